@@ -1,0 +1,26 @@
+"""The door of placebench: the profiler's public names, loaded on first use.
+
+Importing a room (`import placebench.compare`) loads that room and nothing else, so this file imports nothing itself.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["Recording", "SqlProfiler", "Statement", "__version__"]
+
+_HOMES = {
+    "SqlProfiler": "placebench.profiler",
+    "Recording": "placebench.profiler",
+    "Statement": "placebench.profiler",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,70 @@
+"""The program `placebench`: reads the command line, runs one command, turns its outcome into an exit code.
+
+Exit codes: 0 well; 1 a gate failed or answers differ; 2 the user's mistake or the environment; 3 undecided; 70 a bug.
+"""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import cast
+
+from placebench import __version__
+from placebench.commands import NAMES, Command
+from placebench.errors import PlacebenchError
+
+EXIT_INTERRUPTED = 130
+EXIT_BUG = 70
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _command(arguments.command).run(arguments)
+    except PlacebenchError as error:
+        return _fail(f"placebench {arguments.command}: {_one_line(error)}", error.exit_code)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("placebench"):
+            return _bug()
+        needs = f"placebench {arguments.command} needs the package {error.name!r}, which is not installed"
+        return _fail(f"{needs}: pip install 'placebench[bench]'", PlacebenchError.exit_code)
+    except KeyboardInterrupt:
+        return _fail(f"placebench {arguments.command}: interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        return _fail(f"placebench {arguments.command}: the reader of the output went away", PlacebenchError.exit_code)
+    except Exception:
+        return _bug()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="placebench",
+        description="Finds out what really makes a SQL-backed Python service faster, and proves it.",
+    )
+    parser.add_argument("--version", action="version", version=f"placebench {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in NAMES:
+        module = _command(name)
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.configure(command)
+    return parser
+
+
+def _command(name: str) -> Command:
+    return cast(Command, import_module(f"placebench.commands.{name}"))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _fail(message: str, exit_code: int) -> int:
+    print(message, file=sys.stderr, flush=True)  # noqa: T201
+    return exit_code
+
+
+def _bug() -> int:
+    traceback.print_exc()
+    return _fail("placebench: this is a bug in placebench; please report it with the lines above", EXIT_BUG)

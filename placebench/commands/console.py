@@ -1,0 +1,62 @@
+"""What a command says while it works, on stderr: a progress bar on a terminal, plain lines elsewhere.
+
+The result of a command goes to stdout (`print_result`), so that `--json` can be piped.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Advance = Callable[[int], None]
+_PLAIN_LINE_EVERY_S = 5.0
+
+
+def say(message: str) -> None:
+    """One line of progress for the user."""
+    print(message, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def print_result(text: str) -> None:
+    """The result of the command, on stdout."""
+    print(text, flush=True)  # noqa: T201
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """The result of the command under --json: one document, alone on stdout."""
+    print_result(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Advance]:
+    """Show work of *total* steps; yields `advance(done)`, to be called with how many steps are done so far."""
+    if sys.stderr.isatty():
+        with _bar(label, total) as advance:
+            yield advance
+    else:
+        yield _plain_lines(label, total)
+
+
+@contextmanager
+def _bar(label: str, total: int) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _plain_lines(label: str, total: int) -> Advance:
+    said_at = time.monotonic()
+
+    def advance(done: int) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= _PLAIN_LINE_EVERY_S:
+            said_at = time.monotonic()
+            say(f"{label}: {done} of {total}")
+
+    return advance

@@ -1,0 +1,59 @@
+"""What can go wrong for a user, each with the exit code that the command line ends with.
+
+A message says what was seen, what was expected and what to do next, on one line.
+Anything that is not a `PlacebenchError` is a bug and leaves with its traceback and exit code 70.
+"""
+
+
+class PlacebenchError(Exception):
+    """The user's mistake, or something in the environment: exit code 2."""
+
+    exit_code = 2
+
+
+class GateFailedError(PlacebenchError):
+    """A gate failed, requests failed, or two variants answer differently: exit code 1."""
+
+    exit_code = 1
+
+
+class UndecidedError(PlacebenchError):
+    """A gate that cannot be decided, or a run that was invalidated: exit code 3."""
+
+    exit_code = 3
+
+
+class MissingExtraError(PlacebenchError):
+    """A command needs packages of an extra that is not installed."""
+
+
+class DatabaseError(PlacebenchError):
+    """A database that does not answer, is too old, lacks rights, or holds what is not ours."""
+
+
+class TopologyError(PlacebenchError):
+    """A topology file that cannot be used: names file, key and what was expected."""
+
+
+class SeedError(PlacebenchError):
+    """Seeding stopped, or did not write what it should have written."""
+
+
+class VariantError(PlacebenchError):
+    """A name of a variant, optimization or way that does not exist."""
+
+
+class ServerError(PlacebenchError):
+    """The service under test did not start, died, or its port is taken."""
+
+
+class LoadError(PlacebenchError):
+    """A load run that could not be made or has no samples."""
+
+
+class RunFolderError(PlacebenchError):
+    """A run folder that is missing, damaged, in use, or of a newer format."""
+
+
+class TooFewReplicatesError(UndecidedError):
+    """Fewer replicates than the interval needs."""

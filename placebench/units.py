@@ -1,0 +1,70 @@
+"""Numbers for eyes: the only place where a number is rounded."""
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+NOT_MEASURED = "not measured"
+
+
+def count(value: float | None) -> str:
+    """A count with thin thousands: 2583049 → '2 583 049'; None → 'not measured'."""
+    return NOT_MEASURED if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def duration(seconds: float | None) -> str:
+    """A duration in its natural unit, three significant digits: 0.0123 → '12.3 ms'."""
+    if seconds is None:
+        return NOT_MEASURED
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if abs(seconds) >= scale:
+            return f"{significant(seconds / scale)} {unit}"
+    return f"{significant(seconds / 1e-6)} µs"
+
+
+def size(byte_count: float | None) -> str:
+    """A size in binary units, three significant digits: 2583049 → '2.46 MiB'."""
+    if byte_count is None:
+        return NOT_MEASURED
+    value = float(byte_count)
+    for unit in _BINARY:
+        if abs(value) < 1024 or unit == _BINARY[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{significant(value)} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable: the last unit takes every size")
+
+
+def rate(per_second: float | None) -> str:
+    """A rate: 12.345 → '12.3 /s'."""
+    return NOT_MEASURED if per_second is None else f"{significant(per_second)} /s"
+
+
+def percent(share: float | None) -> str:
+    """A share of one as percent: 0.3217 → '32.2 %'."""
+    return NOT_MEASURED if share is None else f"{significant(share * 100)} %"
+
+
+def change(ratio: float) -> str:
+    """A ratio (variant over baseline) as signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
+    difference = (ratio - 1) * 100
+    sign = "−" if difference < 0 else "+"
+    return f"{sign}{significant(abs(difference), digits=2)} %"
+
+
+def times(ratio: float) -> str:
+    """A ratio as a factor: 3.141 → '3.14 ×'."""
+    return f"{significant(ratio)} ×"
+
+
+def significant(value: float, *, digits: int = 3) -> str:
+    """*value* with so many significant digits, never in exponents, whole digits kept: 1234.5 → '1234'."""
+    if value == 0:
+        return "0"
+    magnitude = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    decimals = max(0, digits - magnitude) if magnitude else _decimals_below_one(abs(value), digits)
+    return f"{value:.{decimals}f}"
+
+
+def _decimals_below_one(value: float, digits: int) -> int:
+    leading_zeros = 0
+    while value < 0.1 and leading_zeros < 9:
+        value *= 10
+        leading_zeros += 1
+    return min(digits + leading_zeros, 9)

@@ -1,0 +1,102 @@
+"""Imports point one way: each room may import only the rooms that docs/design.md names for it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from placebench.paths import room
+
+PACKAGE = Path(__import__("placebench").__file__).parent
+
+ALL = {
+    "errors",
+    "units",
+    "tables",
+    "paths",
+    "topology",
+    "guard",
+    "compare",
+    "telemetry",
+    "postgres",
+    "page",
+    "profiler",
+    "seeding",
+    "reference",
+    "experiment",
+    "results",
+    "report",
+}
+MAY_IMPORT = {
+    "__init__": set(),
+    "__main__": {"cli"},
+    "errors": set(),
+    "units": set(),
+    "tables": set(),
+    "paths": {"errors"},
+    "topology": {"errors"},
+    "guard": {"errors"},
+    "compare": {"errors"},
+    "telemetry": {"errors"},
+    "postgres": {"guard", "errors"},
+    "page": {"errors", "units"},
+    "profiler": {"page", "units", "errors"},
+    "seeding": {"topology", "tables", "paths", "errors"},
+    "reference": {"tables", "profiler", "telemetry", "errors"},
+    "experiment": ALL - {"page", "results", "report"},
+    "results": {"experiment", "errors"},
+    "report": {"results", "experiment", "profiler", "telemetry", "compare", "page", "units", "errors"},
+    "commands": ALL | {"commands"},
+    "cli": ALL | {"commands", "__init__"},
+    "loaders": {"seeding", "topology", "tables", "errors"},
+    "schema": {"tables"},
+    "locustfiles": {"topology", "telemetry"},
+}
+
+
+def files() -> list[tuple[str, Path]]:
+    """Each Python file with the room it lies in."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        inside = path.relative_to(PACKAGE)
+        if inside.parts[0] != "_workbench":
+            found.append((Path(inside.parts[0]).stem, path))
+    for name in ("loaders", "schema", "locustfiles"):
+        found.extend((name, path) for path in sorted(room(name).rglob("*.py")))
+    return found
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms of placebench that the file at *path* imports, anywhere in it."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "placebench":
+            names = [f"placebench.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            continue
+        rooms |= {name.split(".")[1] for name in names if name.startswith("placebench.")}
+    return rooms
+
+
+@pytest.mark.parametrize(("name", "path"), files(), ids=lambda value: value if isinstance(value, str) else value.name)
+def test_a_room_imports_only_what_it_may(name: str, path: Path) -> None:
+    """Every import of ours in this file points to a room that its own room may import."""
+    allowed = MAY_IMPORT[name] | {name}
+    if name == "cli":
+        allowed |= {"__version__"}
+
+    assert imported_rooms(path) - allowed == set()
+
+
+def test_every_room_is_named() -> None:
+    """A new room has to say what it may import."""
+    assert {name for name, _ in files()} - set(MAY_IMPORT) == set()
+
+
+def test_the_rooms_opened_by_path_are_not_packages() -> None:
+    """schema, loaders and locustfiles hold no __init__.py: nobody imports them, and they shadow nothing."""
+    assert [path for name in ("schema", "loaders", "locustfiles") for path in room(name).rglob("__init__.py")] == []
