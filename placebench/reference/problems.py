@@ -1,0 +1,112 @@
+"""What can go wrong in answering a request, each with its HTTP status and the code that Placement gives it.
+
+A handler raises a `Problem`; the way out of the app (`journey.py`) makes it the JSON error document.
+Placement's own detail opens with a stock sentence for the status; ours is the message alone.
+"""
+# ruff: noqa: N818 - these are the names that HTTP gives the statuses, and werkzeug its exceptions.
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+UNDEFINED = "placement.undefined_code"
+CONCURRENT_UPDATE = "placement.concurrent_update"
+
+
+class Problem(Exception):
+    """An answer that is an error document: status, title, detail, code, and headers that go with them."""
+
+    status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
+
+    def __init__(self, detail: str, *, code: str = UNDEFINED, headers: Mapping[str, str] | None = None) -> None:
+        """detail: one sentence for a person; code: stable, for a program; headers: added to the response."""
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code
+        self.headers = dict(headers or {})
+
+    @property
+    def title(self) -> str:
+        """The phrase that HTTP has for the status."""
+        return self.status.phrase
+
+    def to_json(self, request_id: str) -> dict[str, Any]:
+        """The error document that goes out under this request id."""
+        return {"errors": [{**self._members(), "request_id": request_id}]}
+
+    def _members(self) -> dict[str, Any]:
+        return {"status": self.status.value, "title": self.title, "detail": self.detail, "code": self.code}
+
+
+class BadRequest(Problem):
+    """The request cannot be understood, or asks for something that no request may ask."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class Unauthorized(Problem):
+    """The request names no user."""
+
+    status = HTTPStatus.UNAUTHORIZED
+
+
+class NotFound(Problem):
+    """No such path, or nothing of that name in the database."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
+class MethodNotAllowed(Problem):
+    """The path exists, but not with this method; `Allow` says with which."""
+
+    status = HTTPStatus.METHOD_NOT_ALLOWED
+
+
+class NotAcceptable(Problem):
+    """The client accepts no JSON."""
+
+    status = HTTPStatus.NOT_ACCEPTABLE
+
+
+class VersionNotAcceptable(NotAcceptable):
+    """The client asks for a microversion that this service does not speak; the document says which it does."""
+
+    def __init__(self, detail: str, *, min_version: str, max_version: str) -> None:
+        """min_version and max_version: the ends of what is spoken, for instance "1.39"."""
+        super().__init__(detail)
+        self.min_version = min_version
+        self.max_version = max_version
+
+    def _members(self) -> dict[str, Any]:
+        return {**super()._members(), "min_version": self.min_version, "max_version": self.max_version}
+
+
+class Conflict(Problem):
+    """The request is well formed and the state of the database forbids it."""
+
+    status = HTTPStatus.CONFLICT
+
+
+class ConcurrentUpdate(Conflict):
+    """Somebody else wrote first: read the generation again and try once more."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, code=CONCURRENT_UPDATE)
+
+
+class ContentTooLarge(Problem):
+    """The body is longer than this service reads."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class UnsupportedMediaType(Problem):
+    """The body is not declared as JSON."""
+
+    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+
+
+class Unexpected(Problem):
+    """A bug: the traceback is in the log, under the request id of the document."""
+
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
