@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"placebench {arguments.command}: interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         return _fail(f"placebench {arguments.command}: the reader of the output went away", PlacebenchError.exit_code)
-    except Exception:
+    except Exception:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
         return _bug()
 
 

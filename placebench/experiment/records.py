@@ -1,0 +1,185 @@
+"""What an experiment leaves behind: frozen dataclasses that save to and load from JSON files in a run folder.
+
+    run.json                              RunHead: what was asked, where, on what, and how it ended
+    blocks.jsonl                          Block, one line each, of the interleaved comparison
+    locust-<variant>-<closed|open>.json   LoadPass: one locust run against one variant
+    counted-<variant>.json                CountedPass: a few requests counted, not timed
+    profile-<variant>.html, .speedscope.json   the flame of the profiled pass
+
+Raw samples are kept; everything else is computed later. Durations are seconds, sizes bytes.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from placebench.errors import RunFolderError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """A dataclass that is one JSON file."""
+
+    def save(self, path: Path) -> None:
+        """Write atomically: a reader sees the old file or the new one, never half of it."""
+        document = {"format_version": FORMAT_VERSION, **asdict(self)}
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(document, ensure_ascii=False))
+        os.replace(partial, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote; raises RunFolderError for a damaged file or a newer format."""
+        try:
+            return cls.from_json(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunFolderError(f"{path} cannot be read as {cls.__name__}: {error}") from error
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """The record that *document* describes; keys that this version does not know are left alone."""
+        if document.get("format_version", FORMAT_VERSION) > FORMAT_VERSION:
+            raise RunFolderError(
+                f"format {document['format_version']} was written by a newer placebench, this one reads up to "
+                f"{FORMAT_VERSION}: upgrade placebench"
+            )
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
+
+
+@dataclass(frozen=True)
+class LoadResult(Record):
+    """What one load run saw from the client's side; one entry in the lists for each completed request."""
+
+    kind: str
+    """closed (users wait for answers) or open (arrivals on a schedule)."""
+    users: int
+    rate_per_s: float | None
+    """Intended arrivals per second of an open load."""
+    seed: int
+    elapsed_s: float
+    """From the first start to the last end."""
+    started_s: list[float]
+    """Offset of each request from the start of the run; the intended start in an open load."""
+    latency_s: list[float]
+    """Until the body was read, from the (intended) start."""
+    service_s: list[float]
+    """The same from the moment the request was really sent."""
+    body_bytes: list[int]
+    statuses: dict[str, int]
+    """How often each status came; errors without a status under their exception's name."""
+    failures: int
+    failure_messages: list[str]
+    """A few different ones, in the order they came."""
+    in_flight: int
+    """Requests under way when the run ended; in none of the lists."""
+    missed: int
+    """Arrivals of an open load that the generator started late by more than 10 ms because it was full."""
+    client_cpu_s: float
+
+    @property
+    def requests(self) -> int:
+        """How many were completed, failed ones included."""
+        return len(self.latency_s)
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Completed requests per second."""
+        return self.requests / self.elapsed_s if self.elapsed_s else 0.0
+
+
+@dataclass(frozen=True)
+class Meters(Record):
+    """What the server side took meanwhile, start and end of the same stretch apart."""
+
+    worker_cpu_s: float
+    backend_cpu_s: float | None
+    """PostgreSQL's backends of this database; None where the server is elsewhere."""
+    peak_pss_bytes: int | None
+    """Proportional set size of the service's processes together, the highest of the samples."""
+
+
+@dataclass(frozen=True)
+class LoadPass(Record):
+    """One locust run against one variant, with the server's meters; never profiled."""
+
+    variant: str
+    load: LoadResult
+    meters: Meters
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """As in Record, with the two records inside."""
+        inside = {"load": LoadResult.from_json(document["load"]), "meters": Meters.from_json(document["meters"])}
+        return super().from_json({**document, **inside})
+
+    @property
+    def cpu_s_per_request(self) -> float | None:
+        """Server CPU seconds for each request, workers and backends; None where the backends are elsewhere."""
+        if self.meters.backend_cpu_s is None or not self.load.requests:
+            return None
+        return (self.meters.worker_cpu_s + self.meters.backend_cpu_s) / self.load.requests
+
+
+@dataclass(frozen=True)
+class CountedPass(Record):
+    """A few requests of one variant counted by the profiler's light mode, not timed; totals over them."""
+
+    variant: str
+    requests: int
+    statements: int
+    rows: int
+    body_bytes: int
+    elapsed_s: float
+    sql_s: float
+    gc_s: float
+    gc_collections: int
+
+
+@dataclass(frozen=True)
+class Block(Record):
+    """One stretch of requests against one arm in the interleaved comparison; a line of blocks.jsonl."""
+
+    replicate: int
+    quad: int
+    position: int
+    """0 to 3 in an ABBA quad."""
+    arm: str
+    requests: int
+    wall_s: list[float]
+    """One entry a request, client side."""
+    cpu_s: float | None
+    """Server CPU of the whole block, workers and backends; None where it is not measured."""
+    counters: dict[str, float] = field(default_factory=dict)
+    invalid: str | None = None
+    """Why this replicate does not count."""
+
+
+@dataclass(frozen=True)
+class RunHead(Record):
+    """What was asked for, on what machine, with which data, and how it ended; run.json."""
+
+    name: str
+    started_at: str
+    """UTC, ISO 8601."""
+    status: str
+    """running, complete, interrupted or failed."""
+    request: str
+    topology: str
+    trees: int
+    seed: int
+    variants: list[str]
+    """In the order of the ladder, baseline first."""
+    receipt: dict[str, Any]
+    manifest: dict[str, Any]
+    settings: dict[str, Any]
+    """Users, times, processes, threads: what the passes were made with."""
+    same_answers: dict[str, Any]
+    """`{"checked": [variant, ...], "equal": bool, "allocation_requests": n, "provider_summaries": n, "difference": ...}`."""
+    elapsed_s: float = 0.0
+    note: str = ""
+    """One line about how it ended, for an interrupted or failed run."""
