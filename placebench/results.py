@@ -1,7 +1,7 @@
 """The public door to a run folder: `load(folder)` gives everything that the run measured.
 
 run = placebench.results.load("profiles/latest")
-run.head.variants, run.closed["tuned"].load.latency_s, run.blocks
+run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
 """
 
 import json

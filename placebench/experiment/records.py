@@ -10,7 +10,6 @@ Raw samples are kept; everything else is computed later. Durations are seconds, 
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +28,7 @@ class Record:
         document = {"format_version": FORMAT_VERSION, **asdict(self)}
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(document, ensure_ascii=False))
-        os.replace(partial, path)
+        partial.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -108,21 +107,21 @@ class LoadPass(Record):
     """One locust run against one variant, with the server's meters; never profiled."""
 
     variant: str
-    load: LoadResult
+    result: LoadResult
     meters: Meters
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
         """As in Record, with the two records inside."""
-        inside = {"load": LoadResult.from_json(document["load"]), "meters": Meters.from_json(document["meters"])}
+        inside = {"result": LoadResult.from_json(document["result"]), "meters": Meters.from_json(document["meters"])}
         return super().from_json({**document, **inside})
 
     @property
     def cpu_s_per_request(self) -> float | None:
         """Server CPU seconds for each request, workers and backends; None where the backends are elsewhere."""
-        if self.meters.backend_cpu_s is None or not self.load.requests:
+        if self.meters.backend_cpu_s is None or not self.result.requests:
             return None
-        return (self.meters.worker_cpu_s + self.meters.backend_cpu_s) / self.load.requests
+        return (self.meters.worker_cpu_s + self.meters.backend_cpu_s) / self.result.requests
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ class RunHead(Record):
     settings: dict[str, Any]
     """Users, times, processes, threads: what the passes were made with."""
     same_answers: dict[str, Any]
-    """`{"checked": [variant, ...], "equal": bool, "allocation_requests": n, "provider_summaries": n, "difference": ...}`."""
+    """`{"checked": [variant, …], "equal": bool, "allocation_requests": n, "provider_summaries": n, "difference": …}`."""
     elapsed_s: float = 0.0
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
