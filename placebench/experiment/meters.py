@@ -1,0 +1,127 @@
+"""Reads what the server side takes: CPU of uWSGI's workers, CPU of PostgreSQL's backends, memory of the processes.
+
+The key piece is `ServerMeter`. CPU comes from /proc/PID/task/TID/schedstat in nanoseconds, since /proc/PID/stat counts
+in ticks of 10 ms, which is as long as a whole fast request. Linux only; what cannot be read is None ("not measured").
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Self
+
+import psutil
+from sqlalchemy import NullPool, create_engine, make_url, text
+
+from placebench.experiment.records import Meters
+
+_PROC = Path("/proc")
+_LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that the threads of process *pid* have run so far; 0.0 for a process that is gone."""
+    try:
+        return sum(_thread_cpu_ns(task) for task in (_PROC / str(pid) / "task").iterdir()) / 1e9
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+
+
+def _thread_cpu_ns(task: Path) -> int:
+    try:
+        return int((task / "schedstat").read_text().split()[0])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # the thread ended between the listing and the reading
+
+
+def pss_bytes(pids: Iterable[int]) -> int | None:
+    """Proportional set size of the processes together; None where the kernel does not let us read it."""
+    total = 0
+    for pid in pids:
+        try:
+            total += psutil.Process(pid).memory_full_info().pss
+        except (psutil.AccessDenied, AttributeError):
+            return None
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+class BackendMeter:
+    """CPU of the PostgreSQL backends that serve one database; for a server on another machine everything is None."""
+
+    def __init__(self, database_url: str) -> None:
+        self._url = make_url(database_url)
+        self._engine = create_engine(self._url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+
+    def read(self) -> dict[int, float] | None:
+        """CPU seconds so far by backend's pid; 1 round trip and a connection of its own, which is not among them.
+
+        SELECT pid FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+        """
+        if self._url.get_backend_name() != "postgresql" or self._url.host not in _LOCAL_HOSTS:
+            return None
+        with self._engine.connect() as connection:
+            pids = connection.scalars(
+                text(
+                    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+                    "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+                )
+            ).all()
+        if not all((_PROC / str(pid)).exists() for pid in pids):
+            return None  # a container of its own: its pids are not ours
+        return {pid: cpu_s(pid) for pid in pids}
+
+
+class ServerMeter:
+    """What one service and its database take inside the `with` block; memory is sampled every *sample_s*."""
+
+    def __init__(self, worker_pids: Callable[[], list[int]], database_url: str, *, sample_s: float = 0.25) -> None:
+        self._worker_pids = worker_pids
+        self._backends = BackendMeter(database_url)
+        self._sample_s = sample_s
+        self._done = threading.Event()
+        self._sampler = threading.Thread(target=self._sample_memory, name="memory-sampler", daemon=True)
+        self._peak_pss: int | None = None
+        self._before: tuple[dict[int, float], dict[int, float] | None] = ({}, None)
+        self._after: tuple[dict[int, float], dict[int, float] | None] = ({}, None)
+
+    def __enter__(self) -> Self:
+        self._before = self.snapshot()
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._sampler.join()
+        self._after = self.snapshot()
+
+    def snapshot(self) -> tuple[dict[int, float], dict[int, float] | None]:
+        """CPU seconds so far: workers by pid, backends by pid."""
+        return {pid: cpu_s(pid) for pid in self._worker_pids()}, self._backends.read()
+
+    def read(self) -> Meters:
+        """What was taken; call it after the `with` block."""
+        (workers_before, backends_before), (workers_after, backends_after) = self._before, self._after
+        return Meters(
+            worker_cpu_s=spent(workers_before, workers_after),
+            backend_cpu_s=spent_or_none(backends_before, backends_after),
+            peak_pss_bytes=self._peak_pss,
+        )
+
+    def _sample_memory(self) -> None:
+        while True:
+            now = pss_bytes(self._worker_pids())
+            self._peak_pss = max(filter(None, (self._peak_pss, now)), default=None)
+            if self._done.wait(self._sample_s):
+                return
+
+
+def spent(before: dict[int, float], after: dict[int, float]) -> float:
+    """CPU seconds between two readings; a process that came meanwhile counts with its whole life."""
+    return sum(now - before.get(pid, 0.0) for pid, now in after.items())
+
+
+def spent_or_none(before: dict[int, float] | None, after: dict[int, float] | None) -> float | None:
+    """As `spent`, and None where either reading could not be made."""
+    return None if before is None or after is None else spent(before, after)
