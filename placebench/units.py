@@ -57,14 +57,5 @@ def significant(value: float, *, digits: int = 3) -> str:
     """*value* with so many significant digits, never in exponents, whole digits kept: 1234.5 → '1234'."""
     if value == 0:
         return "0"
-    magnitude = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    decimals = max(0, digits - magnitude) if magnitude else _decimals_below_one(abs(value), digits)
-    return f"{value:.{decimals}f}"
-
-
-def _decimals_below_one(value: float, digits: int) -> int:
-    leading_zeros = 0
-    while value < 0.1 and leading_zeros < 9:
-        value *= 10
-        leading_zeros += 1
-    return min(digits + leading_zeros, 9)
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return f"{value:.{max(0, digits - 1 - exponent)}f}"

@@ -1,8 +1,8 @@
 """The client of an interleaved comparison: one long-lived process that drives blocks of requests, a JSON line each.
 
 Run as `python -m placebench.experiment.client`. In goes `{"url", "request", "requests"}`, out comes
-`{"wall_s": [...], "failures": [...], "body_bytes": n, "client_cpu_s": s}`. A process of its own, so that reading bodies of
-2.5 MB does not share an interpreter with the harness; one for a whole replicate, so that both arms meet the same client.
+`{"wall_s": [...], "failures": [...], "body_bytes": n, "client_cpu_s": s}`. A process of its own, so that reading bodies
+of 2.5 MB shares no interpreter with the harness; one for a whole replicate, so that both arms meet the same client.
 """
 
 import json

@@ -39,7 +39,7 @@ def plan_replicates(arms: Sequence[str], *, replicates: int, quads: int, seed: i
 
 
 def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
-    """How many requests of *request_s* seconds fill a block of *block_s*; at least one, so slow requests get small ones."""
+    """How many requests of *request_s* seconds fill *block_s*; at least one, so slow requests get small blocks."""
     return max(1, min(at_most, round(block_s / request_s)))
 
 

@@ -1,0 +1,49 @@
+"""Numbers for eyes."""
+
+import pytest
+
+from placebench import units
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "not measured"),
+        (0, "0 µs"),
+        (0.0000123, "12.3 µs"),
+        (0.0123, "12.3 ms"),
+        (0.9996, "1000 ms"),
+        (1.5, "1.50 s"),
+        (75.04, "75.0 s"),
+    ],
+)
+def test_a_duration_has_its_natural_unit(seconds: float | None, text: str) -> None:
+    """Three significant digits in s, ms or µs; what was not measured is never 0."""
+    assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (2_583_049, "2.46 MiB"), (None, "not measured")]
+)
+def test_a_size_has_binary_units(value: int | None, text: str) -> None:
+    """Bytes are whole, larger units have three digits."""
+    assert units.size(value) == text
+
+
+def test_a_count_has_thin_thousands() -> None:
+    """Thousands are set apart by a narrow space that does not break."""
+    assert units.count(2583049) == "2\u202f583\u202f049"
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(0.9, "−10 %"), (1.021, "+2.1 %"), (1.0, "+0 %"), (0.321, "−68 %")])
+def test_a_ratio_reads_as_a_signed_change(ratio: float, text: str) -> None:
+    """Below one is less, above one is more."""
+    assert units.change(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1234.5, "1234"), (12.345, "12.3"), (0.01234, "0.0123"), (0, "0"), (-3.14159, "-3.14")]
+)
+def test_significant_digits_without_exponents(value: float, text: str) -> None:
+    """Three digits that say something; whole digits are kept."""
+    assert units.significant(value) == text
