@@ -4,6 +4,8 @@ Exit codes: 0 well; 1 a gate failed or answers differ; 2 the user's mistake or t
 """
 
 import argparse
+import errno
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,11 +18,14 @@ from placebench.errors import PlacebenchError
 
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
+_ENVIRONMENT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE}
+"""Of the operating system's errors, those that are nobody's bug: a full disk, no rights, a reader that went away."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = _parser().parse_args(argv)
+    _interrupt_once()
     try:
         return _command(arguments.command).run(arguments)
     except PlacebenchError as error:
@@ -32,10 +37,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{needs}: pip install 'placebench[bench]'", PlacebenchError.exit_code)
     except KeyboardInterrupt:
         return _fail(f"placebench {arguments.command}: interrupted", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        return _fail(f"placebench {arguments.command}: the reader of the output went away", PlacebenchError.exit_code)
+    except OSError as error:
+        if error.errno not in _ENVIRONMENT_ERRORS:
+            return _bug()
+        return _fail(f"placebench {arguments.command}: {error}", PlacebenchError.exit_code)
     except Exception:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
         return _bug()
+
+
+def _interrupt_once() -> None:
+    """SIGINT and SIGTERM interrupt once; further ones during the clean-up are ignored, since tox repeats them."""
+
+    def interrupt(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
 
 
 def _parser() -> argparse.ArgumentParser:

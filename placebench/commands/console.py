@@ -3,6 +3,7 @@
 The result of a command goes to stdout (`print_result`), so that `--json` can be piped.
 """
 
+import itertools
 import json
 import sys
 import time
@@ -37,6 +38,40 @@ def progress(label: str, total: int) -> Iterator[Advance]:
             yield advance
     else:
         yield _plain_lines(label, total)
+
+
+@contextmanager
+def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show work of *total* named steps; yields `announce(step)`, to be called as each begins."""
+    if sys.stderr.isatty():
+        with _step_bar(label, total) as announce:
+            yield announce
+    else:
+        yield _numbered_lines(total)
+
+
+@contextmanager
+def _step_bar(label: str, total: int) -> Iterator[Callable[[str], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=total)
+        begun = 0
+
+        def announce(step: str) -> None:
+            nonlocal begun
+            bar.update(task, completed=begun, description=step)
+            begun += 1
+
+        yield announce
+        bar.update(task, completed=total, description="done")
+
+
+def _numbered_lines(total: int) -> Callable[[str], None]:
+    numbers = itertools.count(1)
+    return lambda step: say(f"[{next(numbers)}/{total}] {step}")
 
 
 @contextmanager

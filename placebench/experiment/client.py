@@ -15,6 +15,11 @@ from typing import Any
 from placebench.experiment.requesting import get
 
 
+def command() -> list[str]:
+    """The command line that starts it."""
+    return [sys.executable, "-m", "placebench.experiment.client"]
+
+
 def drive(url: str, request: str, requests: int, *, clock: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
     """Send *requests* one after the other and say how long each took and what failed."""
     wall_s: list[float] = []

@@ -26,6 +26,11 @@ def cpu_s(pid: int) -> float:
         return 0.0
 
 
+def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
+    """CPU seconds so far of each process."""
+    return {pid: cpu_s(pid) for pid in pids}
+
+
 def _thread_cpu_ns(task: Path) -> int:
     try:
         return int((task / "schedstat").read_text().split()[0])
@@ -46,31 +51,28 @@ def pss_bytes(pids: Iterable[int]) -> int | None:
     return total
 
 
-class BackendMeter:
-    """CPU of the PostgreSQL backends that serve one database; for a server on another machine everything is None."""
+def backend_pids(database_url: str) -> list[int] | None:
+    """The PostgreSQL backends that serve this database, ours excepted; None for a server on another machine.
 
-    def __init__(self, database_url: str) -> None:
-        self._url = make_url(database_url)
-        self._engine = create_engine(self._url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-
-    def read(self) -> dict[int, float] | None:
-        """CPU seconds so far by backend's pid; 1 round trip and a connection of its own, which is not among them.
+    1 round trip on a connection of its own:
 
         SELECT pid FROM pg_stat_activity
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
-        """
-        if self._url.get_backend_name() != "postgresql" or self._url.host not in _LOCAL_HOSTS:
-            return None
-        with self._engine.connect() as connection:
-            pids = connection.scalars(
-                text(
-                    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-                    "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-                )
-            ).all()
-        if not all((_PROC / str(pid)).exists() for pid in pids):
-            return None  # a container of its own: its pids are not ours
-        return {pid: cpu_s(pid) for pid in pids}
+    """
+    url = make_url(database_url)
+    if url.get_backend_name() != "postgresql" or url.host not in _LOCAL_HOSTS:
+        return None
+    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        pids = list(connection.scalars(text(_BACKENDS)))
+    # A server in a container of its own has pids that are not ours.
+    return pids if all((_PROC / str(pid) / "schedstat").exists() for pid in pids) else None
+
+
+_BACKENDS = (
+    "SELECT pid FROM pg_stat_activity "
+    "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+)
 
 
 class ServerMeter:
@@ -78,7 +80,7 @@ class ServerMeter:
 
     def __init__(self, worker_pids: Callable[[], list[int]], database_url: str, *, sample_s: float = 0.25) -> None:
         self._worker_pids = worker_pids
-        self._backends = BackendMeter(database_url)
+        self._database_url = database_url
         self._sample_s = sample_s
         self._done = threading.Event()
         self._sampler = threading.Thread(target=self._sample_memory, name="memory-sampler", daemon=True)
@@ -98,7 +100,8 @@ class ServerMeter:
 
     def snapshot(self) -> tuple[dict[int, float], dict[int, float] | None]:
         """CPU seconds so far: workers by pid, backends by pid."""
-        return {pid: cpu_s(pid) for pid in self._worker_pids()}, self._backends.read()
+        backends = backend_pids(self._database_url)
+        return cpu_by_pid(self._worker_pids()), None if backends is None else cpu_by_pid(backends)
 
     def read(self) -> Meters:
         """What was taken; call it after the `with` block."""

@@ -1,0 +1,61 @@
+"""`placebench perfload`: the whole story, from an empty database to the page with the profiles."""
+
+from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from pathlib import Path
+
+from placebench.commands.console import print_json, print_result, say, steps
+
+HELP = "seed, serve, load, profile and compare the ladder of variants, and write the report"
+_QUICK_TREES = 50
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `perfload`."""
+    parser.add_argument("--quick", action="store_true", help=f"naive and tuned on {_QUICK_TREES} trees, about a minute")
+    parser.add_argument(
+        "--db", metavar="URL", help="a PostgreSQL to work beside; default: an embedded one, thrown away"
+    )
+    parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
+    parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="of ids and of every random choice (default: 1)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
+
+
+def run(arguments: Namespace) -> int:
+    """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
+    from placebench import paths
+    from placebench.experiment.run import Perfload, Settings, claim_folder, new_folder
+    from placebench.postgres import open_server
+    from placebench.seeding import topology_named
+
+    trees = arguments.trees if arguments.trees is not None else (_QUICK_TREES if arguments.quick else None)
+    topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed)
+    settings = Settings.quick() if arguments.quick else Settings.default()
+    with open_server(arguments.db) as server, steps("perfload", settings.steps) as announce:
+        folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("perfload", paths.profiles())
+        try:
+            Perfload(topology, settings, folder, server, say=announce).run()
+        finally:
+            _report(folder, as_json=arguments.json)
+    return 0
+
+
+def _report(folder: Path, *, as_json: bool) -> None:
+    """The page of what was measured; its address is the last line."""
+    from placebench import results
+    from placebench.report import summary, terminal_table, write_index, write_report
+
+    page = write_report(folder)
+    with suppress(OSError):
+        write_index(folder.parent)
+    run = results.load(folder)
+    if as_json:
+        print_json(summary(run))
+        say(page.as_uri())
+    else:
+        print_result(terminal_table(run))
+        print_result(page.as_uri())

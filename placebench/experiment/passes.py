@@ -1,0 +1,168 @@
+"""The passes of one variant: loaded (timed), counted and profiled, each on a server process of its own.
+
+Timed passes run unprofiled and profiled passes are not timed: pyinstrument's hook costs about half of a request again
+(docs/design.md). `Bench` says what all passes of a run share.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from placebench.errors import LoadError, ServerError
+from placebench.experiment.answers import Answer, fetch
+from placebench.experiment.load import LoadSpec, run_load
+from placebench.experiment.meters import ServerMeter
+from placebench.experiment.records import CountedPass, LoadPass
+from placebench.experiment.requesting import get
+from placebench.experiment.server import RunningServer, ServerSpec, serve
+from placebench.profiler import Recording, merge_sessions, write_flame_page, write_speedscope
+
+_WRITTEN_WITHIN_S = 10.0
+
+CheckAnswer = Callable[[str, Answer], None]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every pass of a run shares."""
+
+    database_url: str
+    request: str
+    folder: Path
+    """The run's folder."""
+    processes: int
+    threads: int
+    users: int
+    seed: int
+
+    def serve(self, variant: str, **environment: str) -> RunningServer:
+        """The variant's service, ready to answer; use it in a `with` block."""
+        spec = ServerSpec(
+            database_url=self.database_url,
+            variant=variant,
+            processes=self.processes,
+            threads=self.threads,
+            environment=environment,
+            log=self.folder / "log" / f"uwsgi-{variant}.log",
+        )
+        return serve(spec)
+
+    @property
+    def warm_up_requests(self) -> int:
+        """Two for each thread of the service."""
+        return 2 * self.processes * self.threads
+
+    def warm_up(self, server: RunningServer) -> None:
+        """Send the warm-up requests, one a thread at a time, so that every worker has compiled and connected."""
+        with ThreadPoolExecutor(self.processes * self.threads) as pool:
+            list(pool.map(lambda _: get(server.url, self.request), range(self.warm_up_requests)))
+
+
+def closed_pass(bench: Bench, variant: str, *, time_s: float, check: CheckAnswer) -> LoadPass:
+    """Users wait for answers for *time_s*; *check* sees the variant's answer before any load.
+
+    Saved as locust-<variant>-closed.json.
+    """
+    with bench.serve(variant) as server:
+        check(variant, fetch(server.url, bench.request))
+        load = LoadSpec(
+            url=server.url, request=bench.request, kind="closed", users=bench.users, time_s=time_s, seed=bench.seed
+        )
+        return _loaded(bench, variant, server, load)
+
+
+def open_pass(bench: Bench, variant: str, *, time_s: float, rate_per_s: float) -> LoadPass:
+    """Requests arrive on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json."""
+    with bench.serve(variant) as server:
+        load = LoadSpec(
+            url=server.url, request=bench.request, kind="open", rate_per_s=rate_per_s, time_s=time_s, seed=bench.seed
+        )
+        return _loaded(bench, variant, server, load)
+
+
+def _loaded(bench: Bench, variant: str, server: RunningServer, load: LoadSpec) -> LoadPass:
+    bench.warm_up(server)
+    with ServerMeter(server.worker_pids, bench.database_url) as meter:
+        result = run_load(load, folder=bench.folder / "log")
+    server.check()
+    loaded = LoadPass(variant=variant, result=result, meters=meter.read())
+    loaded.save(bench.folder / f"locust-{variant}-{load.kind}.json")
+    return loaded
+
+
+def counted_pass(bench: Bench, variant: str, *, requests: int) -> CountedPass:
+    """Count statements, rows and collections of *requests* requests in a row; saved as counted-<variant>.json."""
+    recordings = _fresh_folder(bench.folder / "log" / f"counted-{variant}")
+    with bench.serve(variant, PLACEBENCH_PROFILE="light", PLACEBENCH_PROFILE_DIR=str(recordings)) as server:
+        bench.warm_up(server)
+        _discard(recordings, "*.recording.json", bench.warm_up_requests)
+        body_bytes = sum(_body_bytes(server, bench.request) for _ in range(requests))
+    merged = [Recording.load(path) for path in sorted(recordings.glob("*.recording.json"))]
+    counted = _count(variant, merged, body_bytes)
+    counted.save(bench.folder / f"counted-{variant}.json")
+    shutil.rmtree(recordings)
+    return counted
+
+
+def _body_bytes(server: RunningServer, request: str) -> int:
+    reply = get(server.url, request)
+    if reply.status != 200:
+        raise LoadError(f"{server.url}{request} answered {reply.status} where 200 was expected")
+    return len(reply.body)
+
+
+def _count(variant: str, recordings: list[Recording], body_bytes: int) -> CountedPass:
+    return CountedPass(
+        variant=variant,
+        requests=len(recordings),
+        statements=sum(len(each.statements) for each in recordings),
+        rows=sum(statement.row_count or 0 for each in recordings for statement in each.statements),
+        body_bytes=body_bytes,
+        elapsed_s=sum(each.elapsed_s for each in recordings),
+        sql_s=sum(each.sql_s for each in recordings),
+        gc_s=sum(each.gc_s for each in recordings),
+        gc_collections=sum(each.gc_collections for each in recordings),
+    )
+
+
+def profiled_pass(bench: Bench, variant: str, *, requests: int) -> Path:
+    """*requests* requests under the closed load with pyinstrument on, merged into one page; returns that page.
+
+    Saved as profile-<variant>.html and profile-<variant>.speedscope.json.
+    """
+    sessions = _fresh_folder(bench.folder / "log" / f"profiled-{variant}")
+    with bench.serve(variant, PLACEBENCH_PROFILE="flame", PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
+        bench.warm_up(server)
+        _discard(sessions, "*.pyisession", bench.warm_up_requests)
+        load = LoadSpec(
+            url=server.url, request=bench.request, kind="closed", users=bench.users, requests=requests, seed=bench.seed
+        )
+        run_load(load, folder=bench.folder / "log")
+        server.check()
+    found = sorted(sessions.glob("*.pyisession"))
+    page = bench.folder / f"profile-{variant}.html"
+    session = merge_sessions(found)
+    write_flame_page(session, page, title=f"{variant}: {bench.request}", requests=len(found))
+    write_speedscope(session, page.with_suffix(".speedscope.json"))
+    shutil.rmtree(sessions)
+    return page
+
+
+def _discard(folder: Path, pattern: str, expected: int) -> None:
+    """Delete what the warm-up left, all *expected* files of it: the last is written after its answer was read."""
+    deadline = time.monotonic() + _WRITTEN_WITHIN_S
+    while len(list(folder.glob(pattern))) < expected:
+        if time.monotonic() > deadline:
+            raise ServerError(f"the profiler left {len(list(folder.glob(pattern)))} of {expected} files in {folder}")
+        time.sleep(0.02)
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def _fresh_folder(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

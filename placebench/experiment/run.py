@@ -1,0 +1,208 @@
+"""The whole story of `perfload`: seed, serve, load, count, compare, profile, each step left on disk as it is finished.
+
+The key piece is `Perfload.run`. However it ends, the run's folder holds what was measured until then and `run.json`
+says how it ended.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
+from placebench.experiment.answers import Answer, first_difference
+from placebench.experiment.environment import manifest
+from placebench.experiment.interleaved import Comparison, run_replicates
+from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
+from placebench.experiment.plan import plan_replicates
+from placebench.experiment.records import RunHead
+from placebench.postgres import Server
+from placebench.reference.variants import ladder, rung
+from placebench.seeding import data_digest, seed
+from placebench.topology import Topology
+
+Say = Callable[[str], None]
+BASELINE, BEST = "naive", "tuned"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is measured, and how."""
+
+    variants: tuple[str, ...]
+    """The rungs, baseline first, best last."""
+    processes: int = 2
+    threads: int = 2
+    users: int = 4
+    closed_s: float = 12.0
+    open_s: float = 20.0
+    counted_requests: int = 3
+    profiled_requests: int = 12
+    replicates: int = 6
+    quads: int = 2
+    block_s: float = 0.5
+
+    @classmethod
+    def default(cls) -> "Settings":
+        """Every rung of the ladder: about five minutes on two cores with 1000 nested trees."""
+        return cls(variants=ladder())
+
+    @classmethod
+    def quick(cls) -> "Settings":
+        """naive and tuned alone: about a minute with 50 trees."""
+        return cls(variants=(BASELINE, BEST), closed_s=5.0, open_s=5.0, profiled_requests=40, quads=1, block_s=0.3)
+
+    @property
+    def steps(self) -> int:
+        """How many steps are announced."""
+        return 1 + 2 * len(self.variants) + self.replicates + 4
+
+
+def new_folder(name: str, parent: Path) -> Path:
+    """A new run folder in *parent*, `<UTC time>-<name>`."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return claim_folder(parent / f"{stamp}-{name}")
+
+
+def claim_folder(folder: Path) -> Path:
+    """Make *folder* for a new run; raises RunFolderError when it already holds something."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out")
+    (folder / "log").mkdir(parents=True)
+    return folder
+
+
+class Perfload:
+    """One run of `perfload` in one folder, on one PostgreSQL server."""
+
+    def __init__(self, topology: Topology, settings: Settings, folder: Path, server: Server, *, say: Say) -> None:
+        self._topology = topology
+        self._settings = settings
+        self._folder = folder
+        self._server = server
+        self._say = say
+        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:55]
+        self._baseline_answer: Answer | None = None
+        self._slowest_per_s = float("inf")
+        self._head = RunHead(
+            name=folder.name,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            status="running",
+            request=topology.request,
+            topology=topology.name,
+            trees=topology.trees,
+            seed=topology.seed,
+            variants=list(settings.variants),
+            receipt={},
+            manifest={},
+            settings={**asdict(settings), "rungs": {name: rung(name) for name in settings.variants}},
+            same_answers={},
+        )
+
+    def run(self) -> None:
+        """Everything, in order. Raises GateFailedError when two variants answer differently.
+
+        Also ServerError, LoadError and the like as they come, and KeyboardInterrupt; the folder is readable after each.
+        """
+        with self._kept_head():
+            bench = self._seeded()
+            for variant in self._settings.variants:
+                self._rung(bench, variant)
+            self._compared(bench)
+            for variant in (BASELINE, BEST):
+                self._say(f"{variant}: open load, {self._settings.open_s:g} s")
+                open_pass(bench, variant, time_s=self._settings.open_s, rate_per_s=self._slowest_per_s / 2)
+            for variant in (BASELINE, BEST):
+                self._say(f"{variant}: profile of {self._settings.profiled_requests} requests")
+                profiled_pass(bench, variant, requests=self._settings.profiled_requests)
+            self._data_unchanged(bench)
+
+    @contextmanager
+    def _kept_head(self) -> Iterator[None]:
+        """run.json from the first moment to the last, with how it ended."""
+        started = time.perf_counter()
+        self._save()
+        status, note = "failed", ""
+        try:
+            yield
+            status = "complete"
+        except KeyboardInterrupt:
+            status, note = "interrupted", "interrupted by the user; what was measured until then is here"
+            raise
+        except BaseException as error:
+            note = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._save(status=status, note=note, elapsed_s=time.perf_counter() - started)
+
+    def _save(self, **changes: Any) -> None:
+        self._head = replace(self._head, **changes)
+        self._head.save(self._folder / "run.json")
+
+    def _seeded(self) -> Bench:
+        topology, settings = self._topology, self._settings
+        self._say(f"seed {topology.name}, {topology.trees} trees")
+        url = self._server.create_database(self._database)
+        receipt = seed(topology, url)
+        self._save(receipt=receipt.to_json(), manifest=manifest(url))
+        return Bench(
+            database_url=url,
+            request=topology.request,
+            folder=self._folder,
+            processes=settings.processes,
+            threads=settings.threads,
+            users=settings.users,
+            seed=topology.seed,
+        )
+
+    def _rung(self, bench: Bench, variant: str) -> None:
+        self._say(f"{variant}: closed load, {self._settings.closed_s:g} s")
+        loaded = closed_pass(bench, variant, time_s=self._settings.closed_s, check=self._same_answer)
+        self._slowest_per_s = min(self._slowest_per_s, loaded.result.throughput_per_s)
+        self._say(f"{variant}: count of {self._settings.counted_requests} requests")
+        counted_pass(bench, variant, requests=self._settings.counted_requests)
+
+    def _same_answer(self, variant: str, answer: Answer) -> None:
+        """The gate: a variant that answers differently stops the run, and the report prints no speed."""
+        if self._baseline_answer is None:
+            self._baseline_answer = answer
+        difference = first_difference(self._baseline_answer, answer)
+        checked = [*self._head.same_answers.get("checked", []), variant]
+        self._save(
+            same_answers={
+                "checked": checked,
+                "equal": difference is None,
+                "allocation_requests": self._baseline_answer.candidate_count,
+                "provider_summaries": len(self._baseline_answer.summaries),
+                "digest": self._baseline_answer.digest,
+                "difference": difference and f"{variant} against {checked[0]}: {difference}",
+            }
+        )
+        if difference:
+            raise GateFailedError(f"{variant} answers differently from {checked[0]}, no speed is printed: {difference}")
+
+    def _compared(self, bench: Bench) -> None:
+        """naive against tuned, interleaved, each on a copy of the database."""
+        arms = (BASELINE, BEST)
+        databases = {
+            arm: self._server.create_database(f"{self._database}_{arm}", template=self._database) for arm in arms
+        }
+        comparison = Comparison(databases, bench.request, bench.folder, block_s=self._settings.block_s)
+        plans = plan_replicates(
+            arms, replicates=self._settings.replicates, quads=self._settings.quads, seed=self._topology.seed
+        )
+        replicates = run_replicates(comparison, plans)
+        for plan in plans:
+            self._say(f"{BASELINE} against {BEST}, interleaved: replicate {plan.number + 1} of {len(plans)}")
+            next(replicates)
+
+    def _data_unchanged(self, bench: Bench) -> None:
+        digest = data_digest(bench.database_url)
+        if digest != self._head.receipt["digest"]:
+            raise PlacebenchError(
+                f"the data changed during the run: digest {digest}, seeded {self._head.receipt['digest']}; "
+                "something else wrote to the database: run it again"
+            )
