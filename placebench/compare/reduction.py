@@ -1,0 +1,109 @@
+"""From the blocks of an interleaved run to one log ratio per replicate, the unit of analysis.
+
+    block      the requests of one arm in one stretch: median wall time, or CPU seconds by requests
+    quad       baseline, variant, variant, baseline or the reverse: a linear drift weighs on both arms alike
+    replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its quads
+
+The key piece is `reduce_blocks`. Requests are never pooled: those of one process are alike in ways that another
+process of the same code is not, and a test on them calls identical programs different 32 to 44 times in 100.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Protocol
+
+BLOCKS_PER_ARM = 2
+"""In a quad; one with fewer was cut short and its drift does not cancel."""
+
+
+class Block(Protocol):
+    """What is asked of a block: a stretch of requests against one arm."""
+
+    @property
+    def replicate(self) -> int: ...
+    @property
+    def quad(self) -> int: ...
+    @property
+    def arm(self) -> str: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def wall_s(self) -> Sequence[float]: ...
+    @property
+    def cpu_s(self) -> float | None: ...
+    @property
+    def invalid(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is taken from blocks, and the change below which it does not matter."""
+
+    name: str
+    margin: float
+    """In log ratio, fixed before any run."""
+    arm_level: Callable[[Sequence[Block]], float | None]
+    """The logarithm of what one arm's blocks of a quad say; None where it was not measured."""
+    of_quads: Callable[[Sequence[float]], float]
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """The replicates of one comparison, reduced."""
+
+    log_ratios: tuple[float, ...]
+    """Variant over baseline, one a replicate, in the order they were made."""
+    invalidated: int
+    """Whole replicates that do not count, because a rule set before the run said so."""
+
+
+def reduce_blocks(blocks: Iterable[Block], baseline: str, variant: str, metric: Metric) -> Replicates:
+    """One log ratio, variant over baseline, for each replicate that counts and has a whole quad of both arms."""
+    of_replicate: dict[int, list[Block]] = defaultdict(list)
+    for block in blocks:
+        of_replicate[block.replicate].append(block)
+    valid = [each for _, each in sorted(of_replicate.items()) if not any(block.invalid for block in each)]
+    ratios = [_quad_ratios(each, baseline, variant, metric) for each in valid]
+    return Replicates(
+        log_ratios=tuple(metric.of_quads(quads) for quads in ratios if quads),
+        invalidated=len(of_replicate) - len(valid),
+    )
+
+
+def _quad_ratios(blocks: Sequence[Block], baseline: str, variant: str, metric: Metric) -> list[float]:
+    of_quad: dict[int, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
+    for block in blocks:
+        of_quad[block.quad][block.arm].append(block)
+    ratios = (_log_ratio(arms[baseline], arms[variant], metric) for _, arms in sorted(of_quad.items()))
+    return [ratio for ratio in ratios if ratio is not None]
+
+
+def _log_ratio(baseline: Sequence[Block], variant: Sequence[Block], metric: Metric) -> float | None:
+    if min(len(baseline), len(variant)) < BLOCKS_PER_ARM:
+        return None
+    before, after = metric.arm_level(baseline), metric.arm_level(variant)
+    return None if before is None or after is None else after - before
+
+
+def _log_wall(blocks: Sequence[Block]) -> float | None:
+    """Mean logarithm of the blocks' medians: half as noisy as their means (3.2 against 6.2 % for 10 requests)."""
+    if not all(block.wall_s for block in blocks):
+        return None
+    return fmean(math.log(median(block.wall_s)) for block in blocks)
+
+
+def _log_cpu(blocks: Sequence[Block]) -> float | None:
+    """Logarithm of the CPU seconds a request took, over all the arm's blocks of the quad."""
+    taken = [block.cpu_s for block in blocks if block.cpu_s is not None]
+    requests = sum(block.requests for block in blocks)
+    if len(taken) < len(blocks) or not requests or sum(taken) <= 0:
+        return None
+    return math.log(sum(taken) / requests)
+
+
+CPU = Metric("cpu_s", margin=0.01, arm_level=_log_cpu, of_quads=fmean)
+WALL = Metric("wall_s", margin=0.03, arm_level=_log_wall, of_quads=median)
+METRICS = {metric.name: metric for metric in (CPU, WALL)}

@@ -1,0 +1,28 @@
+"""The critical rank of the signed-rank sum: by hand, from the tables, and where counting ends."""
+
+import pytest
+
+from placebench.compare.signed_rank import critical_rank, normal_rank
+
+
+@pytest.mark.parametrize(("n", "tail", "rank"), [(6, 0.025, 1), (9, 0.025, 6), (12, 0.025, 14), (20, 0.025, 53)])
+def test_the_ranks_of_the_tables(n: int, tail: float, rank: int) -> None:
+    """One above the critical values 0, 5, 13 and 52 of the printed tables (two-sided 5 %)."""
+    assert rank == critical_rank(n, tail)
+
+
+def test_no_rank_for_too_few() -> None:
+    """Of five coins none falls on the 2.5 % side: all tails has 1 in 32."""
+    assert critical_rank(5, 0.025) == 0
+
+
+def test_the_normal_distribution_takes_over_without_a_step() -> None:
+    """From 100 to 200 values the corrected normal rank is within one of the counted rank, and mostly on it."""
+    off = [
+        abs(critical_rank(n, tail) - normal_rank(n, tail))
+        for n in range(100, 201, 10)
+        for tail in (0.0005, 0.005, 0.01105, 0.025, 0.05, 0.25)
+    ]
+
+    assert max(off) == 1
+    assert sum(off) < len(off) / 10
