@@ -1,1 +1,11 @@
-"""TODO-OWNER."""
+"""A server to work on: one named by a URL, the embedded PostgreSQL, or one found on the machine.
+
+The door is `open_server`. It starts a private throwaway server that is gone with this process, or wraps the server that
+the user named, of which it only drops what it created.
+"""
+
+from placebench.postgres.check import check_database
+from placebench.postgres.server import Server, open_server
+from placebench.postgres.urls import normalise_url
+
+__all__ = ["Server", "check_database", "normalise_url", "open_server"]

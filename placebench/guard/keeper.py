@@ -1,0 +1,171 @@
+"""The side of placebench: a `Keeper` holds the pipes to one shepherd, and with them a folder and a child.
+
+Every keeper that is open at the end of the interpreter is closed there. A process forked from this one lets go of the
+pipes at once: it must neither keep a child alive nor stop it.
+"""
+
+import atexit
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from placebench.errors import PlacebenchError
+
+_SHEPHERD = Path(__file__).with_name("shepherd.py")
+_START_LIMIT_S = 60.0
+_SLICE_S = 0.2
+_open_keepers: list["Keeper"] = []
+
+
+class Keeper:
+    """One shepherd: runs one child at a time and removes *folder* at the end, whatever happens to this process.
+
+    folder: made when it is missing, with mode 0700; None for no folder.
+    pipes: stdin and stdout of the (then only) child are pipes to this process.
+    Raises PlacebenchError when the shepherd cannot be started.
+    """
+
+    def __init__(self, folder: Path | None = None, *, pipes: bool = False) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._returncode: int | None = None
+        self._process, self._control, self._report = _start_shepherd(folder, pipes=pipes)
+        _open_keepers.append(self)
+        self._receive("ready")
+
+    @property
+    def stdin(self) -> IO[str] | None:
+        """The pipe into the child, line-buffered UTF-8 text; None without pipes."""
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> IO[str] | None:
+        """The pipe out of the child, UTF-8 text; None without pipes."""
+        return self._process.stdout
+
+    def run(self, order: dict[str, Any]) -> int:
+        """Start a child as *order* says (the arguments of Shepherd._run) and return its process id."""
+        self._returncode = None
+        self._tell(run=order)
+        return int(self._receive("pid")["pid"])
+
+    def poll(self) -> int | None:
+        """How the child ended (negative: the signal), or None while it runs."""
+        with self._lock:
+            if self._returncode is None and self._readable(0.0):
+                self._returncode = self._read_report().get("returncode", -9)
+        return self._returncode
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the end of the child and return how it ended; raises TimeoutError after *timeout_s*."""
+        deadline = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
+        while (returncode := self.poll()) is None:
+            rest_s = deadline - time.monotonic()
+            if rest_s <= 0:
+                raise TimeoutError(f"still running after {timeout_s} s")
+            self._readable(min(rest_s, _SLICE_S))
+        return returncode
+
+    def stop_child(self, grace_s: float) -> int:
+        """Ask the child to end, end it by force after *grace_s*; returns how it ended."""
+        if self.poll() is None:
+            self._tell(stop=grace_s)
+        return self.wait()
+
+    def kill_child(self) -> None:
+        """End the child and its process group at once."""
+        if self.poll() is None:
+            self._tell(kill=True)
+
+    def close(self) -> None:
+        """Let go of the shepherd and wait until child and folder are gone; safe to call again, also after Ctrl-C."""
+        self._control.close()
+        self._process.wait()
+        self._report.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            _close_quietly(pipe)
+        if self in _open_keepers:
+            _open_keepers.remove(self)
+
+    def disown(self) -> None:
+        """Let go of the shepherd without waiting: what a forked process does."""
+        self._control.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tell(self, **order: Any) -> None:
+        try:
+            self._control.write(json.dumps(order).encode() + b"\n")
+        except BrokenPipeError:
+            self._process.wait()
+
+    def _receive(self, key: str) -> dict[str, Any]:
+        report = self._read_report() if self._readable(_START_LIMIT_S) else {"error": "the shepherd does not answer"}
+        if key not in report:
+            raise PlacebenchError(str(report.get("error", f"the shepherd ended: {report}")))
+        return report
+
+    def _readable(self, timeout_s: float) -> bool:
+        return bool(select.select([self._report], [], [], timeout_s)[0])
+
+    def _read_report(self) -> dict[str, Any]:
+        line = self._report.readline()
+        return json.loads(line) if line else {}
+
+
+def _start_shepherd(folder: Path | None, *, pipes: bool) -> tuple[subprocess.Popen[str], IO[bytes], IO[bytes]]:
+    control, orders = os.pipe()
+    reports, report = os.pipe()
+    arguments = [str(control), str(report), *([str(folder)] if folder else [])]
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_SHEPHERD), *arguments],
+            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            pass_fds=(control, report),
+            start_new_session=True,
+            encoding="utf-8",
+            bufsize=1,
+        )
+    finally:
+        os.close(control)
+        os.close(report)
+    return process, os.fdopen(orders, "wb", buffering=0), os.fdopen(reports, "rb", buffering=0)
+
+
+def _close_quietly(pipe: IO[str] | None) -> None:
+    if pipe is not None:
+        try:
+            pipe.close()
+        except BrokenPipeError:
+            return
+
+
+def _close_all() -> None:
+    for keeper in list(_open_keepers):
+        keeper.disown()
+    for keeper in list(_open_keepers):
+        keeper.close()
+
+
+def _disown_all() -> None:
+    for keeper in _open_keepers:
+        keeper.disown()
+    _open_keepers.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,207 @@
+"""The process that stands between placebench and a child: `python -I -S shepherd.py CONTROL REPORT [FOLDER]`.
+
+CONTROL and REPORT are numbers of inherited pipes. Orders come in as JSON lines: `{"run": {...}}`, `{"stop": seconds}`,
+`{"kill": true}`; reports go out: `{"ready": true}`, `{"pid": n}`, `{"returncode": n}`, `{"error": text}`. When CONTROL
+closes, or on SIGTERM, SIGINT or SIGHUP, the child is stopped, FOLDER is removed and the shepherd ends.
+
+It imports nothing of placebench and nothing outside the standard library, to be up in some 30 ms in any environment.
+The child is its own child, reaped only after its process group has been swept: a signal never hits a process that got
+the number later. Its one thread lives as long as it does, so PR_SET_PDEATHSIG, which is tied to the starting thread,
+is safe here (in placebench itself it would end a child together with the thread that happened to start it).
+"""
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ORPHANED_GRACE_S = 3.0  # placebench is gone: child and folder have to follow within 5 s
+QUIT_GRACE_S = 1.0
+KILL_GRACE_S = 5.0
+POLL_S = 0.01
+PR_SET_PDEATHSIG = 1
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Shepherd:
+    """Runs one child at a time, as ordered through the pipe *control*; tells what happened through *report*."""
+
+    def __init__(self, control: int, report: int) -> None:
+        self._control = control
+        self._report = report
+        self._pending = b""
+        self._abandoned = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stop_signal = int(signal.SIGTERM)
+        self._signals, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        os.set_blocking(self._signals, False)
+        signal.set_wakeup_fd(wakeup)
+        for number in (signal.SIGCHLD, *END_SIGNALS):
+            signal.signal(number, lambda *_: None)
+
+    def work(self) -> None:
+        """Obey orders until the control pipe closes or a signal asks for the end; no child is left then."""
+        self._tell(ready=True)
+        for order in self._orders():
+            self._obey(order)
+        self._end_child(ORPHANED_GRACE_S)
+
+    def _orders(self) -> Iterator[dict[str, Any]]:
+        while not self._abandoned:
+            readable, _, _ = select.select([self._control, self._signals], [], [])
+            if self._signals in readable and self._asked_to_end():
+                return
+            self._report_end()
+            if self._control in readable:
+                self._read_control()
+            while b"\n" in self._pending:
+                line, _, self._pending = self._pending.partition(b"\n")
+                yield json.loads(line)
+
+    def _asked_to_end(self) -> bool:
+        return any(number in END_SIGNALS for number in os.read(self._signals, 512))
+
+    def _read_control(self) -> None:
+        data = os.read(self._control, 65536)
+        self._pending += data
+        self._abandoned = not data
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if "run" in order:
+            self._run(**order["run"])
+        elif "stop" in order:
+            self._end_child(order["stop"])
+        elif "kill" in order:
+            self._kill_group()
+
+    def _run(
+        self,
+        *,
+        argv: list[str],
+        env: dict[str, str] | None,
+        cwd: str | None,
+        log: str | None,
+        user: list[int] | None,
+        stop_signal: int,
+        pipes: bool,
+    ) -> None:
+        self._stop_signal = stop_signal
+        identity: dict[str, Any] = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
+        try:
+            with Path(log or os.devnull).open("ab") as output:
+                self._child = subprocess.Popen(
+                    argv,
+                    env=env,
+                    cwd=cwd,
+                    stdin=None if pipes else subprocess.DEVNULL,
+                    stdout=None if pipes else output,
+                    stderr=output,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent(os.getpid(), stop_signal),
+                    **identity,
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._tell(error=getattr(error, "strerror", None) or str(error))
+            return
+        if pipes:
+            forget_standard_streams()
+        self._tell(pid=self._child.pid)
+
+    def _end_child(self, grace_s: float) -> None:
+        """Stop signal, grace; SIGQUIT (at which PostgreSQL and uWSGI end their own children), 1 s; SIGKILL to all."""
+        for number, patience_s in ((self._stop_signal, grace_s), (signal.SIGQUIT, QUIT_GRACE_S)):
+            if self._child is not None and not self._has_ended():
+                os.kill(self._child.pid, number)
+                self._await_end(patience_s)
+        self._kill_group()
+        self._await_end(KILL_GRACE_S)
+        self._report_end()
+
+    def _await_end(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while not self._has_ended() and time.monotonic() < deadline:
+            if self._abandoned:
+                time.sleep(POLL_S)
+            elif select.select([self._control], [], [], POLL_S)[0]:
+                self._read_control()
+                if self._abandoned:
+                    deadline = min(deadline, time.monotonic() + ORPHANED_GRACE_S)
+
+    def _has_ended(self) -> bool:
+        if self._child is None:
+            return True
+        return os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _report_end(self) -> None:
+        """Reap a child that has ended, after the rest of its process group."""
+        if self._child is not None and self._has_ended():
+            self._kill_group()
+            returncode = self._child.wait()
+            self._child = None
+            self._tell(returncode=returncode)
+
+    def _kill_group(self) -> None:
+        if self._child is not None:
+            os.killpg(self._child.pid, signal.SIGKILL)
+
+    def _tell(self, **report: Any) -> None:
+        try:
+            os.write(self._report, json.dumps(report).encode() + b"\n")
+        except BrokenPipeError:
+            self._abandoned = True
+
+
+def die_with_parent(parent: int, number: int) -> Any:
+    """What a new child calls before exec, so that it gets signal *number* when the shepherd itself is killed."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+    def arrange() -> None:
+        if prctl is not None:
+            prctl(PR_SET_PDEATHSIG, number)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), number)
+
+    return arrange
+
+
+def forget_standard_streams() -> None:
+    """Leave stdin and stdout to the child alone, so that the end of one side is seen by the other."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def remove(folder: str) -> None:
+    """Remove *folder*, again while a process that is just dying still writes into it."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Path(folder).exists():
+            return
+        time.sleep(0.1)
+
+
+def main(control: str, report: str, folder: str = "") -> None:
+    """Make *folder*, serve, remove it."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    if folder:
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        Shepherd(int(control), int(report)).work()
+    finally:
+        if folder:
+            remove(folder)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
