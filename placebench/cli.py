@@ -8,7 +8,8 @@ import errno
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import cast
 
@@ -18,6 +19,7 @@ from placebench.errors import PlacebenchError
 
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _ENVIRONMENT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE}
 """Of the operating system's errors, those that are nobody's bug: a full disk, no rights, a reader that went away."""
 
@@ -25,9 +27,9 @@ _ENVIRONMENT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, er
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = _parser().parse_args(argv)
-    _interrupt_once()
     try:
-        return _command(arguments.command).run(arguments)
+        with _interrupted_once():
+            return _command(arguments.command).run(arguments)
     except PlacebenchError as error:
         return _fail(f"placebench {arguments.command}: {_one_line(error)}", error.exit_code)
     except ModuleNotFoundError as error:
@@ -45,16 +47,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _bug()
 
 
-def _interrupt_once() -> None:
+@contextmanager
+def _interrupted_once() -> Iterator[None]:
     """SIGINT and SIGTERM interrupt once; further ones during the clean-up are ignored, since tox repeats them."""
 
     def interrupt(*_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _INTERRUPTS:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in _INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

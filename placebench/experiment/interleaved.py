@@ -41,7 +41,7 @@ def run_replicates(comparison: Comparison, plans: Sequence[ReplicatePlan]) -> It
     """Make the replicates of *plans* one after the other; yields the blocks of each once they are on disk."""
     for plan in plans:
         blocks = _replicate(comparison, plan)
-        _append(comparison.folder / "blocks.jsonl", blocks)
+        append_blocks(comparison.folder / "blocks.jsonl", blocks)
         yield blocks
 
 
@@ -144,7 +144,7 @@ def _client(folder: Path) -> Iterator[_Client]:
         yield _Client(child)
 
 
-def _append(path: Path, blocks: Sequence[Block]) -> None:
+def append_blocks(path: Path, blocks: Sequence[Block]) -> None:
     """One line a block, on the disk when this returns: a kill loses at most the replicate under way."""
     with path.open("a") as file:
         for block in blocks:

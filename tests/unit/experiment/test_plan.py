@@ -1,0 +1,46 @@
+"""The order of an interleaved comparison."""
+
+from collections import Counter
+
+import pytest
+
+from placebench.experiment.plan import block_size, plan_replicates
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    """A plan is made from its arguments alone."""
+    first = plan_replicates(("naive", "tuned"), replicates=12, quads=3, seed=7)
+    second = plan_replicates(("naive", "tuned"), replicates=12, quads=3, seed=7)
+
+    assert first == second
+
+
+def test_another_seed_gives_another_plan() -> None:
+    """The seed decides the order."""
+    first = plan_replicates(("naive", "tuned"), replicates=12, quads=3, seed=7)
+    second = plan_replicates(("naive", "tuned"), replicates=12, quads=3, seed=8)
+
+    assert first != second
+
+
+def test_each_quad_is_abba_or_baab() -> None:
+    """In a quad each arm stands twice, and the middle two are the same, so a linear drift cancels."""
+    plans = plan_replicates(("a", "b"), replicates=20, quads=4, seed=1)
+
+    kinds = Counter(quad for plan in plans for quad in plan.quads)
+
+    assert set(kinds) == {("a", "b", "b", "a"), ("b", "a", "a", "b")}
+
+
+def test_start_and_warm_up_orders_vary() -> None:
+    """Neither arm is always started or warmed first."""
+    plans = plan_replicates(("a", "b"), replicates=20, quads=1, seed=1)
+
+    assert {("a", "b"), ("b", "a")} == {plan.start_order for plan in plans}
+    assert {("a", "b"), ("b", "a")} == {plan.warmup_order for plan in plans}
+
+
+@pytest.mark.parametrize(("request_s", "expected"), [(0.5, 1), (0.1, 5), (2.0, 1), (0.001, 50), (0.25, 2)])
+def test_a_block_is_sized_by_time(request_s: float, expected: int) -> None:
+    """Slow requests get small blocks, fast ones at most fifty."""
+    assert block_size(request_s, block_s=0.5) == expected
