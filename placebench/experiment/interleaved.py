@@ -26,8 +26,8 @@ _CLIENT_CPU_SHARE_AT_MOST = 0.7
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What is compared: the arms, each with a database of its own, and the request they answer."""
+class Arms:
+    """What is compared: the arms, each with a database of its own, and the request that they answer."""
 
     databases: Mapping[str, str]
     """URL by arm."""
@@ -37,26 +37,26 @@ class Comparison:
     """How long a block should take."""
 
 
-def run_replicates(comparison: Comparison, plans: Sequence[ReplicatePlan]) -> Iterator[list[Block]]:
+def run_replicates(arms: Arms, plans: Sequence[ReplicatePlan]) -> Iterator[list[Block]]:
     """Make the replicates of *plans* one after the other; yields the blocks of each once they are on disk."""
     for plan in plans:
-        blocks = _replicate(comparison, plan)
-        append_blocks(comparison.folder / "blocks.jsonl", blocks)
+        blocks = _replicate(arms, plan)
+        append_blocks(arms.folder / "blocks.jsonl", blocks)
         yield blocks
 
 
-def _replicate(comparison: Comparison, plan: ReplicatePlan) -> list[Block]:
+def _replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
     with ExitStack() as stack:
-        client = stack.enter_context(_client(comparison.folder))
-        arms = {name: stack.enter_context(_Arm.started(comparison, name, plan.hash_seed)) for name in plan.start_order}
+        client = stack.enter_context(_client(arms.folder))
+        started = {name: stack.enter_context(_Arm.started(arms, name, plan.hash_seed)) for name in plan.start_order}
         for name in plan.warmup_order:
-            arms[name].warm_up(client, comparison)
+            started[name].warm_up(client)
         blocks = [
-            arms[name].block(client, comparison, replicate=plan.number, quad=number, position=position)
+            started[name].block(client, replicate=plan.number, quad=number, position=position)
             for number, quad in enumerate(plan.quads)
             for position, name in enumerate(quad)
         ]
-        for arm in arms.values():
+        for arm in started.values():
             arm.server.check()
     return blocks
 
@@ -64,42 +64,42 @@ def _replicate(comparison: Comparison, plan: ReplicatePlan) -> list[Block]:
 class _Arm:
     """One variant's server within one replicate."""
 
-    def __init__(self, name: str, server: RunningServer, database_url: str) -> None:
-        self.name = name
+    def __init__(self, arms: Arms, name: str, server: RunningServer) -> None:
         self.server = server
-        self._database_url = database_url
+        self._arms = arms
+        self._name = name
         self._requests_a_block = 1
         self._backends: list[int] | None = None
 
     @classmethod
     @contextmanager
-    def started(cls, comparison: Comparison, name: str, hash_seed: int) -> Iterator["_Arm"]:
+    def started(cls, arms: Arms, name: str, hash_seed: int) -> Iterator["_Arm"]:
         """The arm with one worker and one thread, its hash seed shared with the other arm."""
         spec = ServerSpec(
-            database_url=comparison.databases[name],
+            database_url=arms.databases[name],
             variant=name,
             environment={"PYTHONHASHSEED": str(hash_seed)},
-            log=comparison.folder / "log" / f"uwsgi-{name}.log",
+            log=arms.folder / "log" / f"uwsgi-{name}.log",
         )
         with serve(spec) as server:
-            yield cls(name, server, comparison.databases[name])
+            yield cls(arms, name, server)
 
-    def warm_up(self, client: "_Client", comparison: Comparison) -> None:
+    def warm_up(self, client: "_Client") -> None:
         """Compile, connect, and see how many requests fill a block."""
-        walls = client.drive(self.server.url, comparison.request, _WARM_UP_REQUESTS)["wall_s"]
-        self._requests_a_block = block_size(min(walls), block_s=comparison.block_s)
-        self._backends = backend_pids(self._database_url)
+        walls = client.drive(self.server.url, self._arms.request, _WARM_UP_REQUESTS)["wall_s"]
+        self._requests_a_block = block_size(min(walls), block_s=self._arms.block_s)
+        self._backends = backend_pids(self._arms.databases[self._name])
 
-    def block(self, client: "_Client", comparison: Comparison, *, replicate: int, quad: int, position: int) -> Block:
+    def block(self, client: "_Client", *, replicate: int, quad: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
         before = self._cpu()
-        seen = client.drive(self.server.url, comparison.request, self._requests_a_block)
+        seen = client.drive(self.server.url, self._arms.request, self._requests_a_block)
         after = self._cpu()
         return Block(
             replicate=replicate,
             quad=quad,
             position=position,
-            arm=self.name,
+            arm=self._name,
             requests=self._requests_a_block,
             wall_s=seen["wall_s"],
             cpu_s=None if self._backends is None else spent(before, after),
@@ -125,13 +125,14 @@ class _Client:
     """The client process of a replicate, spoken to in JSON lines."""
 
     def __init__(self, child: guard.Child) -> None:
-        self._child = child
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self._child, self._asks, self._answers = child, child.stdin, child.stdout
 
     def drive(self, url: str, request: str, requests: int) -> dict[str, Any]:
         """Let it send *requests* requests; what `placebench.experiment.client.drive` says of them."""
-        self._child.stdin.write(json.dumps({"url": url, "request": request, "requests": requests}) + "\n")
-        self._child.stdin.flush()
-        line = self._child.stdout.readline()
+        self._asks.write(json.dumps({"url": url, "request": request, "requests": requests}) + "\n")
+        line = self._answers.readline()
         if not line:
             raise LoadError(f"the client of the comparison died: {self._child.log_tail()}")
         return dict(json.loads(line))

@@ -15,7 +15,7 @@ from typing import Any
 from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
 from placebench.experiment.answers import Answer, first_difference
 from placebench.experiment.environment import manifest
-from placebench.experiment.interleaved import Comparison, run_replicates
+from placebench.experiment.interleaved import Arms, run_replicates
 from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
 from placebench.experiment.plan import plan_replicates
 from placebench.experiment.records import RunHead
@@ -186,15 +186,15 @@ class Perfload:
 
     def _compared(self, bench: Bench) -> None:
         """naive against tuned, interleaved, each on a copy of the database."""
-        arms = (BASELINE, BEST)
+        names = (BASELINE, BEST)
         databases = {
-            arm: self._server.create_database(f"{self._database}_{arm}", template=self._database) for arm in arms
+            name: self._server.create_database(f"{self._database}_{name}", template=self._database) for name in names
         }
-        comparison = Comparison(databases, bench.request, bench.folder, block_s=self._settings.block_s)
+        arms = Arms(databases, bench.request, bench.folder, block_s=self._settings.block_s)
         plans = plan_replicates(
-            arms, replicates=self._settings.replicates, quads=self._settings.quads, seed=self._topology.seed
+            names, replicates=self._settings.replicates, quads=self._settings.quads, seed=self._topology.seed
         )
-        replicates = run_replicates(comparison, plans)
+        replicates = run_replicates(arms, plans)
         for plan in plans:
             self._say(f"{BASELINE} against {BEST}, interleaved: replicate {plan.number + 1} of {len(plans)}")
             next(replicates)
