@@ -1,0 +1,97 @@
+"""`placebench doctor`: what is installed here, what is missing, and what to do about it."""
+
+import importlib.metadata
+import os
+import platform
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from placebench.commands.console import print_json, print_result
+from placebench.errors import PlacebenchError
+
+HELP = "say what is installed, what is missing and what to do"
+_BENCH = ("psycopg2-binary", "alembic", "locust", "rich", "werkzeug", "orjson", "psutil", "numpy")
+_INSTALL = "pip install 'placebench[bench]'"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    what: str
+    well: bool
+    seen: str
+    advice: str = ""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `doctor`."""
+    parser.add_argument("--json", action="store_true", help="the findings as one JSON document on stdout")
+
+
+def run(arguments: Namespace) -> int:
+    """Look at everything; exit code 2 when something is missing that `perfload` needs."""
+    findings = [look() for look in (_python, _system, _packages, _uwsgi, _postgresql, _processes)]
+    well = all(each.well for each in findings)
+    if arguments.json:
+        print_json({"well": well, "findings": [asdict(each) for each in findings]})
+    else:
+        print_result("\n".join(_line(each) for each in findings))
+    return 0 if well else PlacebenchError.exit_code
+
+
+def _line(finding: Finding) -> str:
+    mark = "well   " if finding.well else "missing"
+    return f"{mark}  {finding.what:<12}{finding.seen}" + (f": {finding.advice}" if finding.advice else "")
+
+
+def _python() -> Finding:
+    well = sys.version_info >= (3, 11)
+    return Finding("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
+
+
+def _system() -> Finding:
+    well = sys.platform == "linux"
+    seen = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
+    return Finding("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
+
+
+def _packages() -> Finding:
+    missing = [name for name in _BENCH if not _installed(name)]
+    seen = f"{len(_BENCH) - len(missing)} of {len(_BENCH)} packages of the extra bench"
+    return Finding("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
+
+
+def _installed(package: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def _uwsgi() -> Finding:
+    from placebench.experiment.uwsgi import program
+
+    return _found("uWSGI", program)
+
+
+def _postgresql() -> Finding:
+    from placebench.postgres import find_binaries
+
+    return _found("PostgreSQL", lambda: find_binaries().folder)
+
+
+def _found(what: str, find: Callable[[], object]) -> Finding:
+    """What *find* finds, or the one line it fails with."""
+    try:
+        return Finding(what, well=True, seen=str(find()))
+    except (PlacebenchError, ModuleNotFoundError) as error:
+        return Finding(what, well=False, seen="none", advice=str(error))
+
+
+def _processes() -> Finding:
+    well = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
+    return Finding("meters", well, "/proc/self/schedstat", "" if well else "CPU per request will not be measured")
