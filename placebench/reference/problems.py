@@ -50,6 +50,12 @@ class Unauthorized(Problem):
     status = HTTPStatus.UNAUTHORIZED
 
 
+class Forbidden(Problem):
+    """The user may not do this."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
 class NotFound(Problem):
     """No such path, or nothing of that name in the database."""
 

@@ -1,0 +1,33 @@
+"""The shapes that a successful answer has: a document, or a status alone."""
+
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from werkzeug import Response
+
+from placebench.reference.call import JSON
+
+
+def document(content: Any, *, status: HTTPStatus = HTTPStatus.OK, location: str | None = None) -> Response:
+    """*content* as JSON; location: the path of what was made."""
+    return body(orjson.dumps(content), status=status, location=location)
+
+
+def body(content: bytes, *, status: HTTPStatus = HTTPStatus.OK, location: str | None = None) -> Response:
+    """JSON that is already written."""
+    response = Response(content, status=status, mimetype=JSON)
+    return _located(response, location)
+
+
+def nothing(*, status: HTTPStatus = HTTPStatus.NO_CONTENT, location: str | None = None) -> Response:
+    """A status without a body."""
+    response = Response(status=status)
+    response.headers.remove("Content-Type")
+    return _located(response, location)
+
+
+def _located(response: Response, location: str | None) -> Response:
+    if location is not None:
+        response.location = location
+    return response

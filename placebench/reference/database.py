@@ -1,0 +1,86 @@
+"""The database as handlers see it: one snapshot to read from, or one transaction that writes and holds its promise.
+
+The key piece is `Database`. Nothing is kept between requests: another program may write to the same tables.
+
+A write runs at READ COMMITTED and locks the rows that it decides on (a provider, its parent, a resource class) in the
+same statement that reads them. What it reads afterwards is therefore the newest state, and nobody can change it before
+the commit, because every writer of a provider's inventories, traits, aggregates and allocations locks the provider
+first. SQLite ignores row locks; there the generation in the UPDATE's WHERE keeps a lost update out.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from placebench.reference.problems import ConcurrentUpdate
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 10
+PAUSE_S: Final = 0.005
+
+# Serialization failure, deadlock, unique violation, foreign key violation. The last two are races as well: a write
+# looks first whether the name is taken or the row is there, so only a writer in between brings it here.
+_RACES: Final = frozenset({"40001", "40P01", "23505", "23503"})
+_RACES_ON_SQLITE: Final = frozenset(
+    {
+        "SQLITE_BUSY",
+        "SQLITE_BUSY_SNAPSHOT",
+        "SQLITE_LOCKED",
+        "SQLITE_CONSTRAINT_PRIMARYKEY",
+        "SQLITE_CONSTRAINT_UNIQUE",
+        "SQLITE_CONSTRAINT_FOREIGNKEY",
+    }
+)
+
+# psycopg2 keeps these on the client and sends them with BEGIN, so the snapshot costs no round trip.
+_SNAPSHOT: Final[dict[str, dict[str, Any]]] = {
+    "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+    "mysql": {"isolation_level": "REPEATABLE READ"},
+    "mariadb": {"isolation_level": "REPEATABLE READ"},
+}
+_WRITES: Final[dict[str, dict[str, Any]]] = {
+    "postgresql": {"isolation_level": "READ COMMITTED"},
+    "mysql": {"isolation_level": "READ COMMITTED"},
+    "mariadb": {"isolation_level": "READ COMMITTED"},
+}
+
+
+class Database:
+    """One engine in two manners: `snapshot()` to read, `write(work)` to change."""
+
+    def __init__(self, engine: Engine) -> None:
+        """engine: is not connected to here, so that a server may fork afterwards."""
+        self._reading = engine.execution_options(**_SNAPSHOT.get(engine.dialect.name, {}))
+        self._writing = engine.execution_options(**_WRITES.get(engine.dialect.name, {}))
+
+    def snapshot(self) -> AbstractContextManager[Connection]:
+        """A read-only connection on which every statement sees the state of the first one."""
+        return self._reading.connect()
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """What *work* returns, run in one transaction, and run again when another writer came between.
+
+        Raises ConcurrentUpdate after `ATTEMPTS` attempts; what *work* raises otherwise rolls back and goes through.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._writing.begin() as connection:
+                    return work(connection)
+            except DBAPIError as error:
+                if not is_race(error):
+                    raise
+            time.sleep(PAUSE_S * attempt)
+        raise ConcurrentUpdate(f"other writers came between {ATTEMPTS} times: read the generation again and retry")
+
+
+def is_race(error: DBAPIError) -> bool:
+    """Whether the database refused a statement only because another transaction was at the same rows."""
+    original = error.orig
+    if getattr(original, "pgcode", None) in _RACES:
+        return True
+    return getattr(original, "sqlite_errorname", None) in _RACES_ON_SQLITE

@@ -1,0 +1,124 @@
+"""The inventories of one provider."""
+
+from http import HTTPStatus
+from typing import Any, Final
+
+from sqlalchemy import Connection
+from werkzeug import Response
+
+from placebench.reference import answers, checks
+from placebench.reference.call import Call
+from placebench.reference.names import ANY_CLASS, LONGEST
+from placebench.reference.problems import BadRequest
+from placebench.reference.store import inventories, providers
+from placebench.reference.store.inventories import Inventory
+
+DEFAULTS: Final = {
+    "reserved": 0,
+    "min_unit": 1,
+    "max_unit": checks.MAX_INTEGER,
+    "step_size": 1,
+    "allocation_ratio": 1.0,
+}
+GREATEST_RATIO: Final = 3.40282e38
+
+_class = checks.text(LONGEST, pattern=ANY_CLASS)
+_total = {"total": checks.integer(1)}
+_generation = {"resource_provider_generation": checks.any_integer}
+_rest = {
+    "reserved": checks.integer(0),
+    "min_unit": checks.integer(1),
+    "max_unit": checks.integer(1),
+    "step_size": checks.integer(1),
+    "allocation_ratio": checks.number(GREATEST_RATIO),
+}
+one_of_all = checks.record(_total, _rest | _generation)
+one_more = checks.record(_total | {"resource_class": _class}, _rest | _generation)
+one_changed = checks.record(_total | _generation, _rest)
+all_of_them = checks.record(_generation | {"inventories": checks.mapping(_class, one_of_all)})
+
+
+def index(call: Call, uuid: str) -> Response:
+    """GET /resource_providers/{uuid}/inventories"""
+    with call.database.snapshot() as connection:
+        provider_id, generation = providers.id_and_generation(connection, uuid)
+        return _answer_all(inventories.of_provider(connection, provider_id), generation)
+
+
+def replace(call: Call, uuid: str) -> Response:
+    """PUT /resource_providers/{uuid}/inventories: just these; the generation moves on in any case."""
+    content = all_of_them(call.body(), "body")
+    wanted = {name: _completed(name, given) for name, given in content["inventories"].items()}
+
+    def work(connection: Connection) -> int:
+        provider = providers.locked_at(connection, uuid, content["resource_provider_generation"])
+        return inventories.replace(connection, provider, wanted)
+
+    return _answer_all(wanted, call.database.write(work))
+
+
+def create(call: Call, uuid: str) -> Response:
+    """POST /resource_providers/{uuid}/inventories: one more, whatever the generation."""
+    content = one_more(call.body(), "body")
+    name = content.pop("resource_class")
+    inventory = _completed(name, content)
+    generation = call.database.write(
+        lambda connection: inventories.add(connection, providers.locked(connection, uuid), name, inventory)
+    )
+    location = f"{call.prefix}/resource_providers/{uuid}/inventories/{name}"
+    return _answer_one(inventory, generation, status=HTTPStatus.CREATED, location=location)
+
+
+def clear(call: Call, uuid: str) -> Response:
+    """DELETE /resource_providers/{uuid}/inventories: all of them, whatever the generation."""
+    call.database.write(lambda connection: inventories.replace(connection, providers.locked(connection, uuid), {}))
+    return answers.nothing()
+
+
+def show(call: Call, uuid: str, resource_class: str) -> Response:
+    """GET /resource_providers/{uuid}/inventories/{resource_class}"""
+    with call.database.snapshot() as connection:
+        provider_id, generation = providers.id_and_generation(connection, uuid)
+        present = inventories.of_provider(connection, provider_id)
+    if resource_class not in present:
+        raise inventories.missing(uuid, resource_class)
+    return _answer_one(present[resource_class], generation)
+
+
+def update(call: Call, uuid: str, resource_class: str) -> Response:
+    """PUT /resource_providers/{uuid}/inventories/{resource_class}"""
+    content = one_changed(call.body(), "body")
+    inventory = _completed(resource_class, content)
+
+    def work(connection: Connection) -> int:
+        provider = providers.locked_at(connection, uuid, content["resource_provider_generation"])
+        return inventories.change(connection, provider, resource_class, inventory)
+
+    return _answer_one(inventory, call.database.write(work))
+
+
+def delete(call: Call, uuid: str, resource_class: str) -> Response:
+    """DELETE /resource_providers/{uuid}/inventories/{resource_class}: if nothing is allocated of it."""
+    call.database.write(
+        lambda connection: inventories.remove(connection, providers.locked(connection, uuid), resource_class)
+    )
+    return answers.nothing()
+
+
+def _completed(name: str, given: dict[str, Any]) -> Inventory:
+    """The inventory with every field; BadRequest if its capacity is negative."""
+    full = DEFAULTS | given
+    if int((full["total"] - full["reserved"]) * full["allocation_ratio"]) < 0:
+        raise BadRequest(f"inventory of {name}: its capacity, (total - reserved) * allocation_ratio, is negative")
+    return {field: full[field] for field in inventories.FIELDS}
+
+
+def _answer_all(present: dict[str, Any], generation: int) -> Response:
+    return answers.document({"resource_provider_generation": generation, "inventories": present})
+
+
+def _answer_one(
+    inventory: Inventory, generation: int, *, status: HTTPStatus = HTTPStatus.OK, location: str | None = None
+) -> Response:
+    content = {"resource_provider_generation": generation, **inventory}
+    return answers.document(content, status=status, location=location)

@@ -1,0 +1,58 @@
+"""Resource classes: what can be counted."""
+
+from http import HTTPStatus
+from typing import Any
+
+from werkzeug import Response
+
+from placebench.reference import answers, checks
+from placebench.reference.call import Call
+from placebench.reference.names import LONGEST, check_custom
+from placebench.reference.problems import Conflict
+from placebench.reference.store import resource_classes
+
+new_class = checks.record({"name": checks.text(LONGEST)})
+
+
+def index(call: Call) -> Response:
+    """GET /resource_classes: all of them."""
+    with call.database.snapshot() as connection:
+        names = resource_classes.every(connection)
+    return answers.document({"resource_classes": [_document(call, name) for name in names]})
+
+
+def create(call: Call) -> Response:
+    """POST /resource_classes: a new one; Conflict if it is there."""
+    name = check_custom("resource class", new_class(call.body(), "body")["name"])
+    if not call.database.write(lambda connection: resource_classes.ensure(connection, name)):
+        raise Conflict(f"resource class {name} exists already")
+    return answers.nothing(status=HTTPStatus.CREATED, location=_url(call, name))
+
+
+def show(call: Call, name: str) -> Response:
+    """GET /resource_classes/{name}"""
+    with call.database.snapshot() as connection:
+        if not resource_classes.exists(connection, name):
+            raise resource_classes.unknown(name)
+    return answers.document(_document(call, name))
+
+
+def ensure(call: Call, name: str) -> Response:
+    """PUT /resource_classes/{name}: 201 if it was made now, 204 if it was there."""
+    check_custom("resource class", name)
+    made = call.database.write(lambda connection: resource_classes.ensure(connection, name))
+    return answers.nothing(status=HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT, location=_url(call, name))
+
+
+def delete(call: Call, name: str) -> Response:
+    """DELETE /resource_classes/{name}: if no inventory has it."""
+    call.database.write(lambda connection: resource_classes.remove(connection, name))
+    return answers.nothing()
+
+
+def _document(call: Call, name: str) -> dict[str, Any]:
+    return {"name": name, "links": [{"rel": "self", "href": _url(call, name)}]}
+
+
+def _url(call: Call, name: str) -> str:
+    return f"{call.prefix}/resource_classes/{name}"

@@ -1,0 +1,143 @@
+"""The way of a request into the app and of its response out, readable from the top: `WAY_IN`, a handler, `WAY_OUT`.
+
+A step in looks at the call, fills in what it found and raises a Problem if it ends here; a step out adds headers.
+Whatever is raised on the way becomes the JSON error document. The key piece is `travel`.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final
+
+import orjson
+from werkzeug import Response
+
+from placebench.reference import microversion
+from placebench.reference.call import JSON, Call
+from placebench.reference.problems import (
+    BadRequest,
+    Forbidden,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    Problem,
+    Unauthorized,
+    Unexpected,
+)
+from placebench.reference.routes import find
+
+log = logging.getLogger(__name__)
+
+NO_TOKEN_NEEDED: Final = frozenset({"/", ""})
+ROLES: Final = frozenset({"admin", "service"})
+
+
+def travel(call: Call) -> Response:
+    """The response to the call, whatever happens on the way: an exception that nobody expected is logged and a 500."""
+    try:
+        for step in WAY_IN:
+            step(call)
+        assert call.handler is not None, "routed is a step of WAY_IN and finds a handler or raises"
+        response = call.handler(call, **call.names)
+    except Problem as problem:
+        response = error_response(problem, call)
+    except Exception:  # This is the outermost frame: a bug must still be answered, and be in the log.
+        log.exception("%s: %s %s failed", call.request_id, call.request.method, call.request.path)
+        response = error_response(Unexpected("an unexpected error: it is in the log under this request id"), call)
+    for finish in WAY_OUT:
+        finish(call, response)
+    return response
+
+
+def error_response(problem: Problem, call: Call) -> Response:
+    """The problem as JSON error document."""
+    content = orjson.dumps(problem.to_json(call.request_id))
+    return Response(content, status=problem.status, headers=problem.headers, mimetype=JSON)
+
+
+def authenticated(call: Call) -> None:
+    """noauth2: whoever names a user is believed. Unauthorized without a token; `/` needs none."""
+    if call.request.path not in NO_TOKEN_NEEDED and "X-Auth-Token" not in call.request.headers:
+        raise Unauthorized("x-auth-token: expected `USER` or `USER:PROJECT`, got none; send `x-auth-token: admin`")
+
+
+def versioned(call: Call) -> None:
+    """The microversion that the request asks for."""
+    call.version = microversion.asked_for(call.request.headers.get(microversion.HEADER))
+
+
+def declared(call: Call) -> None:
+    """A body needs a content type; which one it must be, the handler knows that reads it."""
+    length = call.request.headers.get("Content-Length", "")
+    if length and not (length.isascii() and length.isdigit()):
+        raise BadRequest(f"content-length: expected a number, got {length!r}")
+    if length.strip("0") and not call.request.headers.get("Content-Type"):
+        raise BadRequest(f"a body needs a content-type: send `content-type: {JSON}`")
+
+
+def routed(call: Call) -> None:
+    """The handler of path and method.
+
+    Raises NotFound, also where the path did not exist yet in the version asked for; VersionNotAcceptable where it
+    existed, in a form that is not spoken here; MethodNotAllowed with the methods that the path has.
+    """
+    found = find(call.request.path) if "\0" not in call.request.path else None
+    assert call.version is not None, "versioned is an earlier step of WAY_IN"
+    if found is None or call.version.minor < found.route.since:
+        raise NotFound(f"nothing is served at {call.request.path} in microversion {call.version}")
+    if call.version != microversion.SPOKEN and not found.route.in_every_version:
+        raise microversion.not_spoken(call.version)
+    handlers = found.route.handlers
+    if call.request.method not in handlers:
+        allow = ", ".join(handlers)
+        detail = f"{call.request.method} is not served at {call.request.path}: expected {allow}"
+        raise MethodNotAllowed(detail, headers={"Allow": allow})
+    call.handler, call.names = handlers[call.request.method], found.names
+
+
+def authorized(call: Call) -> None:
+    """The user `admin` has the role admin, and `X-Roles` names other roles; Forbidden without one of `ROLES`."""
+    if call.request.path in NO_TOKEN_NEEDED:
+        return
+    user = call.request.headers.get("X-Auth-Token", "").partition(":")[0]
+    roles = call.request.headers.get("X-Roles", user if user == "admin" else "")
+    if ROLES.isdisjoint(roles.split(",")):
+        raise Forbidden(f"user {user!r} may not do this: send `x-auth-token: admin`")
+
+
+def acceptable(call: Call) -> None:
+    """Who asks for a document must take JSON."""
+    accepted = call.request.accept_mimetypes
+    if call.request.method == "GET" and accepted and not accepted.best_match([JSON]):
+        raise NotAcceptable(f"accept: only {JSON} is served, got {accepted.to_header()}")
+
+
+def identified(call: Call, response: Response) -> None:
+    """The id under which the log has this request."""
+    response.headers["X-Openstack-Request-Id"] = call.request_id
+
+
+def stamped(call: Call, response: Response) -> None:
+    """The version that was answered in, so that a cache keeps versions apart."""
+    response.headers["Vary"] = microversion.HEADER
+    if call.version is not None:
+        response.headers[microversion.HEADER] = f"{microversion.SERVICE} {call.version}"
+
+
+def dated(_call: Call, response: Response) -> None:
+    """A document is of now: the tables' own stamps are left empty, which Placement reads as now too."""
+    if response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON:
+        response.headers["Cache-Control"] = "no-cache"
+        response.last_modified = datetime.now(UTC)
+
+
+WAY_IN: Final[tuple[Callable[[Call], None], ...]] = (
+    authenticated,
+    versioned,
+    declared,
+    routed,
+    authorized,
+    acceptable,
+)
+WAY_OUT: Final[tuple[Callable[[Call, Response], None], ...]] = (identified, stamped, dated)

@@ -1,0 +1,179 @@
+"""Resource providers and their trees, over HTTP: statuses and codes as Placement's."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select
+
+from placebench import tables
+
+
+def uuid(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
+def roots(service: Any) -> dict[str, str]:
+    """The number of each provider's root: {"rp1": "1", ...}."""
+    found = service.get("/resource_providers")["resource_providers"]
+    return {provider["name"]: provider["root_provider_uuid"][-1] for provider in found}
+
+
+@pytest.fixture
+def tree(service: Any) -> Any:
+    """Two trees of providers:
+
+    1     4
+    └ 2
+      └ 3
+    """
+    service.provider(1)
+    service.provider(2, parent_provider_uuid=uuid(1))
+    service.provider(3, parent_provider_uuid=uuid(2))
+    service.provider(4)
+    return service
+
+
+def test_a_new_provider_is_its_own_root_at_generation_0(service: Any) -> None:
+    """POST answers with the document that GET gives, and says where it is."""
+    response = service.send("POST", "/resource_providers", {"name": "rp1", "uuid": uuid(1)})
+
+    path = f"/resource_providers/{uuid(1)}"
+    rels = ("inventories", "usages", "aggregates", "traits", "allocations")
+    assert response.headers["Location"] == path
+    assert response.json == service.get(path)
+    assert response.json == {
+        "uuid": uuid(1),
+        "name": "rp1",
+        "generation": 0,
+        "parent_provider_uuid": None,
+        "root_provider_uuid": uuid(1),
+        "links": [{"rel": "self", "href": path}, *({"rel": rel, "href": f"{path}/{rel}"} for rel in rels)],
+    }
+
+
+def test_a_uuid_is_made_or_brought_into_form(service: Any) -> None:
+    """Without a uuid one is made; one without dashes or in capitals becomes lower case with dashes."""
+    made = service.send("POST", "/resource_providers", {"name": "a"}).json["uuid"]
+    given = uuid(7).replace("-", "").upper()
+
+    assert len(made) == 36
+    assert service.send("POST", "/resource_providers", {"name": "b", "uuid": given}).json["uuid"] == uuid(7)
+
+
+def test_a_child_joins_the_tree_of_its_parent(tree: Any) -> None:
+    """The root of a grandchild is the root of its tree."""
+    child = tree.get(f"/resource_providers/{uuid(3)}")
+
+    assert (child["parent_provider_uuid"], child["root_provider_uuid"]) == (uuid(2), uuid(1))
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ({"name": "rp1"}, (409, "placement.duplicate_name")),
+        ({"name": "new", "uuid": uuid(1)}, (409, "placement.duplicate_name")),
+        ({"name": "new", "parent_provider_uuid": uuid(99)}, (400, "placement.undefined_code")),
+        ({"name": "new", "uuid": uuid(9), "parent_provider_uuid": uuid(9)}, (400, "placement.undefined_code")),
+        ({"name": ""}, (400, "placement.undefined_code")),
+        ({"name": "x" * 201}, (400, "placement.undefined_code")),
+        ({"name": "nul\0"}, (400, "placement.undefined_code")),
+        ({"name": 5}, (400, "placement.undefined_code")),
+        ({"name": "new", "uuid": "no uuid"}, (400, "placement.undefined_code")),
+        ({"name": "new", "uuid": None}, (400, "placement.undefined_code")),
+        ({"name": "new", "generation": 1}, (400, "placement.undefined_code")),
+        ({}, (400, "placement.undefined_code")),
+        ([], (400, "placement.undefined_code")),
+    ],
+)
+def test_a_provider_that_cannot_be_made(tree: Any, body: Any, outcome: tuple[int, str]) -> None:
+    """What is taken is a conflict; what is malformed, or hangs on nobody, a bad request."""
+    assert tree.outcome("POST", "/resource_providers", body) == outcome
+
+
+def test_a_new_name_leaves_place_and_generation(tree: Any) -> None:
+    """PUT with a name alone renames."""
+    document = tree.send("PUT", f"/resource_providers/{uuid(2)}", {"name": "renamed"}).json
+
+    assert (document["name"], document["generation"], document["parent_provider_uuid"]) == ("renamed", 0, uuid(1))
+
+
+def test_a_moved_provider_takes_its_subtree_along(tree: Any) -> None:
+    """Under another root all below have that root; moved out, the subtree has a root of its own."""
+    path = f"/resource_providers/{uuid(2)}"
+
+    assert tree.outcome("PUT", path, {"name": "rp2", "parent_provider_uuid": uuid(4)}) == (200, None)
+    assert roots(tree) == {"rp1": "1", "rp2": "4", "rp3": "4", "rp4": "4"}
+    assert tree.outcome("PUT", path, {"name": "rp2", "parent_provider_uuid": None}) == (200, None)
+    assert roots(tree) == {"rp1": "1", "rp2": "2", "rp3": "2", "rp4": "4"}
+
+
+@pytest.mark.parametrize(
+    ("number", "body", "outcome"),
+    [
+        (2, {"name": "rp2", "parent_provider_uuid": uuid(2)}, (400, "placement.undefined_code")),
+        (2, {"name": "rp2", "parent_provider_uuid": uuid(3)}, (400, "placement.undefined_code")),
+        (2, {"name": "rp2", "parent_provider_uuid": uuid(99)}, (400, "placement.undefined_code")),
+        (2, {"name": "rp1"}, (409, "placement.duplicate_name")),
+        (2, {"name": "rp1", "parent_provider_uuid": uuid(4)}, (409, "placement.duplicate_name")),
+        (2, {"name": "rp2", "uuid": uuid(2)}, (400, "placement.undefined_code")),
+        (99, {"name": "nobody"}, (404, "placement.undefined_code")),
+    ],
+)
+def test_a_change_that_cannot_be_made_changes_nothing(
+    tree: Any, number: int, body: Any, outcome: tuple[int, str]
+) -> None:
+    """A loop, a missing parent, a taken name: the trees stay as they are."""
+    assert tree.outcome("PUT", f"/resource_providers/{uuid(number)}", body) == outcome
+    assert roots(tree) == {"rp1": "1", "rp2": "1", "rp3": "1", "rp4": "4"}
+
+
+def test_a_provider_goes_with_what_hangs_on_it(service: Any) -> None:
+    """DELETE takes inventories, traits and aggregates along, and the name is free again."""
+    path = service.provider(1)
+    service.send("POST", f"{path}/inventories", {"resource_class": "VCPU", "total": 8})
+    service.send("PUT", f"{path}/traits", {"resource_provider_generation": 1, "traits": ["HW_CPU_X86_AVX"]})
+    service.send("PUT", f"{path}/aggregates", {"resource_provider_generation": 2, "aggregates": [uuid(50)]})
+
+    assert service.outcome("DELETE", path) == (204, None)
+    assert service.outcome("GET", path) == (404, "placement.undefined_code")
+    with service.engine.connect() as connection:
+        hanging = (tables.inventories, tables.resource_provider_traits, tables.resource_provider_aggregates)
+        assert [connection.execute(select(table)).all() for table in hanging] == [[], [], []]
+
+
+def test_a_provider_that_something_stands_on_stays(tree: Any) -> None:
+    """A parent cannot be deleted, nor a provider with allocations; an unknown one is 404."""
+    with tree.engine.begin() as connection:
+        row = {"resource_provider_id": 4, "consumer_id": uuid(70), "resource_class_id": 0, "used": 1}
+        connection.execute(insert(tables.allocations).values(row))
+
+    parent, used = f"/resource_providers/{uuid(2)}", f"/resource_providers/{uuid(4)}"
+    assert tree.outcome("DELETE", parent) == (409, "placement.resource_provider.cannot_delete_parent")
+    assert tree.outcome("DELETE", used) == (409, "placement.resource_provider.inuse")
+    assert tree.outcome("DELETE", f"/resource_providers/{uuid(99)}") == (404, "placement.undefined_code")
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["rp1", "rp2", "rp3", "rp4"]),
+        ("?name=rp2", ["rp2"]),
+        ("?name=rp1&name=rp2", ["rp2"]),
+        ("?name=", ["rp1", "rp2", "rp3", "rp4"]),
+        (f"?uuid={uuid(4)}", ["rp4"]),
+        (f"?in_tree={uuid(3)}", ["rp1", "rp2", "rp3"]),
+        (f"?in_tree={uuid(99)}", []),
+        (f"?in_tree={uuid(3)}&name=rp4", []),
+    ],
+)
+def test_the_list_is_narrowed_by_every_filter(tree: Any, query: str, names: list[str]) -> None:
+    """name, uuid and in_tree must all hold; the last value of each counts."""
+    found = tree.get(f"/resource_providers{query}")["resource_providers"]
+
+    assert [provider["name"] for provider in found] == names
+
+
+@pytest.mark.parametrize("query", ["?uuid=x", "?in_tree=x", f"?uuid={uuid(1).replace('-', '')}", "?a=b", "?name=%ff"])
+def test_a_filter_that_cannot_be_read(service: Any, query: str) -> None:
+    """A UUID without its form, an unknown name, or no UTF-8 is a bad request."""
+    assert service.outcome("GET", f"/resource_providers{query}") == (400, "placement.undefined_code")
