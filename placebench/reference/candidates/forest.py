@@ -1,0 +1,84 @@
+"""What one request has learnt of whole trees: their providers, stocks and summaries. The key piece is `Forest`."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+
+from placebench.reference.lookups.catalog import Catalog
+from placebench.reference.lookups.reader import Reader
+from placebench.reference.lookups.trees import providers_of_trees, stocks_of_trees, traits_of_trees
+from placebench.reference.steps.model import Model, Provider, Stock, Summary
+
+
+class Forest:
+    """Trees by the ids of their roots, filled by asking; asking again replaces what was known."""
+
+    def __init__(self, reader: Reader, catalog: Catalog, model: Model) -> None:
+        """model: the classes that the objects are made from."""
+        self._reader = reader
+        self._catalog = catalog
+        self._model = model
+        self.providers: dict[int, Provider] = {}
+        self.trees: dict[int, list[Provider]] = {}
+        self.trees_stocks: dict[int, dict[int, list[Stock]]] = {}
+        self.summaries: dict[int, list[Summary]] = {}
+
+    def ask_providers(self, root_ids: Collection[int]) -> None:
+        """Reads all providers of the trees; 1 round trip."""
+        trees: dict[int, list[Provider]] = {root_id: [] for root_id in root_ids}
+        make, providers = self._model.provider, self.providers
+        for provider_id, uuid, parent_id, root_id in providers_of_trees(self._reader, root_ids):
+            provider = providers[provider_id] = make(provider_id, uuid, parent_id, root_id)
+            trees[root_id].append(provider)
+        self.trees.update(trees)
+
+    def know_providers(self, root_ids: Collection[int]) -> None:
+        """Reads the providers of those trees that are not known yet; 1 round trip or none."""
+        self.ask_providers([root_id for root_id in root_ids if root_id not in self.trees])
+
+    def ask_stocks(self, root_ids: Collection[int]) -> None:
+        """Reads all stocks of the trees; 1 round trip."""
+        trees: dict[int, dict[int, list[Stock]]] = {root_id: {} for root_id in root_ids}
+        stock = self.stock
+        for provider_id, root_id, class_id, *amounts in stocks_of_trees(self._reader, root_ids):
+            trees[root_id].setdefault(provider_id, []).append(stock(class_id, *amounts))
+        self.trees_stocks.update(trees)
+
+    def stock(
+        self, class_id: int, total: int, reserved: int, allocation_ratio: float, max_unit: int, used: int
+    ) -> Stock:
+        """What a row says of one class, its capacity truncated as Placement truncates it."""
+        return self._model.stock(class_id, int((total - reserved) * allocation_ratio), used, max_unit)
+
+    def summarise(self, root_ids: Collection[int]) -> None:
+        """Makes the summaries of the trees; 1 round trip for their traits, up to 2 for what is not known of them."""
+        self.know_providers(root_ids)
+        self.ask_stocks([root_id for root_id in root_ids if root_id not in self.trees_stocks])
+        traits = self._traits(root_ids)
+        make = self._model.summary
+        for root_id in root_ids:
+            stocks = self.trees_stocks[root_id]
+            self.summaries[root_id] = [
+                make(provider, stocks.get(provider.id, []), traits.get(provider.id, []))
+                for provider in self.trees[root_id]
+            ]
+
+    def _traits(self, root_ids: Collection[int]) -> dict[int, list[str]]:
+        """Names of the traits of each provider that has any; 1 round trip."""
+        names = self._catalog.trait_names
+        found: dict[int, list[str]] = defaultdict(list)
+        for provider_id, trait_id in traits_of_trees(self._reader, root_ids):
+            found[provider_id].append(names[trait_id])
+        return found
+
+    def summaries_of(self, root_ids: Collection[int]) -> Iterator[Summary]:
+        """The summaries of the trees, made now where they are not made yet; up to 3 round trips."""
+        self.summarise([root_id for root_id in root_ids if root_id not in self.summaries])
+        for root_id in root_ids:
+            yield from self.summaries[root_id]
+
+    def lineage(self, provider_id: int) -> Iterator[int]:
+        """The provider and its ancestors, from the bottom up; its tree must be known."""
+        above: int | None = provider_id
+        while above is not None:
+            yield above
+            above = self.providers[above].parent_id

@@ -1,0 +1,29 @@
+"""Reader: one connection, with the variant's ways to bind long lists and to hand out rows."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, CursorResult, Select
+
+RowsWay = Callable[[CursorResult[Any]], Iterable[Any]]
+BindingWay = Callable[[Connection, Select[Any], ColumnElement[Any], Sequence[Any]], CursorResult[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Runs SELECTs on one connection, inside the transaction that the caller has begun."""
+
+    connection: Connection
+    rows: RowsWay
+    binding: BindingWay
+
+    def read(self, statement: Select[Any], parameters: Mapping[str, Any] | None = None) -> Iterable[Any]:
+        """The rows of the statement, each to be unpacked; 1 round trip."""
+        return self.rows(self.connection.execute(statement, parameters))
+
+    def read_for(self, statement: Select[Any], column: ColumnElement[Any], values: Collection[Any]) -> Iterable[Any]:
+        """The rows of the statement whose *column* is one of *values*; 1 round trip, none for no values."""
+        if not values:
+            return ()
+        return self.rows(self.binding(self.connection, statement, column, list(values)))

@@ -1,0 +1,81 @@
+"""Which providers have room for an amount of a resource class."""
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, Integer, Select, bindparam, cast, func, select
+
+from placebench import tables
+from placebench.reference.lookups.reader import Reader
+
+# The largest number that the columns hold. No max_unit lies above it, so nobody has room for more;
+# asked nevertheless, SQLite's driver raises OverflowError.
+MAX_UNIT = 2**31 - 1
+
+Room = dict[int, Any]
+
+
+class RoomRow(NamedTuple):
+    """The fields of a row of `providers_with_room`; the rows themselves come in the way the variant chooses."""
+
+    provider_id: int
+    root_id: int
+    total: int
+    reserved: int
+    allocation_ratio: float
+    max_unit: int
+    used: int
+
+
+def providers_with_room(reader: Reader, class_id: int, amount: int) -> Room:
+    """The providers that can give *amount* of the class, by id, each with its `RoomRow`; 1 round trip.
+
+    SELECT i.resource_provider_id, p.root_provider_id, i.total, i.reserved, i.allocation_ratio, i.max_unit,
+           CAST(coalesce(usage.used, 0) AS BIGINT) AS used
+    FROM inventories i
+    JOIN resource_providers p ON p.id = i.resource_provider_id
+    LEFT JOIN (SELECT resource_provider_id, sum(used) AS used FROM allocations
+               WHERE resource_class_id = :class_id GROUP BY resource_provider_id) usage
+           ON usage.resource_provider_id = i.resource_provider_id
+    WHERE i.resource_class_id = :class_id
+      AND coalesce(usage.used, 0) + :amount <= (i.total - i.reserved) * i.allocation_ratio
+      AND i.min_unit <= :amount AND i.max_unit >= :amount AND :amount % i.step_size = 0
+    """
+    if amount > MAX_UNIT:
+        return {}
+    rows = reader.read(_PROVIDERS_WITH_ROOM, {"class_id": class_id, "amount": amount})
+    return {row[0]: row for row in map(tuple, rows)}
+
+
+def _providers_with_room() -> Select[Any]:
+    stock, providers, allocated = tables.inventories.c, tables.resource_providers.c, tables.allocations.c
+    class_id, amount = bindparam("class_id", type_=Integer), bindparam("amount", type_=Integer)
+    usage = (
+        select(allocated.resource_provider_id, func.sum(allocated.used).label("used"))
+        .where(allocated.resource_class_id == class_id)
+        .group_by(allocated.resource_provider_id)
+        .subquery("usage")
+    )
+    used = func.coalesce(usage.c.used, 0)
+    return (
+        select(
+            stock.resource_provider_id,
+            providers.root_provider_id,
+            stock.total,
+            stock.reserved,
+            stock.allocation_ratio,
+            stock.max_unit,
+            cast(used, BigInteger).label("used"),
+        )
+        .join(tables.resource_providers, providers.id == stock.resource_provider_id)
+        .outerjoin(usage, usage.c.resource_provider_id == stock.resource_provider_id)
+        .where(
+            stock.resource_class_id == class_id,
+            used + amount <= (stock.total - stock.reserved) * stock.allocation_ratio,
+            stock.min_unit <= amount,
+            stock.max_unit >= amount,
+            amount % stock.step_size == 0,
+        )
+    )
+
+
+_PROVIDERS_WITH_ROOM = _providers_with_room()

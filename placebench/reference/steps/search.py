@@ -1,0 +1,54 @@
+"""How the groups' solutions at an anchor are combined: the whole product and then the tests, or pruned on the way."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING
+
+from placebench.reference.steps.model import Candidate
+from placebench.reference.steps.optimization import Optimization, Way
+
+if TYPE_CHECKING:
+    from placebench.reference.candidates.merging import Merge
+
+Combination = tuple[Candidate, ...]
+
+
+def whole_product(merge: "Merge") -> list[Candidate]:
+    """Every combination at every anchor, tested when complete; the limit cuts the finished list."""
+    combinations = (combination for anchor in merge.anchors for combination in product(*merge.options(anchor)))
+    found = list(merge.joined(filter(merge.allows, combinations)))
+    return found[: merge.limit]
+
+
+def pruned_product(merge: "Merge") -> list[Candidate]:
+    """Combinations grown group by group, each dropped at the first group that cannot stand; stops at the limit."""
+    combinations = (combination for anchor in merge.anchors for combination in _grown(merge, (), merge.options(anchor)))
+    found: list[Candidate] = []
+    for candidate in merge.joined(combinations):
+        found.append(candidate)
+        if len(found) == merge.limit:
+            break
+    return found
+
+
+def _grown(merge: "Merge", placed: Combination, options: list[list[Candidate]]) -> Iterator[Combination]:
+    """The allowed combinations that begin with *placed*; options: the solutions of each group at one anchor."""
+    if len(placed) == len(options):
+        yield placed
+        return
+    for solution in options[len(placed)]:
+        longer = (*placed, solution)
+        if merge.allows(longer):
+            yield from _grown(merge, longer, options)
+
+
+OPTIMIZATION = Optimization(
+    name="pruning",
+    step="search",
+    plain=Way("whole_product", whole_product),
+    better=Way("pruned", pruned_product),
+    why="Eight groups over eight devices make 16 million combinations, of which 40 thousand stand.",
+    source="Placement 5b73b980 (2025) prunes behind an option, and applies limit last.",
+    request="/allocation_candidates?resources_A=FPGA:1&resources_B=FPGA:1&resources_C=FPGA:1"
+    "&group_policy=isolate&limit=10",
+)

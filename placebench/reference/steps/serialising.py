@@ -1,0 +1,28 @@
+"""How the document becomes bytes: the standard library's json, or orjson."""
+
+import json
+from typing import Any
+
+import orjson
+
+from placebench.reference.steps.optimization import Optimization, Way
+
+
+def by_json(document: dict[str, Any]) -> bytes:
+    """Text first, in the standard library's spelling with blanks, then its bytes."""
+    return json.dumps(document).encode()
+
+
+def by_orjson(document: dict[str, Any]) -> bytes:
+    """Bytes at once, without blanks: 6 % shorter on the headline request."""
+    return orjson.dumps(document)
+
+
+OPTIMIZATION = Optimization(
+    name="orjson",
+    step="serialise",
+    plain=Way("json", by_json),
+    better=Way("orjson", by_orjson),
+    why="The document of 1000 trees has 2.5 MB: orjson writes it in a tenth of the time.",
+    source="Our measurement: 26.7 ms with json, 2.3 ms with orjson (2 cores, AMD EPYC, Python 3.11).",
+)
