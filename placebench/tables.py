@@ -4,7 +4,10 @@ Read by schema/env.py, the loaders and the reference service. Source of names, c
 openstack-placement 16.0.0 makes. What is ours bears the prefix `placebench_`.
 """
 
+from datetime import UTC, datetime
+
 from sqlalchemy import (
+    BigInteger,
     Column,
     DateTime,
     Double,
@@ -20,15 +23,20 @@ from sqlalchemy import (
 metadata = MetaData()
 
 
+def utc_now() -> datetime:
+    """The time as the tables keep it: UTC, without a zone, in whole seconds as Placement's own rows."""
+    return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+
+
 def _stamps() -> tuple[Column[object], ...]:
-    return Column("created_at", DateTime), Column("updated_at", DateTime)
+    return Column("created_at", DateTime, default=utc_now), Column("updated_at", DateTime, onupdate=utc_now)
 
 
 resource_providers = Table(
     "resource_providers",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False),
+    Column("id", Integer, primary_key=True),
     Column("uuid", String(36), nullable=False),
     Column("name", String(200)),
     Column("generation", Integer),
@@ -44,7 +52,7 @@ inventories = Table(
     "inventories",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False),
+    Column("id", Integer, primary_key=True),
     Column("resource_provider_id", Integer, nullable=False),
     Column("resource_class_id", Integer, nullable=False),
     Column("total", Integer, nullable=False),
@@ -56,24 +64,28 @@ inventories = Table(
     UniqueConstraint(
         "resource_provider_id", "resource_class_id", name="uniq_inventories0resource_provider_resource_class"
     ),
+    Index("inventories_resource_class_id_idx", "resource_class_id"),
 )
 
 allocations = Table(
     "allocations",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False),
+    Column("id", Integer, primary_key=True),
     Column("resource_provider_id", Integer, nullable=False),
     Column("consumer_id", String(36), nullable=False),
     Column("resource_class_id", Integer, nullable=False),
     Column("used", Integer, nullable=False),
+    Index("allocations_resource_provider_class_used_idx", "resource_provider_id", "resource_class_id", "used"),
+    Index("allocations_resource_class_id_idx", "resource_class_id"),
+    Index("allocations_consumer_id_idx", "consumer_id"),
 )
 
 resource_classes = Table(
     "resource_classes",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False),
+    Column("id", Integer, primary_key=True),
     Column("name", String(255), nullable=False),
     UniqueConstraint("name", name="uniq_resource_classes0name"),
 )
@@ -82,7 +94,7 @@ traits = Table(
     "traits",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False, autoincrement=True),
+    Column("id", Integer, primary_key=True),
     Column("name", String(255), nullable=False),
     UniqueConstraint("name", name="uniq_traits0name"),
 )
@@ -93,13 +105,14 @@ resource_provider_traits = Table(
     *_stamps(),
     Column("trait_id", Integer, ForeignKey("traits.id"), primary_key=True, nullable=False),
     Column("resource_provider_id", Integer, ForeignKey("resource_providers.id"), primary_key=True, nullable=False),
+    Index("resource_provider_traits_resource_provider_trait_idx", "resource_provider_id", "trait_id"),
 )
 
 placement_aggregates = Table(
     "placement_aggregates",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("id", Integer, primary_key=True),
     Column("uuid", String(36)),
     UniqueConstraint("uuid", name="uniq_placement_aggregates0uuid"),
 )
@@ -108,15 +121,16 @@ resource_provider_aggregates = Table(
     "resource_provider_aggregates",
     metadata,
     *_stamps(),
-    Column("resource_provider_id", Integer, primary_key=True, nullable=False),
-    Column("aggregate_id", Integer, primary_key=True, nullable=False),
+    Column("resource_provider_id", Integer, primary_key=True, autoincrement=False, nullable=False),
+    Column("aggregate_id", Integer, primary_key=True, autoincrement=False, nullable=False),
+    Index("resource_provider_aggregates_aggregate_id_idx", "aggregate_id"),
 )
 
 projects = Table(
     "projects",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False, autoincrement=True),
+    Column("id", Integer, primary_key=True),
     Column("external_id", String(255), nullable=False),
     UniqueConstraint("external_id", name="uniq_projects0external_id"),
 )
@@ -125,7 +139,7 @@ users = Table(
     "users",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False, autoincrement=True),
+    Column("id", Integer, primary_key=True),
     Column("external_id", String(255), nullable=False),
     UniqueConstraint("external_id", name="uniq_users0external_id"),
 )
@@ -134,7 +148,7 @@ consumer_types = Table(
     "consumer_types",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False, autoincrement=True),
+    Column("id", Integer, primary_key=True),
     Column("name", String(255), nullable=False),
     UniqueConstraint("name", name="uniq_consumer_types0name"),
 )
@@ -143,11 +157,38 @@ consumers = Table(
     "consumers",
     metadata,
     *_stamps(),
-    Column("id", Integer, primary_key=True, nullable=False, autoincrement=True),
+    Column("id", Integer, primary_key=True),
     Column("uuid", String(36), nullable=False),
     Column("project_id", Integer, nullable=False),
     Column("user_id", Integer, nullable=False),
     Column("generation", Integer, nullable=False, server_default="0"),
     Column("consumer_type_id", Integer, ForeignKey("consumer_types.id")),
     UniqueConstraint("uuid", name="uniq_consumers0uuid"),
+    Index("consumers_project_id_uuid_idx", "project_id", "uuid"),
+    Index("consumers_project_id_user_id_uuid_idx", "project_id", "user_id", "uuid"),
+    Index("consumers_consumer_type_id_idx", "consumer_type_id"),
+)
+
+placebench_receipts = Table(
+    "placebench_receipts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("seeded_at", DateTime, nullable=False),
+    Column("topology", String(200), nullable=False),
+    Column("trees", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("loader", String(20), nullable=False),
+    Column("providers", Integer, nullable=False),
+    Column("inventories", Integer, nullable=False),
+    Column("provider_traits", Integer, nullable=False),
+    Column("provider_aggregates", Integer, nullable=False),
+    Column("elapsed_s", Double, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("format_version", Integer, nullable=False),
+)
+
+placebench_created_tables = Table(
+    "placebench_created_tables",
+    metadata,
+    Column("name", String(64), primary_key=True),
 )

@@ -1,0 +1,33 @@
+"""Fills a database with a topology: what every loader promises, the receipt, and the digest of what was seeded.
+
+The door is `seed`; `migrate` makes the schema alone, and `data_digest` says what a database holds.
+"""
+
+from placebench.seeding.catalogue import loader_named, topology_named
+from placebench.seeding.content import Content, content, data_digest, expected_content
+from placebench.seeding.loading import Loader, Meter, Progress, Target
+from placebench.seeding.migration import migrate
+from placebench.seeding.receipt import SeedReceipt
+from placebench.seeding.rows import Rows, rows_of
+from placebench.seeding.seeder import seed
+from placebench.seeding.vocabulary import Ids, ids_for
+
+__all__ = [
+    "Content",
+    "Ids",
+    "Loader",
+    "Meter",
+    "Progress",
+    "Rows",
+    "SeedReceipt",
+    "Target",
+    "content",
+    "data_digest",
+    "expected_content",
+    "ids_for",
+    "loader_named",
+    "migrate",
+    "rows_of",
+    "seed",
+    "topology_named",
+]

@@ -1,0 +1,60 @@
+"""The connection that seeding works on, and its troubles told in one line."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import URL, Connection, create_engine, make_url, pool, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from placebench.errors import DatabaseError
+
+# Any number that nobody else takes.
+_LOCK = 7_362_651_118
+_INSUFFICIENT_PRIVILEGE = "42501"
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Connection]:
+    """One connection, closed afterwards, nobody else seeding meanwhile.
+
+    Raises DatabaseError, in one line, for no URL, no answer, lost connection, full disk and missing rights. What was
+    not committed by then is gone.
+    """
+    engine = create_engine(_parsed(url), poolclass=pool.NullPool)
+    driver = engine.dialect.loaded_dbapi
+    try:
+        with engine.connect() as connection:
+            _wait_for_others(connection)
+            yield connection
+    except (DBAPIError, driver.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if not isinstance(cause, (driver.OperationalError, driver.InterfaceError)) and not _lacks_rights(cause):
+            raise
+        raise DatabaseError(f"{engine.url.render_as_string()}: {_first_line(cause)}") from error
+
+
+def _wait_for_others(connection: Connection) -> None:
+    """Two seedings of one database go one after the other; the lock ends with the connection."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
+        connection.commit()
+
+
+def _lacks_rights(error: BaseException | None) -> bool:
+    return getattr(error, "pgcode", None) == _INSUFFICIENT_PRIVILEGE
+
+
+def _first_line(error: BaseException | None) -> str:
+    """What the driver said: "server closed the connection unexpectedly"."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _parsed(url: str) -> URL:
+    """The URL; a bare `postgresql://` means psycopg2, as everywhere in placebench."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise DatabaseError(f"no database URL: {error}; expected postgresql://USER:PASSWORD@HOST/NAME") from error
+    if parsed.drivername in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg2")
+    return parsed

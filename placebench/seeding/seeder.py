@@ -1,0 +1,109 @@
+"""Seeding from beginning to end: migrate, look, refuse or load, verify, and leave a receipt.
+
+The key piece is `seed`.
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+
+from sqlalchemy import Connection, text
+
+from placebench.errors import SeedError
+from placebench.seeding.catalogue import loader_named
+from placebench.seeding.content import Content, content, expected_content
+from placebench.seeding.database import connected
+from placebench.seeding.loading import Progress, Target
+from placebench.seeding.migration import migrate_connection
+from placebench.seeding.receipt import SeedReceipt, store_receipt
+from placebench.seeding.standing import empty, standing_receipt
+from placebench.seeding.vocabulary import add_standard_traits
+from placebench.topology import Topology
+
+
+def seed(
+    topology: Topology,
+    url: str,
+    *,
+    loader: str = "copy",
+    reset: bool = False,
+    api_url: str | None = None,
+    progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> SeedReceipt:
+    """Migrate the database and fill it with the topology; returns the receipt, the stored one if it is all there.
+
+    *reset* empties Placement's tables first, in one transaction, and tells *notice* what it removed. `by_copy` and
+    `by_sql` write in one transaction: when they stop, nothing is there. `by_http` cannot: the next run says so.
+    Raises SeedError for a database that holds anything else, and when what was written is not what the topology says;
+    DatabaseError for one that does not answer, lacks rights, is full, or goes away.
+    """
+    load = loader_named(loader)
+    expected = expected_content(topology)
+    with connected(url) as connection:
+        migrate_connection(connection)
+        standing = _prepared(connection, topology, expected, notice or _ignore if reset else None)
+        if standing:
+            return standing
+        with connection.begin():
+            started = perf_counter()
+            load(topology, Target(connection, api_url), progress or _ignore)
+            elapsed_s = perf_counter() - started
+            _verify(connection, expected, loader)
+            receipt = _receipt(topology, loader, expected, elapsed_s)
+            if topology.trees:
+                store_receipt(connection, receipt)
+        _tidy(connection)
+    return receipt
+
+
+def _prepared(
+    connection: Connection, topology: Topology, expected: Content, reset: Callable[[str], None] | None
+) -> SeedReceipt | None:
+    """The receipt of what stands there already, or None for a database that waits for its providers."""
+    with connection.begin():
+        if reset:
+            reset(empty(connection))
+        standing = standing_receipt(connection, expected)
+        add_standard_traits(connection, topology)
+    return standing
+
+
+def _verify(connection: Connection, expected: Content, loader: str) -> None:
+    """What was written is what the topology says, line by line."""
+    found = content(connection)
+    if found == expected:
+        return
+    for kind, lines in expected.kinds:
+        if found.count(kind) != lines.count:
+            raise SeedError(
+                f"loader by_{loader} wrote {found.count(kind)} of {lines.count} {kind}: run it again with --reset"
+            )
+    raise SeedError(
+        f"loader by_{loader} wrote other data than the topology says: digest {found.digest}, expected"
+        f" {expected.digest}; run it again with --reset"
+    )
+
+
+def _receipt(topology: Topology, loader: str, content: Content, elapsed_s: float) -> SeedReceipt:
+    return SeedReceipt(
+        topology=topology.name,
+        trees=topology.trees,
+        seed=topology.seed,
+        loader=loader,
+        providers=content.count("providers"),
+        inventories=content.count("inventories"),
+        provider_traits=content.count("provider_traits"),
+        provider_aggregates=content.count("provider_aggregates"),
+        elapsed_s=elapsed_s,
+        digest=content.digest,
+    )
+
+
+def _tidy(connection: Connection) -> None:
+    """Statistics, hint bits and visibility map, so that the first measured query is like all others."""
+    if connection.dialect.name == "postgresql":
+        connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
+
+
+def _ignore(*_: object) -> None:
+    pass

@@ -1,0 +1,67 @@
+"""The ids of the names that a topology uses: resource classes, traits and aggregates, added where they are missing."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Column, Connection, Table, func, select
+
+from placebench import tables
+from placebench.topology import Topology, is_custom
+
+# Placement counts custom classes from here; below are the standard ones, which the migration has added.
+_FIRST_CUSTOM_CLASS = 10_000
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The id in the database of each name of the topology."""
+
+    resource_classes: Mapping[str, int]
+    traits: Mapping[str, int]
+    aggregates: Mapping[str, int]
+
+
+def add_standard_traits(connection: Connection, topology: Topology) -> None:
+    """Add the standard traits that the topology uses, as a Placement adds all of its own when it starts."""
+    _add(connection, tables.traits.c.name, [name for name in topology.traits if not is_custom(name)])
+
+
+def ids_for(connection: Connection, topology: Topology) -> Ids:
+    """The ids of the topology's names, after adding those that are missing: at most nine statements."""
+    _add_custom_classes(connection, topology.resource_classes)
+    _add(connection, tables.traits.c.name, topology.traits)
+    _add(connection, tables.placement_aggregates.c.uuid, topology.aggregate_uuids.values())
+    aggregates = _ids(connection, tables.placement_aggregates.c.uuid, topology.aggregate_uuids.values())
+    return Ids(
+        resource_classes=_ids(connection, tables.resource_classes.c.name, topology.resource_classes),
+        traits=_ids(connection, tables.traits.c.name, topology.traits),
+        aggregates={name: aggregates[uuid] for name, uuid in topology.aggregate_uuids.items()},
+    )
+
+
+def _add_custom_classes(connection: Connection, names: Collection[str]) -> None:
+    table = tables.resource_classes
+    there = _ids(connection, table.c.name, names)
+    highest = connection.scalar(select(func.max(table.c.id))) or 0
+    first = max(highest + 1, _FIRST_CUSTOM_CLASS)
+    missing = [name for name in names if name not in there]
+    if missing:
+        connection.execute(table.insert(), [{"id": first + n, "name": name} for n, name in enumerate(missing)])
+
+
+def _add(connection: Connection, column: Column[str], names: Collection[str]) -> None:
+    there = _ids(connection, column, names)
+    missing = [name for name in names if name not in there]
+    if missing:
+        connection.execute(_table(column).insert(), [{column.name: name} for name in missing])
+
+
+def _ids(connection: Connection, column: Column[str], names: Collection[str]) -> dict[str, int]:
+    found = connection.execute(select(column, _table(column).c.id).where(column.in_(names)))
+    return {row[0]: row[1] for row in found}
+
+
+def _table(column: Column[str]) -> Table:
+    table = column.table
+    assert isinstance(table, Table)
+    return table

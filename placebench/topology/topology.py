@@ -1,0 +1,100 @@
+"""A cloud as data: one tree of providers, repeated; pure, and the same for the same file, seed and number of trees.
+
+The key piece is `Topology`. Nothing here holds a cloud in memory: every tree is made when it is asked for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from placebench.topology.identity import Identity
+from placebench.topology.tree import Inventory, Node
+
+
+class Provider(NamedTuple):
+    """One resource provider, with all that belongs to it."""
+
+    uuid: str
+    name: str
+    parent_uuid: str | None
+    root_uuid: str
+    inventories: tuple[Inventory, ...]
+    traits: tuple[str, ...]
+    aggregate_uuids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One tree of providers (`nodes`, each after its parent), `trees` times; `request` is what it is measured with."""
+
+    name: str
+    trees: int
+    seed: int
+    request: str
+    nodes: tuple[Node, ...]
+
+    @property
+    def providers(self) -> int:
+        """How many providers the cloud has."""
+        return self.trees * len(self.nodes)
+
+    @property
+    def inventories(self) -> int:
+        """How many inventories the cloud has."""
+        return self.trees * sum(len(node.inventories) for node in self.nodes)
+
+    @cached_property
+    def resource_classes(self) -> tuple[str, ...]:
+        """The resource classes that the tree names, sorted."""
+        return tuple(sorted({inventory.resource_class for node in self.nodes for inventory in node.inventories}))
+
+    @cached_property
+    def traits(self) -> tuple[str, ...]:
+        """The traits that the tree names, sorted."""
+        names = {trait for node in self.nodes for trait in node.traits}
+        return tuple(sorted(names.union(*(node.some_traits.names for node in self.nodes if node.some_traits))))
+
+    @cached_property
+    def aggregate_uuids(self) -> dict[str, str]:
+        """The aggregates that the tree names, sorted by name, with their ids."""
+        names = {aggregate for node in self.nodes for aggregate in node.aggregates}
+        names.update(*(node.some_aggregates.names for node in self.nodes if node.some_aggregates))
+        return {name: self._identity.uuid(f"aggregates/{name}") for name in sorted(names)}
+
+    def tree(self, number: int) -> Iterator[Provider]:
+        """The providers of tree *number* (from 0), each after its parent."""
+        uuids = self.uuids(number)
+        for node, uuid in zip(self.nodes, uuids, strict=True):
+            yield Provider(
+                uuid=uuid,
+                name=f"{node.name}-{number}",
+                parent_uuid=None if node.parent is None else uuids[node.parent],
+                root_uuid=uuids[0],
+                inventories=node.inventories,
+                traits=(*node.traits, *self.chosen_traits(number, node)),
+                aggregate_uuids=tuple(
+                    self.aggregate_uuids[name] for name in (*node.aggregates, *self.chosen_aggregates(number, node))
+                ),
+            )
+
+    def uuids(self, number: int) -> list[str]:
+        """The ids of the providers of tree *number*, in the order of `nodes`."""
+        make = self._identity.uuid
+        return [make(f"{number}/{node.path}") for node in self.nodes]
+
+    def chosen_traits(self, number: int, node: Node) -> list[str]:
+        """The traits that this provider of tree *number* has beside those that it always has."""
+        if node.some_traits is None:
+            return []
+        return node.some_traits.chosen(self._identity.number(f"{number}/{node.path}/traits"))
+
+    def chosen_aggregates(self, number: int, node: Node) -> list[str]:
+        """The names of the aggregates that this provider of tree *number* is in beside those that it is always in."""
+        if node.some_aggregates is None:
+            return []
+        return node.some_aggregates.chosen(self._identity.number(f"{number}/{node.path}/aggregates"))
+
+    @cached_property
+    def _identity(self) -> Identity:
+        return Identity(self.seed, self.name)

@@ -1,0 +1,55 @@
+"""The parts of a tree of providers, as a topology file draws them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MAXIMUM = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """So much of one resource class, with Placement's own defaults."""
+
+    resource_class: str
+    total: int
+    reserved: int = 0
+    min_unit: int = 1
+    max_unit: int = MAXIMUM
+    step_size: int = 1
+    allocation_ratio: float = 1.0
+
+
+@dataclass(frozen=True)
+class Some:
+    """A choice that each provider makes for itself: between `at_least` and `at_most` of the names."""
+
+    names: tuple[str, ...]
+    at_least: int
+    at_most: int
+
+    def chosen(self, number: int) -> list[str]:
+        """The names that the random *number* chooses: first how many, then which, each as likely as any other."""
+        number, extra = divmod(number, self.at_most - self.at_least + 1)
+        left = list(self.names)
+        return [left.pop(place) for place in _places(number, len(left), self.at_least + extra)]
+
+
+def _places(number: int, among: int, count: int) -> Iterator[int]:
+    """So many places in a list that is one shorter after each; *number* is read as digits of falling base."""
+    for size in range(among, among - count, -1):
+        number, place = divmod(number, size)
+        yield place
+
+
+@dataclass(frozen=True)
+class Node:
+    """One provider of the tree: `path` is "cn1/n0" for n0 under cn1, `parent` the position of cn1 in the tree."""
+
+    name: str
+    path: str
+    parent: int | None = None
+    inventories: tuple[Inventory, ...] = ()
+    traits: tuple[str, ...] = ()
+    some_traits: Some | None = None
+    aggregates: tuple[str, ...] = ()
+    some_aggregates: Some | None = None
