@@ -6,7 +6,7 @@ pipe when placebench ends, by whatever signal; then the shepherd stops the child
 Letting go of the pipe is also how a child is stopped on purpose, so the way out of a crash is walked every day.
 """
 
-from placebench.guard.child import Child, ChildSpec, start
+from placebench.guard.child import Child, ChildSpec, start, tail
 from placebench.guard.keeper import Keeper
 
-__all__ = ["Child", "ChildSpec", "Keeper", "start"]
+__all__ = ["Child", "ChildSpec", "Keeper", "start", "tail"]

@@ -122,7 +122,7 @@ def start(spec: ChildSpec, keeper: Keeper | None = None) -> Child:
         raise
 
 
-def tail(path: Path, lines: int) -> str:
+def tail(path: Path, lines: int = 10) -> str:
     """The last *lines* lines of a text file, "" when it does not exist."""
     if not path.exists():
         return ""

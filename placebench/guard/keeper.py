@@ -7,16 +7,17 @@ pipes at once: it must neither keep a child alive nor stop it.
 import atexit
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from placebench.errors import PlacebenchError
+from placebench.guard.shepherd import remove, wait_readable
 
 _SHEPHERD = Path(__file__).with_name("shepherd.py")
 _START_LIMIT_S = 60.0
@@ -29,16 +30,20 @@ class Keeper:
 
     folder: made when it is missing, with mode 0700; None for no folder.
     pipes: stdin and stdout of the (then only) child are pipes to this process.
-    Raises PlacebenchError when the shepherd cannot be started.
+    Raises PlacebenchError when the folder cannot be made.
     """
 
     def __init__(self, folder: Path | None = None, *, pipes: bool = False) -> None:
-        self.folder = folder
+        self._folder = folder
         self._lock = threading.Lock()
         self._returncode: int | None = None
         self._process, self._control, self._report = _start_shepherd(folder, pipes=pipes)
         _open_keepers.append(self)
-        self._receive("ready")
+        try:
+            self._receive("ready")
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def stdin(self) -> IO[str] | None:
@@ -51,7 +56,10 @@ class Keeper:
         return self._process.stdout
 
     def run(self, order: dict[str, Any]) -> int:
-        """Start a child as *order* says (the arguments of Shepherd._run) and return its process id."""
+        """Start the program of *order* (ChildSpec.order) and return its process id.
+
+        Raises PlacebenchError with the system's reason when it cannot be started.
+        """
         self._returncode = None
         self._tell(run=order)
         return int(self._receive("pid")["pid"])
@@ -88,9 +96,13 @@ class Keeper:
         """Let go of the shepherd and wait until child and folder are gone; safe to call again, also after Ctrl-C."""
         self._control.close()
         self._process.wait()
-        self._report.close()
+        if not self._report.closed:
+            self.poll()
+            self._report.close()
         for pipe in (self._process.stdin, self._process.stdout):
             _close_quietly(pipe)
+        if self._folder is not None and self._process.returncode:
+            remove(self._folder)  # somebody killed the shepherd, and the child followed it
         if self in _open_keepers:
             _open_keepers.remove(self)
 
@@ -107,19 +119,18 @@ class Keeper:
         self.close()
 
     def _tell(self, **order: Any) -> None:
-        try:
+        with suppress(BrokenPipeError):  # the shepherd was killed: what follows reads so from the report pipe
             self._control.write(json.dumps(order).encode() + b"\n")
-        except BrokenPipeError:
-            self._process.wait()
 
     def _receive(self, key: str) -> dict[str, Any]:
-        report = self._read_report() if self._readable(_START_LIMIT_S) else {"error": "the shepherd does not answer"}
+        answered = self._readable(_START_LIMIT_S)
+        report = self._read_report() if answered else {"error": f"no answer in {_START_LIMIT_S} s"}
         if key not in report:
-            raise PlacebenchError(str(report.get("error", f"the shepherd ended: {report}")))
+            raise PlacebenchError(report.get("error", "the process that guards it was killed"))
         return report
 
     def _readable(self, timeout_s: float) -> bool:
-        return bool(select.select([self._report], [], [], timeout_s)[0])
+        return bool(wait_readable(self._report.fileno(), timeout_s=timeout_s))
 
     def _read_report(self) -> dict[str, Any]:
         line = self._report.readline()
@@ -147,11 +158,10 @@ def _start_shepherd(folder: Path | None, *, pipes: bool) -> tuple[subprocess.Pop
 
 
 def _close_quietly(pipe: IO[str] | None) -> None:
+    """Close a pipe to a child that is gone: what it never read is lost."""
     if pipe is not None:
-        try:
+        with suppress(BrokenPipeError):
             pipe.close()
-        except BrokenPipeError:
-            return
 
 
 def _close_all() -> None:

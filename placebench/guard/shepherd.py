@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,7 @@ class Shepherd:
         self._abandoned = False
         self._child: subprocess.Popen[bytes] | None = None
         self._stop_signal = int(signal.SIGTERM)
-        self._signals, wakeup = os.pipe()
-        os.set_blocking(wakeup, False)
-        os.set_blocking(self._signals, False)
-        signal.set_wakeup_fd(wakeup)
-        for number in (signal.SIGCHLD, *END_SIGNALS):
-            signal.signal(number, lambda *_: None)
+        self._signals = listen_to_signals()
 
     def work(self) -> None:
         """Obey orders until the control pipe closes or a signal asks for the end; no child is left then."""
@@ -57,7 +52,7 @@ class Shepherd:
 
     def _orders(self) -> Iterator[dict[str, Any]]:
         while not self._abandoned:
-            readable, _, _ = select.select([self._control, self._signals], [], [])
+            readable = wait_readable(self._control, self._signals)
             if self._signals in readable and self._asked_to_end():
                 return
             self._report_end()
@@ -77,44 +72,21 @@ class Shepherd:
 
     def _obey(self, order: dict[str, Any]) -> None:
         if "run" in order:
-            self._run(**order["run"])
+            self._run(order["run"])
         elif "stop" in order:
             self._end_child(order["stop"])
         elif "kill" in order:
             self._kill_group()
 
-    def _run(
-        self,
-        *,
-        argv: list[str],
-        env: dict[str, str] | None,
-        cwd: str | None,
-        log: str | None,
-        user: list[int] | None,
-        stop_signal: int,
-        pipes: bool,
-    ) -> None:
-        self._stop_signal = stop_signal
-        identity: dict[str, Any] = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
+    def _run(self, program: dict[str, Any]) -> None:
+        """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, as ChildSpec has them."""
+        self._stop_signal = program["stop_signal"]
         try:
-            with Path(log or os.devnull).open("ab") as output:
-                self._child = subprocess.Popen(
-                    argv,
-                    env=env,
-                    cwd=cwd,
-                    stdin=None if pipes else subprocess.DEVNULL,
-                    stdout=None if pipes else output,
-                    stderr=output,
-                    start_new_session=True,
-                    preexec_fn=die_with_parent(os.getpid(), stop_signal),
-                    **identity,
-                )
+            self._child = spawn(program)
         except (OSError, subprocess.SubprocessError) as error:
             self._tell(error=getattr(error, "strerror", None) or str(error))
-            return
-        if pipes:
-            forget_standard_streams()
-        self._tell(pid=self._child.pid)
+        else:
+            self._tell(pid=self._child.pid)
 
     def _end_child(self, grace_s: float) -> None:
         """Stop signal, grace; SIGQUIT (at which PostgreSQL and uWSGI end their own children), 1 s; SIGKILL to all."""
@@ -127,11 +99,12 @@ class Shepherd:
         self._report_end()
 
     def _await_end(self, patience_s: float) -> None:
+        """Wait for the end of the child; not longer than ORPHANED_GRACE_S once placebench is gone."""
         deadline = time.monotonic() + patience_s
         while not self._has_ended() and time.monotonic() < deadline:
             if self._abandoned:
                 time.sleep(POLL_S)
-            elif select.select([self._control], [], [], POLL_S)[0]:
+            elif wait_readable(self._control, timeout_s=POLL_S):
                 self._read_control()
                 if self._abandoned:
                     deadline = min(deadline, time.monotonic() + ORPHANED_GRACE_S)
@@ -160,8 +133,29 @@ class Shepherd:
             self._abandoned = True
 
 
-def die_with_parent(parent: int, number: int) -> Any:
-    """What a new child calls before exec, so that it gets signal *number* when the shepherd itself is killed."""
+def spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    """Start a child in its own session. With pipes, it alone keeps the stdin and stdout that the shepherd was given."""
+    user, pipes = program["user"], program["pipes"]
+    identity: dict[str, Any] = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
+    with Path(program["log"] or os.devnull).open("ab") as output:
+        child = subprocess.Popen(
+            program["argv"],
+            env=program["env"],
+            cwd=program["cwd"],
+            stdin=None if pipes else subprocess.DEVNULL,
+            stdout=None if pipes else output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=die_with(os.getpid(), program["stop_signal"]),
+            **identity,
+        )
+    if pipes:
+        forget_standard_streams()
+    return child
+
+
+def die_with(parent: int, number: int) -> Callable[[], None]:
+    """What a new child calls before exec, to get signal *number* when *parent*, the shepherd, is itself killed."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
     def arrange() -> None:
@@ -181,26 +175,50 @@ def forget_standard_streams() -> None:
     os.close(nothing)
 
 
-def remove(folder: str) -> None:
+def listen_to_signals() -> int:
+    """A pipe that becomes readable when a child ends or the shepherd is asked to end.
+
+    Handled, and not ignored, a signal is back at its default in every child, also when placebench was started in the
+    background by a shell that has its jobs ignore SIGINT and SIGQUIT.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signals, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    signal.set_wakeup_fd(wakeup)
+    for number in (signal.SIGCHLD, *END_SIGNALS):
+        signal.signal(number, lambda *_: None)
+    return signals
+
+
+def wait_readable(*descriptors: int, timeout_s: float | None = None) -> list[int]:
+    """Those of *descriptors* that can be read or have closed; poll, because select ends at descriptor 1023."""
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poller.poll(None if timeout_s is None else timeout_s * 1000)]
+
+
+def remove(folder: Path) -> None:
     """Remove *folder*, again while a process that is just dying still writes into it."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
-        if not Path(folder).exists():
+        if not folder.exists():
             return
         time.sleep(0.1)
 
 
 def main(control: str, report: str, folder: str = "") -> None:
     """Make *folder*, serve, remove it."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    if folder:
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        if folder:
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         Shepherd(int(control), int(report)).work()
+    except OSError as error:
+        os.write(int(report), json.dumps({"error": str(error)}).encode() + b"\n")
     finally:
         if folder:
-            remove(folder)
+            remove(Path(folder))
 
 
 if __name__ == "__main__":

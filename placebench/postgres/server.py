@@ -62,41 +62,40 @@ class Server:
         CREATE DATABASE name [TEMPLATE template [STRATEGY file_copy]]
 
         On a server of ours (PostgreSQL 15 and later) a template is copied file by file: 0.3 s for 100 MB, 0.8 s by the
-        log. Raises DatabaseError when the name is taken or the role may not.
+        log. Raises DatabaseError when the name is taken, the template is in use, or the role may not.
         """
-        if not self._facts.may_create_databases:
-            raise DatabaseError(
-                f"{describe(self.url)}: the role may not create databases: give it CREATEDB, or name another role"
-            )
-        with connected(self.url) as connection:
-            if connection.scalar(text("SELECT true FROM pg_database WHERE datname = :name"), {"name": name}):
-                raise DatabaseError(
-                    f"{describe(self.url)} has a database {name!r} already: drop it, or choose another name"
-                )
-            self._created.append(name)
-            connection.execute(text(self._create_statement(name, template)))
+        self._make_sure_that_it_may_be_created(name)
+        self._created.append(name)
+        try:
+            self._execute(self._create_statement(name, template))
+        except DatabaseError:
+            self._created.remove(name)
+            raise
         return self.database_url(name)
 
     def drop_database(self, name: str) -> None:
         """Drop a database that this object created, with whoever is connected to it; DatabaseError for any other."""
         if name not in self._created:
-            raise DatabaseError(f"{describe(self.url)}: database {name!r} was not created by this run and stays")
-        with connected(self.url) as connection:
-            if self.version_number < 130000:
-                connection.execute(
-                    text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"), {"name": name}
-                )
-            force = " WITH (FORCE)" if self.version_number >= 130000 else ""
-            connection.execute(text(f"DROP DATABASE IF EXISTS {_quoted(name)}{force}"))
+            raise DatabaseError(f"{describe(self.url)}: database {name!r} was not created by this run, so it stays")
+        if self.version_number >= 130000:
+            self._execute(f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)")
+        else:
+            self._end_connections_to(name)
+            self._execute(f"DROP DATABASE IF EXISTS {_quoted(name)}")
         self._created.remove(name)
 
     def stop(self) -> None:
-        """End a server of ours with its data; on a named one drop what was created. May be called again."""
+        """End a server of ours with its data; on a named one drop what was created. May be called again.
+
+        Raises DatabaseError, after trying all, when databases stayed on the named server.
+        """
         if self._launched:
             self._launched.keeper.close()
-        else:
-            for name in list(self._created):
-                self.drop_database(name)
+            return
+        problems = [problem for name in list(self._created) if (problem := self._problem_of_dropping(name))]
+        if problems:
+            stayed = ", ".join(self._created)
+            raise DatabaseError(f"drop by hand what stayed on the server ({stayed}): {problems[0]}")
 
     def __enter__(self) -> Self:
         return self
@@ -106,12 +105,39 @@ class Server:
     ) -> None:
         self.stop()
 
+    def _make_sure_that_it_may_be_created(self, name: str) -> None:
+        if not self._facts.may_create_databases:
+            raise DatabaseError(
+                f"{describe(self.url)}: the role may not create databases: give it CREATEDB, or name another role"
+            )
+        with connected(self.url) as connection:
+            if connection.scalar(text("SELECT true FROM pg_database WHERE datname = :name"), {"name": name}):
+                raise DatabaseError(
+                    f"{describe(self.url)}: a database {name!r} is there already: drop it, or choose another name"
+                )
+
     def _create_statement(self, name: str, template: str | None) -> str:
-        statement = f"CREATE DATABASE {_quoted(name)}"
         if template is None:
-            return statement
+            return f"CREATE DATABASE {_quoted(name)}"
         by_file = self._launched is not None and self.version_number >= 150000
-        return f"{statement} TEMPLATE {_quoted(template)}{' STRATEGY file_copy' if by_file else ''}"
+        strategy = " STRATEGY file_copy" if by_file else ""
+        return f"CREATE DATABASE {_quoted(name)} TEMPLATE {_quoted(template)}{strategy}"
+
+    def _end_connections_to(self, name: str) -> None:
+        statement = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
+        with connected(self.url) as connection:
+            connection.execute(statement, {"name": name})
+
+    def _problem_of_dropping(self, name: str) -> str:
+        try:
+            self.drop_database(name)
+        except DatabaseError as error:
+            return str(error)
+        return ""
+
+    def _execute(self, statement: str) -> None:
+        with connected(self.url) as connection:
+            connection.exec_driver_sql(statement)
 
 
 def open_server(url: str | None = None, *, settings: Mapping[str, str] | None = None) -> Server:

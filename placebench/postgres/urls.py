@@ -6,6 +6,8 @@ from sqlalchemy.exc import ArgumentError
 from placebench.errors import DatabaseError
 
 DRIVER = "postgresql+psycopg2"
+SUPERUSER = "postgres"
+MAINTENANCE = "postgres"
 _OUR_DRIVERS = {"postgres", "postgresql", DRIVER}
 _EXAMPLE = "postgresql://user:password@host:5432/database"
 
@@ -31,6 +33,12 @@ def describe(url: str) -> str:
     port = f":{parsed.port}" if parsed.port else ""
     user = f"{parsed.username}@" if parsed.username else ""
     return f"{user}{host}{port}/{parsed.database or ''}"
+
+
+def own_url(password: str, port: int) -> str:
+    """The URL of the maintenance database of a server of ours."""
+    host = "127.0.0.1"
+    return URL.create(DRIVER, SUPERUSER, password, host, port, MAINTENANCE).render_as_string(hide_password=False)
 
 
 def with_database(url: str, name: str) -> str:

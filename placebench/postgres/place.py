@@ -1,0 +1,81 @@
+"""The place of a server of ours: its folder, the programs it runs, and the user it runs as."""
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from placebench.errors import DatabaseError, PlacebenchError
+from placebench.guard import Child, ChildSpec
+from placebench.postgres.account import Account
+from placebench.postgres.binaries import Binaries
+
+_LITTLE_SPACE_MB = 200
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server of ours lives, whose programs it runs, and as whom."""
+
+    folder: Path
+    binaries: Binaries
+    account: Account
+
+    @cached_property
+    def version(self) -> int:
+        """18 for PostgreSQL 18.6; raises DatabaseError when the server's program does not say it."""
+        said = self.account.run([self.binaries.program("postgres"), "--version"])
+        if not (number := re.search(r"\d+", said.stdout)):
+            raise DatabaseError(f"{self.binaries.folder} holds no working PostgreSQL: {said.stdout}{said.stderr}")
+        return int(number.group())
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        """What initdb and the server said."""
+        return self.folder / "log"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of its programs: ours without libpq's variables, with messages in English."""
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        return ours | {"LC_ALL": "C", "TZ": "UTC", "HOME": str(self.folder)}
+
+    def spec(self, name: str, *command: str) -> ChildSpec:
+        """One of its programs under the guard; SIGINT is PostgreSQL's fast shutdown (SIGTERM waits for clients)."""
+        return ChildSpec(
+            name,
+            command,
+            env=self.environment,
+            cwd=self.folder,
+            log=self.log,
+            user=self.account.ids,
+            stop_signal=signal.SIGINT,
+        )
+
+
+def last_words(child: Child, place: Place) -> str:
+    """Why a program of *place* failed: the end of its log, and the space that is left where that is little."""
+    free_mb = shutil.disk_usage(place.folder).free // 1_000_000
+    space = f" ({free_mb} MB are free in {place.folder})" if free_mb < _LITTLE_SPACE_MB else ""
+    return f"{child.log_tail() or 'its log is empty'}{space}"
+
+
+@contextmanager
+def one_line(what: str) -> Iterator[None]:
+    """Turn what the system refuses meanwhile (a full disk, a program that may not run) into a DatabaseError."""
+    try:
+        yield
+    except DatabaseError:
+        raise
+    except (OSError, PlacebenchError) as error:
+        raise DatabaseError(f"{what}: {error}") from error
