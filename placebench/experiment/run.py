@@ -20,7 +20,7 @@ from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_
 from placebench.experiment.plan import plan_replicates
 from placebench.experiment.records import RunHead
 from placebench.postgres import Server
-from placebench.reference.variants import ladder, rung
+from placebench.reference.variants import OPTIMIZATIONS, ladder
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
 
@@ -98,7 +98,7 @@ class Perfload:
             variants=list(settings.variants),
             receipt={},
             manifest={},
-            settings={**asdict(settings), "rungs": {name: rung(name) for name in settings.variants}},
+            settings={**asdict(settings), "rungs": _rungs(settings.variants)},
             same_answers={},
         )
 
@@ -206,3 +206,14 @@ class Perfload:
                 f"the data changed during the run: digest {digest}, seeded {self._head.receipt['digest']}; "
                 "something else wrote to the database: run it again"
             )
+
+
+def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """What each rung adds to the one before it, why, and where the idea comes from; for the report."""
+    added = dict(zip(ladder()[1:], OPTIMIZATIONS, strict=True))
+    rungs = {name: {"adds": each.name, "why": each.why, "source": each.source} for name, each in added.items()}
+    rungs[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
+    if variants != ladder():
+        every = ", ".join(each.name for each in OPTIMIZATIONS)
+        rungs[BEST] = {"adds": every, "why": "Every step in its better way.", "source": ""}
+    return {name: rungs[name] for name in variants}
