@@ -57,3 +57,7 @@ class RunFolderError(PlacebenchError):
 
 class TooFewReplicatesError(UndecidedError):
     """Fewer replicates than the interval needs."""
+
+
+class ProfilerError(PlacebenchError):
+    """A recording that cannot be made, read or merged."""

@@ -1,0 +1,53 @@
+"""Which line of the application ran a statement: a short walk up the stack, past SQLAlchemy and the profiler."""
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+
+import sqlalchemy
+
+from placebench.profiler.statement import Caller
+
+_DEEPEST = 80
+_PROFILER = str(Path(__file__).parent)
+_SQLALCHEMY = (str(Path(sqlalchemy.__file__).parent), "<sqlalchemy generated", "<string>")
+_LIBRARIES = (_PROFILER, *_SQLALCHEMY)
+
+
+def caller_of(frame: FrameType | None) -> Caller | None:
+    """The nearest line at or above *frame* that is neither SQLAlchemy's nor the profiler's; None if there is none.
+
+    Under asyncio SQLAlchemy works in a greenlet of its own whose stack holds none of the application's frames: the
+    walk goes on where that greenlet was entered. At most 80 frames a stack are looked at.
+    """
+    found = _nearest(frame, _LIBRARIES) or _nearest(_frame_before_greenlet(), _LIBRARIES)
+    return None if found is None else Caller(found.f_code.co_filename, found.f_lineno, found.f_code.co_qualname)
+
+
+def outside_profiler(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame at or above *frame* that is not the profiler's own."""
+    return _nearest(frame, (_PROFILER,))
+
+
+def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType | None:
+    """The nearest frame whose file lies in none of *libraries*."""
+    for _ in range(_DEEPEST):
+        if frame is None or not _lies_in(frame.f_code.co_filename, libraries):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _lies_in(filename: str, folders: tuple[str, ...]) -> bool:
+    """Whether a file lies in one of the folders."""
+    return filename.startswith(folders)
+
+
+def _frame_before_greenlet() -> FrameType | None:
+    """The frame that entered the running greenlet; None outside of one. Never imports greenlet itself."""
+    module = sys.modules.get("greenlet")
+    parent = None if module is None else module.getcurrent().parent
+    frame: FrameType | None = None if parent is None else parent.gr_frame
+    return frame

@@ -1,0 +1,111 @@
+"""One flame for Python and SQL: pyinstrument's frames, with each statement as a leaf on the frame that ran it.
+
+The key piece is `Flame`, one record's sampler and the SQL intervals beside it. pyinstrument charges the time between
+two samples to the later one's stack. `with_leaves` cuts these pieces at the edges of the SQL intervals, which know
+their own stack, so that the sum of all times stays what it was.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from pyinstrument import Profiler
+from pyinstrument.session import Session
+from pyinstrument.stack_sampler import build_call_stack
+
+from placebench.profiler.callsite import outside_profiler
+from placebench.profiler.tape import Clock
+
+INTERVAL_S = 0.001
+_LONGEST_LEAF = 160
+
+Record = tuple[list[str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An interval of the clock that belongs on a leaf of its own: a statement, a fetch, a COMMIT, a collection."""
+
+    started: float
+    ended: float
+    stack: list[str]
+
+
+class Flame:
+    """Samples this thread from its making until `stop`."""
+
+    def __init__(self, clock: Clock, caller: FrameType | None) -> None:
+        self._clock = clock
+        self._edges: list[Edge] = []
+        # "disabled": any number of profilers may run, each on its thread.
+        self._profiler = Profiler(interval=INTERVAL_S, async_mode="disabled")
+        self._profiler.start(caller_frame=caller)
+        self._started = clock()
+
+    def add(self, started: float, ended: float, label: str, *, kind: str = "sql") -> None:
+        """Something from *started* to *ended* in the frame that is running now."""
+        frame = outside_profiler(sys._getframe(1))
+        stack = build_call_stack(frame, "initial", None)
+        stack.append(leaf(label, kind))
+        self._edges.append(Edge(started, ended, stack))
+
+    def stop(self) -> Session:
+        """pyinstrument's session with the leaves on it. Has to be called on the thread that made the flame."""
+        ended = self._clock()
+        session = self._profiler.stop()
+        records = [(stack, seconds) for stack, seconds in session.frame_records]
+        # What ran after the last sample has no stack: it is charged to the frame that asked for the flame.
+        unsampled = ended - self._started - sum(seconds for _, seconds in records)
+        if unsampled > 0:
+            records.append((session.start_call_stack, unsampled))
+        session.frame_records = with_leaves(records, self._started, self._edges)
+        session.sample_count = len(session.frame_records)
+        return session
+
+
+def leaf(label: str, kind: str) -> str:
+    """pyinstrument's name for a frame that is no Python: one line of text, and *kind* where a file would stand."""
+    text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
+    shown = text if len(text) <= _LONGEST_LEAF else f"{text[:_LONGEST_LEAF]}…"
+    return f"{shown}\x00{kind}\x000"
+
+
+def with_leaves(records: Sequence[Record], started: float, edges: Sequence[Edge]) -> list[Record]:
+    """The records cut at the edges, each piece inside an edge moved to that edge's stack; time is conserved.
+
+    records: (stack, seconds) one after the other from *started* on. edges: in any order; inside of each other is fine.
+    """
+    pieces: list[Record] = []
+    segments = innermost(edges)
+    segment = next(segments, None)
+    at = started
+    for stack, seconds in records:
+        end = at + seconds
+        while at < end:
+            while segment is not None and segment.ended <= at:
+                segment = next(segments, None)
+            inside = segment is not None and segment.started <= at
+            boundary = end if segment is None else segment.ended if inside else segment.started
+            piece_end = min(end, boundary)
+            pieces.append((segment.stack if segment is not None and inside else stack, piece_end - at))
+            at = piece_end
+    return pieces
+
+
+def innermost(edges: Sequence[Edge]) -> Iterator[Edge]:
+    """The edges as disjoint intervals in order of time: where one lies inside of another, the inner one counts."""
+    open_edges: list[Edge] = []
+    at = float("-inf")
+    for edge in [*sorted(edges, key=lambda edge: (edge.started, -edge.ended)), None]:
+        until = float("inf") if edge is None else edge.started
+        while open_edges and open_edges[-1].ended <= until:
+            closed = open_edges.pop()
+            if closed.ended > at:
+                yield Edge(max(at, closed.started), closed.ended, closed.stack)
+                at = closed.ended
+        if edge is not None:
+            if open_edges and edge.started > max(at, open_edges[-1].started):
+                yield Edge(max(at, open_edges[-1].started), edge.started, open_edges[-1].stack)
+            at = max(at, edge.started)
+            open_edges.append(edge)

@@ -1,0 +1,323 @@
+"""The profiler's listeners on SQLAlchemy's events, and what each of them notes.
+
+The key piece is `Hooks`. Listeners run in the order of their registration: make the profiler before other tools add
+theirs, so that their work is not taken for the driver's. What SQLAlchemy has no events for comes from `driver` and
+`pool`.
+"""
+
+import functools
+import gc
+import logging
+import re
+import sys
+from collections.abc import Callable, MutableMapping
+from contextvars import ContextVar
+from typing import Any, Concatenate, ParamSpec
+
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext
+from sqlalchemy.engine.interfaces import CacheStats
+
+from placebench.profiler.callsite import caller_of
+from placebench.profiler.draft import Draft, guarded
+from placebench.profiler.driver import TimedConnection, TimedCursor, use_timed_classes
+from placebench.profiler.fingerprint import fingerprint, transaction_step
+from placebench.profiler.pool import PoolWatch
+from placebench.profiler.tape import Clock, Tape
+
+P = ParamSpec("P")
+
+_LOG = logging.getLogger("placebench.profiler")
+_PING = re.compile(r"\s*select\s+1\s*;?\s*\Z", re.IGNORECASE)
+_LONGEST_PARAMETERS = 1000
+
+
+def recording(hook: Callable[Concatenate["Hooks", Tape, P], None]) -> Callable[Concatenate["Hooks", P], None]:
+    """*hook* as a listener: called with the running record's tape, not at all without one, and never raising."""
+
+    @functools.wraps(hook)
+    def listener(self: "Hooks", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        tape = self.current.get()
+        if tape is None or self.failed:
+            return
+        try:
+            hook(self, tape, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self.give_up(error)
+
+    return listener
+
+
+class Hooks:
+    """Installed on one engine, or on all of them, until `remove`; without effect once one of them has failed.
+
+    current: the tape of the record that runs in this thread or task.
+    """
+
+    def __init__(self, target: Engine | type[Engine], clock: Clock) -> None:
+        self.current: ContextVar[Tape | None] = ContextVar("placebench_tape", default=None)
+        self.timed_classes: dict[tuple[type, type], type] = {}
+        self.installed = False
+        self.failed = False
+        self._target = target
+        self._pools = PoolWatch(clock, self._waited)
+        self._wait: ContextVar[float | None] = ContextVar("placebench_wait", default=None)
+        self._connecting: ContextVar[Draft | None] = ContextVar("placebench_connecting", default=None)
+        self._listeners: dict[str, Callable[..., Any]] = {
+            "do_connect": self._do_connect,
+            "checkout": self._checkout,
+            "engine_connect": self._engine_connect,
+            "engine_disposed": self._engine_disposed,
+            "begin": self._begin,
+            "before_execute": self._before_execute,
+            "before_cursor_execute": self._before_cursor_execute,
+            "after_cursor_execute": self._after_cursor_execute,
+            "handle_error": self._handle_error,
+            "commit": self._commit,
+            "rollback": self._rollback,
+        }
+
+    def install(self) -> None:
+        """Listen. Connections that are open already stay of the driver's own class: their fetches are not measured."""
+        for name, listener in self._listeners.items():
+            event.listen(self._target, name, listener)
+        gc.callbacks.append(self._collected)
+        if isinstance(self._target, Engine):
+            self._pools.watch(self._target.pool)
+        self.installed = True
+
+    def remove(self) -> None:
+        """Stop listening; again is harmless. Open connections keep their timed class, which then only passes on."""
+        if not self.installed:
+            return
+        self.installed = False
+        for name, listener in self._listeners.items():
+            event.remove(self._target, name, listener)
+        gc.callbacks.remove(self._collected)
+        self._pools.remove()
+
+    def give_up(self, error: Exception) -> None:
+        """Record nothing more because of *error*, and say so once in the log.
+
+        The listeners stay where they are: SQLAlchemy may be walking through them at this moment.
+        """
+        if not self.failed:
+            self.failed = True
+            _LOG.warning("the SQL profiler failed and has switched itself off: %r", error, exc_info=error)
+
+    # What the timed cursors and connections ask for.
+
+    @guarded
+    def driver_call(self, cursor: TimedCursor, sql: object) -> Draft | None:
+        """The draft of an execute: SQLAlchemy's own, or a new one for a cursor that the application uses by itself."""
+        draft = cursor.placebench_draft
+        if draft is not None and draft.running:
+            return draft
+        tape = self.current.get()
+        # What runs while connecting is part of the CONNECT.
+        raw = tape is not None and self._connecting.get() is None
+        cursor.placebench_draft = _raw_draft(tape, cursor, sql) if tape is not None and raw else None
+        return cursor.placebench_draft
+
+    @guarded
+    def driver_step(self, connection: TimedConnection, step: str) -> Draft | None:
+        """A new draft of a COMMIT or ROLLBACK; None for the pool's rollback of what is not open."""
+        tape = self.current.get()
+        if tape is None or (tape.flow(connection).transaction is None and not connection.in_a_transaction()):
+            return None
+        draft = tape.draft(connection, step, step=step)
+        draft.flow.transaction = None
+        return draft
+
+    # The pool's and the connection's life.
+
+    @guarded
+    def _do_connect(
+        self, dialect: Dialect, _record: object, _arguments: object, keywords: MutableMapping[str, Any]
+    ) -> None:
+        use_timed_classes(self, dialect.driver, keywords)
+        tape = self.current.get()
+        if tape is not None:
+            self._connecting.set(tape.draft(None, "CONNECT", step="CONNECT"))
+
+    @recording
+    def _checkout(self, tape: Tape, dbapi_connection: object, _record: object, _proxy: object) -> None:
+        connecting, wait_s = self._connecting.get(), self._wait.get()
+        if connecting is not None:
+            connecting.leave_execute(None)
+            self._connecting.set(None)
+        if wait_s is not None:
+            flow = tape.flow(dbapi_connection)
+            flow.pool_wait_s = wait_s
+            flow.measured_s += wait_s
+            self._wait.set(None)
+
+    @guarded
+    def _engine_connect(self, connection: Connection) -> None:
+        self._pools.watch(connection.engine.pool)
+
+    @guarded
+    def _engine_disposed(self, engine: Engine) -> None:
+        self._pools.watch(engine.pool)
+
+    @recording
+    def _waited(self, tape: Tape, seconds: float, came: bool) -> None:
+        if came:
+            self._wait.set((self._wait.get() or 0.0) + seconds)
+            return
+        draft = tape.draft(None, "POOL TIMEOUT", step="POOL TIMEOUT")
+        draft.started -= seconds
+        draft.entered = draft.started
+        draft.leave_execute(None)
+
+    # Transactions.
+
+    @recording
+    def _begin(self, tape: Tape, connection: Connection) -> None:
+        dbapi_connection = _dbapi(connection)
+        flow = tape.flow(dbapi_connection)
+        if getattr(dbapi_connection, "autocommit", False) is True:
+            flow.transaction = None
+            return
+        tape.begun += 1
+        flow.transaction = tape.begun
+        tape.draft(dbapi_connection, "BEGIN", step="BEGIN")
+
+    def _commit(self, connection: Connection) -> None:
+        self._ended(connection, "COMMIT")
+
+    def _rollback(self, connection: Connection) -> None:
+        self._ended(connection, "ROLLBACK")
+
+    @recording
+    def _ended(self, tape: Tape, connection: Connection, step: str) -> None:
+        """The event comes before the driver's call and nothing comes after it: only a timed connection can time it."""
+        dbapi_connection = _dbapi(connection)
+        if dbapi_connection is not None and not isinstance(dbapi_connection, TimedConnection):
+            tape.draft(dbapi_connection, step, step=step).flow.transaction = None
+
+    # Statements.
+
+    @recording
+    def _before_execute(self, tape: Tape, connection: Connection, *_statement: object) -> None:
+        dbapi_connection = _dbapi(connection)
+        if dbapi_connection is not None:
+            flow = tape.flow(dbapi_connection)
+            flow.compiling.append((tape.clock(), flow.measured_s))
+
+    @recording
+    def _before_cursor_execute(
+        self,
+        tape: Tape,
+        connection: Connection,
+        cursor: object,
+        statement: str,
+        parameters: object,
+        context: ExecutionContext,
+        _executemany: bool,
+    ) -> None:
+        draft = tape.draft(_dbapi(connection), statement, step=transaction_step(statement))
+        _describe(draft, context, statement)
+        if tape.options.parameters:
+            draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
+        tape.running[id(context)] = draft
+        if isinstance(cursor, TimedCursor):
+            cursor.placebench_draft = draft
+        draft.enter()
+
+    @recording
+    def _after_cursor_execute(
+        self,
+        tape: Tape,
+        _connection: Connection,
+        cursor: Any,
+        _statement: str,
+        _parameters: object,
+        context: ExecutionContext,
+        _executemany: bool,
+    ) -> None:
+        draft = tape.running.pop(id(context), None)
+        if draft is None:
+            return
+        if draft.execute_s is None:
+            draft.leave_execute(None)
+        draft.running = False
+        if cursor.rowcount >= 0:
+            draft.row_count = cursor.rowcount
+
+    @recording
+    def _handle_error(self, tape: Tape, failure: ExceptionContext) -> None:
+        context, error = failure.execution_context, failure.original_exception
+        draft = tape.running.pop(id(context), None) if context is not None else _unborn(tape, failure)
+        if draft is None:
+            # An error of a fetch, or of a statement that began before the record.
+            draft = getattr(failure.cursor, "placebench_draft", None)
+        elif draft.running and draft.execute_s is None and context is not None:
+            draft.leave_execute(None)
+        if draft is not None:
+            draft.running = False
+            draft.failed(error)
+
+    # The garbage collector.
+
+    @recording
+    def _collected(self, tape: Tape, phase: str, details: dict[str, int]) -> None:
+        if phase == "start":
+            tape.gc_started = tape.clock()
+        elif tape.gc_started is not None:
+            now = tape.clock()
+            tape.gc_s += now - tape.gc_started
+            tape.gc_collections += 1
+            if tape.flame is not None:
+                tape.flame.add(
+                    tape.gc_started, now, f"garbage collection, generation {details['generation']}", kind="gc"
+                )
+            tape.gc_started = None
+
+
+def _dbapi(connection: Connection) -> object | None:
+    """The driver's connection behind SQLAlchemy's; None if it has none now, and none is made by asking."""
+    return None if connection.closed or connection.invalidated else connection.connection.dbapi_connection
+
+
+def _describe(draft: Draft, context: ExecutionContext, statement: str) -> None:
+    """Fill in what SQLAlchemy knows of a statement before it runs."""
+    compiled = context.compiled
+    draft.compile_s = 0.0 if compiled is None else draft.flow.compiled(draft.started)
+    if draft.step is None:
+        draft.pool_wait_s = draft.flow.waited()
+    if compiled is None:
+        draft.fingerprint = fingerprint(statement)
+    else:
+        draft.cache_hit = getattr(context, "cache_hit", None) is CacheStats.CACHE_HIT
+        # The template: its IN lists are not expanded, and no other listener has rewritten it.
+        draft.fingerprint = fingerprint(compiled.string or statement)
+    _locate(draft)
+
+
+def _raw_draft(tape: Tape, cursor: Any, sql: object) -> Draft:
+    """The draft of a statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
+    text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+    draft = tape.draft(cursor.connection, text, step="PING" if _PING.match(text) else transaction_step(text))
+    draft.running = False
+    draft.compile_s = 0.0
+    draft.fingerprint = fingerprint(text)
+    _locate(draft)
+    return draft
+
+
+def _unborn(tape: Tape, failure: ExceptionContext) -> Draft | None:
+    """The draft of a statement that failed before it had a cursor: a wrong parameter. None for a failed connect."""
+    if failure.connection is None or failure.statement is None:
+        return None
+    draft = tape.draft(_dbapi(failure.connection), failure.statement)
+    draft.compile_s = draft.flow.compiled(draft.started)
+    draft.fingerprint = fingerprint(failure.statement)
+    _locate(draft)
+    return draft
+
+
+def _locate(draft: Draft) -> None:
+    """Note the application's line, unless the record is a light one."""
+    if draft.tape.options.mode != "light":
+        draft.caller = caller_of(sys._getframe(2))

@@ -1,0 +1,148 @@
+"""Watch the SQL of any SQLAlchemy application: times, rows, fingerprints and call sites, from the pool to the fetch.
+
+The key piece is `SqlProfiler`. Its hooks are installed once; a ContextVar says whether they record, and for whom, so
+that requests in different threads and tasks never mix. A hook that fails switches the profiler off and says so once in
+the log: a profiler's failure never becomes the application's.
+"""
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine
+
+from placebench.errors import ProfilerError
+from placebench.profiler.draft import guarded
+from placebench.profiler.hooks import Hooks
+from placebench.profiler.middleware import Keep, ProfiledApplication, RecordingFolder, WsgiApplication
+from placebench.profiler.recording import Recording
+from placebench.profiler.span import Timed
+from placebench.profiler.tape import Clocks, Options, Tape
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+MODES = ("light", "full", "flame")
+
+
+class SqlProfiler:
+    """Records the SQL of one engine, sync or async, or of every engine of the process if none is given.
+
+    Make it before the first connection: the driver's time in a fetch can only be measured on connections made later.
+    A thread that the application starts by itself records nothing, unless it runs in a copy of the context
+    (`contextvars.copy_context().run`); tasks and `asyncio.to_thread` copy it by themselves.
+
+    recordings: the last 100 requests of `wsgi` applications without a folder.
+    """
+
+    def __init__(self, engine: "Engine | AsyncEngine | None" = None, *, clocks: Clocks | None = None) -> None:
+        self._clocks = clocks or Clocks()
+        target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
+        self._hooks = Hooks(target, self._clocks.elapsed)
+        self._hooks.install()
+        self.recordings: deque[Recording] = deque(maxlen=100)
+
+    @property
+    def active(self) -> bool:
+        """Whether the hooks record: not after `remove`, nor after one of them has failed."""
+        return self._hooks.installed and not self._hooks.failed
+
+    def remove(self) -> None:
+        """Take the hooks away, and their cost; again is harmless."""
+        self._hooks.remove()
+
+    @contextmanager
+    def record(
+        self, name: str, mode: str = "full", *, parameters: bool = False, max_statements: int = 10_000
+    ) -> Iterator[Recording]:
+        """Record what this thread or task runs inside the block; the recording is filled when the block ends.
+
+        mode: "light" (times, rows, fingerprints), "full" (call sites too) or "flame" (Python's stacks too).
+        parameters: keep bound values, literals and the messages of errors; they may be secrets.
+        A record inside of a record belongs to both. Raises ProfilerError for an unknown mode.
+        """
+        options = _checked(Options(mode=mode, parameters=parameters, max_statements=max_statements))
+        recording = Recording(name, mode)
+        tape = self.start(name, options, caller=sys._getframe(2))
+        outer = self.switch_to(tape)
+        try:
+            yield recording
+        except BaseException as error:
+            if tape is not None:
+                tape.error = type(error).__name__
+            raise
+        finally:
+            self.switch_to(outer)
+            if tape is not None:
+                self.stop(tape, recording)
+                if outer is not None:
+                    outer.absorb(tape)
+
+    def timed(self, label: str) -> Timed:
+        """A span of the user's own code, for `with` and as a decorator of functions, plain or async."""
+        return Timed(label, self._hooks.current)
+
+    def wsgi(
+        self, application: WsgiApplication, *, folder: Path | None = None, mode: str = "light", keep: Keep | None = None
+    ) -> ProfiledApplication:
+        """*application* with a recording for each request, saved into *folder* at once, or kept in `recordings`.
+
+        Raises ProfilerError for an unknown mode, or if the folder cannot be made.
+        """
+        options = _checked(Options(mode=mode))
+        files = None if folder is None else RecordingFolder(folder, keep or Keep())
+        return ProfiledApplication(self, application, options, folder=files)
+
+    # What the middleware asks for; `record` is made of the same.
+
+    def give_up(self, error: Exception) -> None:
+        """Switch the profiler off because of *error*, and say so once in the log."""
+        self._hooks.give_up(error)
+
+    @guarded
+    def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> Tape:
+        """A tape that runs from now on; the caller's frame is where a flame begins."""
+        flame = None
+        if options.mode == "flame":
+            # pyinstrument is loaded where a flame is asked for, and nowhere else.
+            from placebench.profiler.flame import Flame
+
+            flame = Flame(self._clocks.elapsed, caller or sys._getframe(2))
+        return Tape(name, options, self._clocks, self.give_up, flame)
+
+    def switch_to(self, tape: Tape | None) -> Tape | None:
+        """Make *tape* the current one of this thread or task; the one before comes back."""
+        before = self._hooks.current.get()
+        self._hooks.current.set(tape)
+        return before
+
+    @guarded
+    def stop(self, tape: Tape, recording: Recording) -> None:
+        """End the tape and fill the recording with what it has seen."""
+        tape.end()
+        if tape.flame is not None:
+            recording.session = tape.flame.stop()
+        tape.fill(recording, measured=self.active)
+
+    @guarded
+    def keep(self, tape: Tape, folder: RecordingFolder | None) -> None:
+        """End the tape and save its recording, or keep it in memory if there is no folder."""
+        recording = Recording(tape.name, tape.options.mode)
+        self.stop(tape, recording)
+        if folder is None:
+            self.recordings.append(recording)
+        else:
+            folder.save(recording)
+
+
+def _checked(options: Options) -> Options:
+    """The options, if they can be met; else ProfilerError."""
+    if options.mode not in MODES:
+        raise ProfilerError(f"unknown mode {options.mode!r}: expected one of {', '.join(MODES)}")
+    if options.max_statements < 1:
+        raise ProfilerError(f"max_statements is {options.max_statements}: expected at least 1")
+    return options

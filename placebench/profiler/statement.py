@@ -1,0 +1,107 @@
+"""What a recording holds: statements, transactions and the user's own spans, each with its times in seconds.
+
+The key piece is `Statement`. A field that nothing could measure is None ("not measured"), never 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Self
+
+
+class Caller(NamedTuple):
+    """The line of the application that ran a statement."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One execution of one statement at the driver: a batch of an insertmanyvalues is a statement of its own.
+
+    sql: as it was sent, literals redacted unless the recording was asked for parameters, cut after 4000 characters.
+    fingerprint: equal for statements that differ in values, comments or the length of an IN list only.
+    parameters: as text; None unless the recording was asked for them.
+    started_s: when it was handed to the driver, from the start of its recording.
+    compile_s: SQLAlchemy's compilation or cache look-up, binding and context; 0 where there is nothing to compile.
+    pool_wait_s: the wait for the connection, borne by the first statement after a checkout and 0 for the next ones.
+    execute_s, fetch_s: inside the driver; the rest of a statement's life (rows into objects) is Python's.
+    row_count: rows returned, or touched by a write.
+    round_trips: messages that waited for an answer, the hidden BEGIN included.
+    cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver.
+    error: the class of the driver's exception; its message too if the recording was asked for parameters.
+    transaction: the number of the transaction in its recording, 1 for the first; None in autocommit.
+    """
+
+    sql: str
+    fingerprint: str
+    started_s: float
+    parameters: str | None = None
+    caller: Caller | None = None
+    compile_s: float | None = None
+    pool_wait_s: float | None = None
+    execute_s: float | None = None
+    fetch_s: float | None = None
+    row_count: int | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    round_trips: int | None = None
+    cache_hit: bool | None = None
+    error: str | None = None
+    plan: Mapping[str, Any] | None = None
+    transaction: int | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """The sum of its measured parts, in seconds."""
+        parts = (self.compile_s, self.pool_wait_s, self.execute_s, self.fetch_s)
+        return sum(part for part in parts if part is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump, one key a field."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The statement that `to_json` wrote."""
+        caller = fields["caller"]
+        return cls(**{**fields, "caller": None if caller is None else Caller(*caller)})
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One step of a connection's life beside its statements.
+
+    kind: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, PREPARE; and around the transactions CONNECT,
+        PING (the pool's test of a connection) and POOL TIMEOUT.
+    elapsed_s: None for a BEGIN that the driver sends with the first statement: it is inside that statement's execute_s.
+    number: the transaction in its recording, 1 for the first; None outside of one.
+    """
+
+    kind: str
+    started_s: float
+    elapsed_s: float | None = None
+    round_trips: int | None = None
+    number: int | None = None
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump, one key a field."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of the user's own code, named by `profiler.timed("label")`."""
+
+    label: str
+    started_s: float
+    elapsed_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump, one key a field."""
+        return asdict(self)
