@@ -9,6 +9,13 @@ def count(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
+def average(value: float | None) -> str:
+    """A mean of counts: 29.0 → '29', 29.333 → '29.3', 7000.2 → '7 000'; None → 'not measured'."""
+    if value is None or value == round(value) or abs(value) >= 1000:
+        return count(value)
+    return significant(value)
+
+
 def duration(seconds: float | None) -> str:
     """A duration in its natural unit, three significant digits: 0.0123 → '12.3 ms'."""
     if seconds is None:
@@ -41,16 +48,35 @@ def percent(share: float | None) -> str:
     return NOT_MEASURED if share is None else f"{significant(share * 100)} %"
 
 
-def change(ratio: float) -> str:
+def level(share: float) -> str:
+    """A share that somebody chose, without digits to fill up: 0.95 → '95 %', 0.9779 → '97.79 %'."""
+    return f"{share * 100:.4g} %"
+
+
+def change(of: float) -> str:
     """A ratio (variant over baseline) as signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
-    difference = (ratio - 1) * 100
+    difference = (of - 1) * 100
     sign = "−" if difference < 0 else "+"
     return f"{sign}{significant(abs(difference), digits=2)} %"
 
 
-def times(ratio: float) -> str:
+def ratio(value: float | None) -> str:
+    """A ratio as it is, four significant digits: 0.32168 → '0.3217'; None → 'none'."""
+    return "none" if value is None else significant(value, digits=4)
+
+
+def times(factor: float) -> str:
     """A ratio as a factor: 3.141 → '3.14 ×'."""
-    return f"{significant(ratio)} ×"
+    return f"{significant(factor)} ×"
+
+
+def alike(*values: float) -> list[str]:
+    """Numbers rounded to the same 2 to 5 significant digits, as few as tell them apart: 0.97, 0.96 → '0.97', '0.96'."""
+    for digits in range(2, 5):
+        texts = [significant(value, digits=digits) for value in values]
+        if len(set(texts)) == len(set(values)):
+            return texts
+    return [significant(value, digits=5) for value in values]
 
 
 def significant(value: float, *, digits: int = 3) -> str:

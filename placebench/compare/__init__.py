@@ -9,6 +9,14 @@ The way of the numbers: `reduction` (blocks of requests → one log ratio a repl
 
 from placebench.compare.comparison import Comparison, compare_blocks
 from placebench.compare.interval import Interval, hodges_lehmann
-from placebench.compare.quantiles import quantile
+from placebench.compare.quantiles import cumulative, quantile, samples_needed
 
-__all__ = ["Comparison", "Interval", "compare_blocks", "hodges_lehmann", "quantile"]
+__all__ = [
+    "Comparison",
+    "Interval",
+    "compare_blocks",
+    "cumulative",
+    "hodges_lehmann",
+    "quantile",
+    "samples_needed",
+]

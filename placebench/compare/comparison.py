@@ -45,6 +45,11 @@ class Comparison:
         """Whether any replicate has a value of this metric."""
         return bool(self.log_ratios)
 
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Variant over baseline of each replicate, in the order they were made."""
+        return tuple(math.exp(each) for each in self.log_ratios)
+
     def to_json(self) -> dict[str, Any]:
         """The figures that `--json` promises, with how many replicates they rest on."""
         figures = {name: getattr(self, name) for name in _OF_THE_INTERFACE}

@@ -1,6 +1,6 @@
 """Quantiles of raw samples, shown only where enough samples lie above them.
 
-The key piece is `quantile`.
+The key pieces are `quantile` and `cumulative`.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,18 @@ def quantile(ordered: Sequence[float], share: float) -> float | None:
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def cumulative(ordered: Sequence[float], *, points: int = 200) -> list[tuple[float, float]]:
+    """The distribution as (value, share of the samples up to it), thinned evenly to at most so many points.
+
+    ordered: the samples in ascending order; the first and the last are always among the points.
+    """
+    n = len(ordered)
+    if n <= points:
+        return [(value, (place + 1) / n) for place, value in enumerate(ordered)]
+    places = (round(number * (n - 1) / (points - 1)) for number in range(points))
+    return [(ordered[place], (place + 1) / n) for place in places]
 
 
 def samples_needed(share: float) -> int:

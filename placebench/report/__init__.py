@@ -1,1 +1,15 @@
-"""TODO-OWNER."""
+"""What a run says, for eyes and for programs: its page, the list of runs, a table for a terminal, a JSON document.
+
+    from placebench.report import write_report
+    write_report("profiles/latest")
+
+The way of a page: `figures` (records → numbers) → `words`, `drawings`, `details` (numbers → sentences, charts, rows) →
+`page` (templates/). Numbers are rounded by `placebench.units` and nowhere else.
+"""
+
+from placebench.report.document import summary
+from placebench.report.index import write_index
+from placebench.report.page import write_report
+from placebench.report.text import terminal_table
+
+__all__ = ["summary", "terminal_table", "write_index", "write_report"]

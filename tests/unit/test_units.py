@@ -47,3 +47,16 @@ def test_a_ratio_reads_as_a_signed_change(ratio: float, text: str) -> None:
 def test_significant_digits_without_exponents(value: float, text: str) -> None:
     """Three digits that say something; whole digits are kept."""
     assert units.significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((3.14, 3.02, 3.21), ["3.1", "3.0", "3.2"]),
+        ((3.14, 3.11, 3.17), ["3.14", "3.11", "3.17"]),
+        ((0.5, 0.5, 0.5), ["0.50", "0.50", "0.50"]),
+    ],
+)
+def test_an_estimate_and_its_limits_are_rounded_alike(values: tuple[float, ...], texts: list[str]) -> None:
+    """As few digits as tell the numbers apart, the same for all of them."""
+    assert units.alike(*values) == texts

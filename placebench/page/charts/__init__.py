@@ -1,0 +1,18 @@
+"""Charts as SVG text: each a pure function from numbers to markup, as wide as its box, read out by its title.
+
+    bars          one bar a row, in parts, with its value
+    forest        effects with their intervals, and the margin below which an effect does not matter
+    distribution  how many requests were answered within which time
+    scatter       one point a replicate, in the order they were made
+
+Colours are CSS variables by role (`baseline`, `variant`, `between`) that work light, dark and for the colour-blind;
+what a colour says is said by a label or a shape too.
+"""
+
+from placebench.page.charts.bars import Bar, bars
+from placebench.page.charts.distribution import Curve, distribution
+from placebench.page.charts.forest import Effect, forest
+from placebench.page.charts.legend import Role
+from placebench.page.charts.scatter import Cloud, scatter
+
+__all__ = ["Bar", "Cloud", "Curve", "Effect", "Role", "bars", "distribution", "forest", "scatter"]

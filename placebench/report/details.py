@@ -1,0 +1,125 @@
+"""The smaller parts of a run's page: first and last rung side by side, how it was measured, what went wrong, manifest.
+
+Pure functions of the figures, each the rows of one part.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placebench import units
+from placebench.report.figures import Figures, Loaded, Rung
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One figure of the first rung and of the last, side by side."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that a reader has to know before believing the figures."""
+
+    where: str
+    what: str
+
+
+def contrasts(figures: Figures) -> list[Contrast]:
+    """What changed from the first rung to the last, figure by figure; only what was measured of both."""
+    if len(figures.rungs) < 2:
+        return []
+    first, last = figures.rungs[0], figures.rungs[-1]
+    made: list[Contrast] = []
+    if first.closed and last.closed:
+        made += _load_contrasts(first.closed, last.closed)
+    if first.counted and last.counted:
+        before, after = first.counted.statements, last.counted.statements
+        made.append(Contrast("statements per request", units.average(before), units.average(after)))
+    return made
+
+
+def _load_contrasts(first: Loaded, last: Loaded) -> Iterator[Contrast]:
+    if first.cpu_s is not None and last.cpu_s is not None:
+        yield Contrast("server CPU per request", units.duration(first.cpu_s), units.duration(last.cpu_s))
+    yield Contrast("requests per second", units.rate(first.throughput_per_s), units.rate(last.throughput_per_s))
+    before, after = first.latency.quantiles["p50"], last.latency.quantiles["p50"]
+    if before is not None and after is not None:
+        yield Contrast("median latency", units.duration(before), units.duration(after))
+
+
+def method(figures: Figures) -> list[str]:
+    """The settings of the passes as sentences; those that the run does not name are left out."""
+    settings = figures.run.head.settings
+    sentences = (
+        (("processes", "threads"), "The service ran as {processes} processes with {threads} threads each."),
+        (("users", "closed_s"), "Closed load: {users} users for {closed_s:g} s a variant."),
+        (("open_s",), "Open load: {open_s:g} s a variant, seeded arrivals at half the slowest variant's throughput."),
+        (("counted_requests",), "Counted pass: {counted_requests} requests a variant."),
+        (("profiled_requests",), "Profiled pass: {profiled_requests} requests, merged into one flame."),
+        (
+            ("replicates", "quads", "block_s"),
+            "Comparison: {replicates} replicates of {quads} quads, in blocks of about {block_s:g} s.",
+        ),
+    )
+    return [said.format_map(settings) for needed, said in sentences if all(name in settings for name in needed)]
+
+
+def troubles(figures: Figures) -> list[Trouble]:
+    """Failed requests, requests in flight, arrivals missed, replicates thrown away; empty for a clean run."""
+    found = [trouble for rung in figures.rungs for trouble in _rung_troubles(rung)]
+    found += [Trouble(f"replicate {number + 1}", why) for number, why in _invalid_replicates(figures)]
+    return found
+
+
+def _rung_troubles(rung: Rung) -> Iterator[Trouble]:
+    for kind, made in (("closed", rung.closed), ("open", rung.open)):
+        what = "; ".join(_load_troubles(made)) if made else ""
+        if what:
+            yield Trouble(f"{rung.variant}, {kind} load", what)
+
+
+def _load_troubles(made: Loaded) -> Iterator[str]:
+    if made.failures:
+        yield f"{units.count(made.failures)} of {units.count(made.requests)} requests failed"
+        yield from made.failure_messages
+    if made.in_flight:
+        yield f"{units.count(made.in_flight)} requests were still under way at the end, and are in no figure"
+    if made.missed:
+        yield f"{units.count(made.missed)} arrivals were started late by the load generator itself"
+
+
+def _invalid_replicates(figures: Figures) -> list[tuple[int, str]]:
+    """The first reason of each replicate that does not count, in order."""
+    reasons: dict[int, str] = {}
+    for block in figures.run.blocks if figures.rungs else ():
+        if block.invalid:
+            reasons.setdefault(block.replicate, f"thrown away: {block.arm}: {block.invalid}")
+    return sorted(reasons.items())
+
+
+def manifest(figures: Figures) -> list[tuple[str, str]]:
+    """The manifest and the settings as rows, nested names joined by dots."""
+    head = figures.run.head
+    settings = {name: value for name, value in head.settings.items() if name != "rungs"}
+    return list(flattened({**head.manifest, **({"run": settings} if settings else {})}))
+
+
+def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each plain value of a nested document with its dotted name; lists are joined by spaces, None is 'unknown'."""
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " ".join(str(each) for each in value)
+    return str(value)

@@ -1,0 +1,72 @@
+"""A run as one JSON document, for `--json` and for other programs.
+
+The key piece is `summary`.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from placebench.report import words
+from placebench.report.figures import Counted, Figures, Latency, Loaded, Rung, figures_of
+from placebench.results import Run
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What the page says, as plain values in seconds and bytes; ratios are variant over baseline.
+
+    `ladder` and `comparisons` are empty where the answers differ: there is no speed to be read then.
+    """
+    figures = figures_of(run)
+    head = run.head
+    return {
+        "run": str(run.folder),
+        "name": head.name,
+        "started_at": head.started_at,
+        "status": head.status,
+        "note": head.note,
+        "headline": words.headline(figures),
+        "request": head.request,
+        "topology": head.topology,
+        "trees": head.trees,
+        "seed": head.seed,
+        "data_digest": head.receipt.get("digest"),
+        "same_answers": figures.answers.equal,
+        "answers": asdict(figures.answers),
+        **_comparisons(figures),
+        "ladder": [_rung(rung) for rung in figures.rungs],
+    }
+
+
+def _comparisons(figures: Figures) -> dict[str, Any]:
+    primary = figures.primary
+    return {
+        "replicates": primary.replicates if primary else 0,
+        "invalidated": primary.invalidated if primary else 0,
+        "comparisons": [each.to_json() for each in figures.comparisons],
+    }
+
+
+def _rung(rung: Rung) -> dict[str, Any]:
+    return {
+        "variant": rung.variant,
+        "adds": rung.adds,
+        "closed": _loaded(rung.closed),
+        "open": _loaded(rung.open),
+        "counted": _counted(rung.counted),
+        "profile": rung.profile,
+        "speedscope": rung.speedscope,
+    }
+
+
+def _loaded(made: Loaded | None) -> dict[str, Any] | None:
+    if made is None:
+        return None
+    return {**asdict(made), "latency": _latency(made.latency), "service": _latency(made.service)}
+
+
+def _latency(latency: Latency) -> dict[str, float | None]:
+    return {f"{name}_s": value for name, value in latency.quantiles.items()}
+
+
+def _counted(counted: Counted | None) -> dict[str, Any] | None:
+    return asdict(counted) if counted else None

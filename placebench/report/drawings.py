@@ -1,0 +1,132 @@
+"""The charts of a run: its figures handed to `placebench.page.charts`, each with its caption.
+
+The key piece is `drawings_of`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from placebench import units
+from placebench.page.charts import Bar, Cloud, Curve, Effect, bars, distribution, forest, scatter
+from placebench.report.figures import METRICS, Figures, Loaded, Rung
+from placebench.report.words import METRIC_LABELS, effect_text
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart and the words below it."""
+
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """The charts of one run; None where nothing was measured that one could show."""
+
+    ladder: Drawing | None
+    effects: Drawing | None
+    replicates: Drawing | None
+    closed: Drawing | None
+    open: Drawing | None
+
+
+def drawings_of(figures: Figures) -> Drawings:
+    """Draw everything that was measured."""
+    return Drawings(
+        ladder=_ladder(figures),
+        effects=_effects(figures) if figures.primary else None,
+        replicates=_replicates(figures) if figures.primary else None,
+        closed=_latencies(
+            figures,
+            lambda rung: rung.closed,
+            title="Latency under closed load",
+            caption="Closed load: each user waits for an answer before asking again. Dots are medians.",
+        ),
+        open=_latencies(
+            figures,
+            lambda rung: rung.open,
+            title="Latency under open load",
+            caption="Open load: requests arrive on a schedule, whether or not the last one is answered, and are timed "
+            "from when they should have started.",
+        ),
+    )
+
+
+def _ladder(figures: Figures) -> Drawing | None:
+    """Server CPU a request, service and PostgreSQL apart; median latency where CPU was not measured."""
+    made = [(rung, rung.closed) for rung in figures.rungs if rung.closed]
+    cpu = [
+        Bar(rung.label, (closed.worker_cpu_s, closed.backend_cpu_s), rung.role)
+        for rung, closed in made
+        if closed.worker_cpu_s is not None and closed.backend_cpu_s is not None
+    ]
+    if cpu:
+        return _bars(cpu, "Server CPU per request", part_names=("service (Python)", "PostgreSQL"))
+    medians = [(rung, closed.latency.quantiles["p50"]) for rung, closed in made]
+    latency = [Bar(rung.label, (median,), rung.role) for rung, median in medians if median is not None]
+    return _bars(latency, "Median latency under closed load") if latency else None
+
+
+def _bars(rows: list[Bar], title: str, part_names: tuple[str, ...] = ()) -> Drawing:
+    svg = bars(
+        rows,
+        title=title,
+        description="One bar for each rung of the ladder; shorter is better.",
+        show=units.duration,
+        part_names=part_names,
+    )
+    return Drawing(svg, f"{title} under closed load; shorter is better." if part_names else f"{title}.")
+
+
+def _effects(figures: Figures) -> Drawing:
+    svg = forest(
+        list(_rows(figures)),
+        title="Effects with their intervals",
+        description="Ratio of variant to baseline; left of the line of no change is less, which is better.",
+    )
+    return Drawing(svg, "Ratio of the variant to the baseline: left of the line is less, which is better.")
+
+
+def _rows(figures: Figures) -> Iterator[Effect]:
+    several = len(figures.comparisons) > len(METRICS)
+    for each in figures.comparisons:
+        if each.ratio is not None:
+            metric = METRIC_LABELS[each.metric]
+            yield Effect(
+                label=f"{each.variant}: {metric}" if several else metric,
+                value=effect_text(each),
+                ratio=each.ratio,
+                low=each.low,
+                high=each.high,
+                margin=each.margin,
+            )
+
+
+def _replicates(figures: Figures) -> Drawing:
+    clouds = [
+        Cloud(METRIC_LABELS[each.metric], each.ratios, each.ratio)
+        for each in figures.comparisons[: len(METRICS)]
+        if each.ratio is not None
+    ]
+    svg = scatter(
+        clouds,
+        title="Replicates in the order they were made",
+        description="Ratio of variant to baseline of each replicate; the lines are the estimates.",
+    )
+    return Drawing(svg, "The same ratio for each replicate, in the order they were made; the lines are the estimates.")
+
+
+def _latencies(figures: Figures, pick: Callable[[Rung], Loaded | None], *, title: str, caption: str) -> Drawing | None:
+    passes = [(rung, made) for rung in figures.rungs if (made := pick(rung)) and made.requests]
+    if not passes:
+        return None
+    svg = distribution(
+        [Curve(rung.label, made.latency.curve, rung.role) for rung, made in passes],
+        title=title,
+        description="Share of the requests that were answered within a time; further left is better.",
+        show=units.duration,
+    )
+    return Drawing(svg, caption)

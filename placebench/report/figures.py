@@ -1,0 +1,207 @@
+"""What the page, the table and the JSON of a run say, computed from its raw records once.
+
+The key piece is `figures_of`. Where the variants do not answer alike, or were not asked, there are no figures: no speed
+of theirs can reach a page.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placebench.compare import Comparison, compare_blocks, cumulative, quantile
+from placebench.experiment.records import CountedPass, LoadPass, LoadResult
+from placebench.page.charts import Role
+from placebench.results import Run
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+METRICS = ("cpu_s", "wall_s")
+"""Of the comparison, the primary one first."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Whether the variants gave the same answer, and what it was."""
+
+    checked: tuple[str, ...]
+    equal: bool | None
+    """None: nobody was asked before the run ended."""
+    allocation_requests: int | None
+    provider_summaries: int | None
+    digest: str | None
+    difference: str | None
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The latencies of one load pass."""
+
+    quantiles: dict[str, float | None]
+    """By name; None where fewer than ten samples lie above."""
+    curve: list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What one load pass came to."""
+
+    requests: int
+    throughput_per_s: float
+    rate_per_s: float | None
+    latency: Latency
+    service: Latency
+    """From the moment that a request was really sent."""
+    failures: int
+    failure_messages: tuple[str, ...]
+    in_flight: int
+    missed: int
+    cpu_s: float | None
+    """Server CPU a request, of the service and of PostgreSQL."""
+    worker_cpu_s: float | None
+    """The part of the service's processes."""
+    backend_cpu_s: float | None
+    """The part of PostgreSQL's backends."""
+    peak_pss_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one request does, from the counted pass."""
+
+    statements: float
+    rows: float
+    body_bytes: float
+    sql_share: float | None
+    gc_share: float | None
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One variant on the ladder, with what was measured of it."""
+
+    variant: str
+    label: str
+    """Short: what it adds to the rung before; the ends of the ladder by their names."""
+    role: Role
+    adds: str
+    why: str
+    source: str
+    closed: Loaded | None
+    open: Loaded | None
+    counted: Counted | None
+    profile: str | None
+    """File name in the run's folder."""
+    speedscope: str | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Everything that is said about a run."""
+
+    run: Run
+    answers: Answers
+    rungs: tuple[Rung, ...]
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def primary(self) -> Comparison | None:
+        """The comparison that the first sentence speaks of: server CPU, or wall time where CPU was not measured."""
+        return next((each for each in self.comparisons if each.measured), None)
+
+
+def figures_of(run: Run) -> Figures:
+    """Reduce the records of *run*; one sort of the samples a load pass, the rest is cheap."""
+    answers = _answers(run.head.same_answers)
+    variants = run.head.variants if answers.equal else []
+    return Figures(
+        run=run,
+        answers=answers,
+        rungs=tuple(_rung(run, variant) for variant in variants),
+        comparisons=tuple(_comparisons(run, variants)),
+    )
+
+
+def _answers(checked: dict[str, Any]) -> Answers:
+    return Answers(
+        checked=tuple(checked.get("checked", ())),
+        equal=checked.get("equal"),
+        allocation_requests=checked.get("allocation_requests"),
+        provider_summaries=checked.get("provider_summaries"),
+        digest=checked.get("digest"),
+        difference=checked.get("difference"),
+    )
+
+
+def _comparisons(run: Run, variants: Sequence[str]) -> list[Comparison]:
+    """Each arm of the interleaved comparison against the first, by each metric."""
+    seen = {block.arm for block in run.blocks}
+    baseline, *others = [variant for variant in variants if variant in seen] or [""]
+    return [compare_blocks(run.blocks, baseline, other, metric) for other in reversed(others) for metric in METRICS]
+
+
+def _rung(run: Run, variant: str) -> Rung:
+    said = run.head.settings.get("rungs", {}).get(variant, {})
+    role = _role(run.head.variants, variant)
+    adds = str(said.get("adds") or "")
+    return Rung(
+        variant=variant,
+        label=f"+ {adds}" if adds and role == "between" else variant,
+        role=role,
+        adds=adds,
+        why=str(said.get("why") or ""),
+        source=str(said.get("source") or ""),
+        closed=_loaded(run.closed.get(variant)),
+        open=_loaded(run.open.get(variant)),
+        counted=_counted(run.counted.get(variant)),
+        profile=path.name if (path := run.profile(variant)) else None,
+        speedscope=path.name if (path := run.speedscope(variant)) else None,
+    )
+
+
+def _role(variants: Sequence[str], variant: str) -> Role:
+    if variant == variants[0]:
+        return "baseline"
+    return "variant" if variant == variants[-1] else "between"
+
+
+def _loaded(made: LoadPass | None) -> Loaded | None:
+    if made is None:
+        return None
+    result, meters = made.result, made.meters
+    return Loaded(
+        requests=result.requests,
+        throughput_per_s=result.throughput_per_s,
+        rate_per_s=result.rate_per_s,
+        latency=_latency(result.latency_s),
+        service=_latency(result.service_s),
+        failures=result.failures,
+        failure_messages=tuple(result.failure_messages),
+        in_flight=result.in_flight,
+        missed=result.missed,
+        cpu_s=made.cpu_s_per_request,
+        worker_cpu_s=_each(meters.worker_cpu_s, result),
+        backend_cpu_s=_each(meters.backend_cpu_s, result),
+        peak_pss_bytes=meters.peak_pss_bytes,
+    )
+
+
+def _each(total: float | None, result: LoadResult) -> float | None:
+    return total / result.requests if total is not None and result.requests else None
+
+
+def _latency(samples_s: Sequence[float]) -> Latency:
+    ordered = sorted(samples_s)
+    return Latency(
+        quantiles={name: quantile(ordered, share) for name, share in QUANTILES.items()}, curve=cumulative(ordered)
+    )
+
+
+def _counted(made: CountedPass | None) -> Counted | None:
+    if made is None or not made.requests:
+        return None
+    return Counted(
+        statements=made.statements / made.requests,
+        rows=made.rows / made.requests,
+        body_bytes=made.body_bytes / made.requests,
+        sql_share=made.sql_s / made.elapsed_s if made.elapsed_s else None,
+        gc_share=made.gc_s / made.elapsed_s if made.elapsed_s else None,
+    )

@@ -1,0 +1,72 @@
+"""The page of a run: figures, sentences and charts laid out as one self-contained HTML file in the run's folder.
+
+The key piece is `write_report`.
+"""
+
+import functools
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from placebench import results, units
+from placebench.compare import samples_needed
+from placebench.page import environment, shell
+from placebench.report import details, words
+from placebench.report.drawings import drawings_of
+from placebench.report.figures import QUANTILES, Figures, figures_of
+
+
+def write_report(run_folder: Path | str) -> Path:
+    """Write `index.html` of the run in *run_folder* and return its path; what was not measured is left out and said.
+
+    Raises RunFolderError where there is no run, or one of a newer format.
+    """
+    run = results.load(run_folder)
+    return write_page(run.folder / "index.html", render(figures_of(run)))
+
+
+def render(figures: Figures) -> str:
+    """The whole document."""
+    head, headline = figures.run.head, words.headline(figures)
+    body = (
+        templates()
+        .get_template("run.html")
+        .render(
+            figures=figures,
+            head=head,
+            headline=headline,
+            words=words,
+            charts=drawings_of(figures),
+            contrasts=details.contrasts(figures),
+            method=details.method(figures),
+            troubles=details.troubles(figures),
+            manifest=details.manifest(figures),
+            explained=[rung for rung in figures.rungs if rung.why],
+            opened=[rung for rung in figures.rungs if rung.open],
+            reasons=sorted({each.reason for each in figures.comparisons if each.reason}),
+            quantiles=list(QUANTILES),
+            quantile_note=_quantile_note(),
+        )
+    )
+    return shell(f"{head.name} · placebench", Markup(body), description=headline)
+
+
+@functools.cache
+def templates() -> jinja2.Environment:
+    """The report's templates."""
+    made = environment(Path(__file__).parent / "templates")
+    made.filters["quantile"] = words.quantile_text
+    return made
+
+
+def write_page(path: Path, document: str) -> Path:
+    """Put *document* at *path* in one step: a browser sees the old page or the new one, never half of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(document, encoding="utf-8")
+    return partial.replace(path)
+
+
+def _quantile_note() -> str:
+    needed = ", ".join(f"{name} takes {units.count(samples_needed(share))}" for name, share in QUANTILES.items())
+    return f"A quantile is shown only where ten requests were slower: {needed} requests."

@@ -1,0 +1,96 @@
+"""Sentences about a run, in plain words: the first one, and those about its doubts.
+
+The key piece is `headline`.
+"""
+
+from placebench import units
+from placebench.compare import Comparison
+from placebench.report.figures import Figures
+
+METRIC_LABELS = {"cpu_s": "server CPU", "wall_s": "wall time"}
+_THINGS = {"cpu_s": ("with", "server CPU"), "wall_s": ("in", "time")}
+_CLEARLY_A_FACTOR = 1.5
+
+
+def headline(figures: Figures) -> str:
+    """The first sentence of a report: the effect with interval and verdict, or why there is none."""
+    if figures.answers.equal is False:
+        return "The variants do not give the same answer, so no speed is printed."
+    if figures.primary is None:
+        ended = {"interrupted": "was interrupted", "failed": "failed", "running": "has not come to its end"}
+        how = ended.get(figures.run.head.status)
+        return f"This run {how} before two variants were compared." if how else "This run compared no two variants."
+    return comparison_sentence(figures.primary)
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """'tuned answers this request with 3.1 times less server CPU than naive (95 % interval 3.0 to 3.2; …): faster.'"""
+    preposition, thing = _THINGS[comparison.metric]
+    question = (
+        f"whether {comparison.variant} answers this request {preposition} less {thing} than {comparison.baseline}"
+    )
+    if comparison.low is None:
+        return f"Cannot tell {question}: {comparison.reason.removeprefix('cannot tell: ')}."
+    evidence = f"({interval_text(comparison)}; {units.count(comparison.replicates)} replicates)"
+    if comparison.verdict == "cannot tell":
+        return f"Cannot tell {question} {evidence}."
+    amount = f"as much {thing} as" if comparison.verdict == "equivalent" else f"{effect_text(comparison)} {thing} than"
+    said = f"{comparison.variant} answers this request {preposition} {amount} {comparison.baseline} {evidence}"
+    return f"{said}: {comparison.verdict}{_of_what_margin(comparison)}."
+
+
+def effect_text(comparison: Comparison) -> str:
+    """The estimate in words: '3.1 times less', '4.2 % more'; 'not measured' without one."""
+    if comparison.ratio is None:
+        return units.NOT_MEASURED
+    estimate, *_, unit = _amounts(comparison.ratio, comparison.low, comparison.high)
+    return f"{estimate} {unit} {'less' if comparison.ratio < 1 else 'more'}"
+
+
+def interval_text(comparison: Comparison) -> str:
+    """The limits in the terms of the estimate, the smaller effect first: '95 % interval 3.0 to 3.2'."""
+    name = f"{units.level(comparison.confidence)} interval"
+    if comparison.ratio is None or comparison.low is None or comparison.high is None:
+        return f"no {name}"
+    if comparison.verdict in ("equivalent", "cannot tell"):
+        return f"{name} {units.change(comparison.low)} to {units.change(comparison.high)}"
+    _, least, most, unit = _amounts(comparison.ratio, comparison.low, comparison.high)
+    return f"{name} {least} to {most}" + (" %" if unit == "%" else "")
+
+
+def power_text(comparison: Comparison) -> str:
+    """What the comparison could have seen: 'the smallest effect that it could have seen is about 1.2 %'."""
+    if comparison.detectable is None:
+        return "fewer than two replicates cannot say which effect they could have seen"
+    return f"the smallest effect that it could have seen is about {units.percent(comparison.detectable)}"
+
+
+def quantile_text(seconds: float | None) -> str:
+    """A quantile of a measured latency; 'too few' where fewer than ten samples lie above it."""
+    return "too few" if seconds is None else units.duration(seconds)
+
+
+def ending(figures: Figures) -> str:
+    """How a run ended that did not come to its end; empty for one that did."""
+    said = {
+        "running": "This run has not come to its end, or was killed: only what was measured so far is shown.",
+        "interrupted": "This run was interrupted: only what was measured until then is shown.",
+        "failed": "This run failed: only what was measured until then is shown.",
+    }
+    return said.get(figures.run.head.status, "")
+
+
+def _of_what_margin(comparison: Comparison) -> str:
+    return f", under the margin of {units.level(comparison.margin)}" if comparison.verdict == "small" else ""
+
+
+def _amounts(ratio: float, low: float | None, high: float | None) -> tuple[str, str, str, str]:
+    """Estimate, smaller limit, larger limit and their unit; limits that do not exist repeat the estimate."""
+    ratios = [ratio if each is None else each for each in (ratio, low, high)]
+    if max(ratio, 1 / ratio) >= _CLEARLY_A_FACTOR:
+        amounts, unit = [max(each, 1 / each) for each in ratios], "times"
+    else:
+        amounts, unit = [abs(each - 1) * 100 for each in ratios], "%"
+    estimate, *limits = units.alike(*amounts)
+    least, most = limits if amounts[1] <= amounts[2] else reversed(limits)
+    return estimate, least, most, unit
