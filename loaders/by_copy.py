@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Text
 
 from placebench.errors import SeedError
-from placebench.seeding import Meter, Progress, Rows, Target, ids_for, rows_of
+from placebench.seeding import Meter, Progress, Rows, Target, continue_ids, ids_for, rows_of
 from placebench.tables import utc_now
 from placebench.topology import Topology
 
@@ -46,7 +46,7 @@ def load(topology: Topology, target: Target, progress: Progress) -> None:
         for part in parts:
             _copy(connection, part, meter)
     for part in parts:
-        _continue_ids(connection, part)
+        continue_ids(connection, part.table)
 
 
 @contextmanager
@@ -102,13 +102,3 @@ class _Stream:
     def read(self, _size: int) -> str:
         """The next chunk, whatever size is asked for; nothing at the end."""
         return next(self._chunks, "")
-
-
-def _continue_ids(connection: Connection, rows: Rows) -> None:
-    """Let the table's sequence go on after the highest id that was given here."""
-    if "id" in rows.columns:
-        name = rows.table.name
-        _run(
-            connection,
-            f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), coalesce(max(id), 0) + 1, false) FROM {name}",
-        )

@@ -5,6 +5,7 @@ The door is `seed`; `migrate` makes the schema alone, and `data_digest` says wha
 
 from placebench.seeding.catalogue import loader_named, topology_named
 from placebench.seeding.content import Content, content, data_digest, expected_content
+from placebench.seeding.database import continue_ids
 from placebench.seeding.loading import Loader, Meter, Progress, Target
 from placebench.seeding.migration import migrate
 from placebench.seeding.receipt import SeedReceipt
@@ -22,6 +23,7 @@ __all__ = [
     "SeedReceipt",
     "Target",
     "content",
+    "continue_ids",
     "data_digest",
     "expected_content",
     "ids_for",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import URL, Connection, create_engine, make_url, pool, text
+from sqlalchemy import URL, Connection, Table, create_engine, func, make_url, pool, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from placebench.errors import DatabaseError
@@ -58,3 +58,13 @@ def _parsed(url: str) -> URL:
     if parsed.drivername in ("postgres", "postgresql"):
         return parsed.set(drivername="postgresql+psycopg2")
     return parsed
+
+
+def continue_ids(connection: Connection, table: Table) -> None:
+    """Let the table's sequence go on after the highest id, which a loader has given and not the sequence.
+
+    SELECT setval(pg_get_serial_sequence('<table>', 'id'), coalesce(max(id), 0) + 1, false) FROM <table>
+    """
+    if connection.dialect.name == "postgresql" and "id" in table.c:
+        following = func.coalesce(func.max(table.c.id), 0) + 1
+        connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), following, False)))

@@ -32,8 +32,9 @@ def seed(
 ) -> SeedReceipt:
     """Migrate the database and fill it with the topology; returns the receipt, the stored one if it is all there.
 
-    *reset* empties Placement's tables first, in one transaction, and tells *notice* what it removed. `by_copy` and
-    `by_sql` write in one transaction: when they stop, nothing is there. `by_http` cannot: the next run says so.
+    A topology of no trees makes the schema only, whatever the tables hold. *reset* empties Placement's tables first,
+    in one transaction, and tells *notice* what it removed. `by_copy` and `by_sql` write in one transaction: when they
+    stop, nothing is there. `by_http` cannot: the next run says so.
     Raises SeedError for a database that holds anything else, and when what was written is not what the topology says;
     DatabaseError for one that does not answer, lacks rights, is full, or goes away.
     """
@@ -41,50 +42,49 @@ def seed(
     expected = expected_content(topology)
     with connected(url) as connection:
         migrate_connection(connection)
-        standing = _prepared(connection, topology, expected, notice or _ignore if reset else None)
-        if standing:
+        if reset:
+            _reset(connection, notice or _ignore)
+        if not topology.trees:
+            return _receipt(topology, loader, expected, elapsed_s=0.0)
+        if standing := _standing(connection, topology, expected):
             return standing
         with connection.begin():
             started = perf_counter()
             load(topology, Target(connection, api_url), progress or _ignore)
-            elapsed_s = perf_counter() - started
-            _verify(connection, expected, loader)
-            receipt = _receipt(topology, loader, expected, elapsed_s)
-            if topology.trees:
-                store_receipt(connection, receipt)
+            receipt = _receipt(topology, loader, expected, elapsed_s=perf_counter() - started)
+            _verify(content(connection), expected, loader)
+            store_receipt(connection, receipt)
         _tidy(connection)
     return receipt
 
 
-def _prepared(
-    connection: Connection, topology: Topology, expected: Content, reset: Callable[[str], None] | None
-) -> SeedReceipt | None:
-    """The receipt of what stands there already, or None for a database that waits for its providers."""
+def _reset(connection: Connection, notice: Callable[[str], None]) -> None:
     with connection.begin():
-        if reset:
-            reset(empty(connection))
+        removed = empty(connection)
+    notice(removed)
+
+
+def _standing(connection: Connection, topology: Topology, expected: Content) -> SeedReceipt | None:
+    """The receipt of what stands there already, or None for a database that is ready for its providers."""
+    with connection.begin():
         standing = standing_receipt(connection, expected)
         add_standard_traits(connection, topology)
     return standing
 
 
-def _verify(connection: Connection, expected: Content, loader: str) -> None:
+def _verify(found: Content, expected: Content, loader: str) -> None:
     """What was written is what the topology says, line by line."""
-    found = content(connection)
-    if found == expected:
-        return
+    unseen = loader == "http" and not found.count("providers")
+    advice = "does the server serve this database?" if unseen else "run it again with --reset"
     for kind, lines in expected.kinds:
         if found.count(kind) != lines.count:
-            raise SeedError(
-                f"loader by_{loader} wrote {found.count(kind)} of {lines.count} {kind}: run it again with --reset"
-            )
-    raise SeedError(
-        f"loader by_{loader} wrote other data than the topology says: digest {found.digest}, expected"
-        f" {expected.digest}; run it again with --reset"
-    )
+            raise SeedError(f"loader by_{loader} wrote {found.count(kind)} of {lines.count} {kind}: {advice}")
+    if found != expected:
+        digests = f"its digest is {found.digest}, expected {expected.digest}"
+        raise SeedError(f"loader by_{loader} wrote other data than the topology says ({digests}): {advice}")
 
 
-def _receipt(topology: Topology, loader: str, content: Content, elapsed_s: float) -> SeedReceipt:
+def _receipt(topology: Topology, loader: str, content: Content, *, elapsed_s: float) -> SeedReceipt:
     return SeedReceipt(
         topology=topology.name,
         trees=topology.trees,

@@ -1,0 +1,112 @@
+"""Loads a topology through Placement's public API, so that it can load any server that speaks it.
+
+Several threads take one tree after the other and make its providers in order, each with its inventories, traits and
+aggregates: at most four requests a provider. There is no transaction around it: a run that stops leaves what it wrote.
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import urllib3
+
+from placebench.errors import SeedError
+from placebench.seeding import Meter, Progress, Target
+from placebench.topology import Inventory, Provider, Topology, is_custom
+
+CONCURRENCY = 8
+# The threads wait for each other after so many trees; what waits to be made stays small.
+_TREES_AT_ONCE = 256
+_TIMEOUT_S = 60.0
+_HEADERS = {
+    "Accept": "application/json",
+    "Content-Type": "application/json",
+    "OpenStack-API-Version": "placement 1.39",
+    "X-Auth-Token": "admin",
+}
+
+
+class Api:
+    """Requests to one server, over connections that are kept when the server keeps them."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        # A server that closes connections may close one just as it is taken again: that request was not seen.
+        retries = urllib3.Retry(total=2, redirect=0, status=0, allowed_methods=None)
+        self._pool = urllib3.PoolManager(
+            maxsize=CONCURRENCY, block=True, headers=_HEADERS, timeout=_TIMEOUT_S, retries=retries
+        )
+
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The document of a successful answer. Raises SeedError for any other answer, and for none."""
+        try:
+            answer = self._pool.request(
+                method, self._url + path, body=None if body is None else json.dumps(body).encode()
+            )
+        except (urllib3.exceptions.HTTPError, urllib3.exceptions.LocationValueError) as error:
+            raise SeedError(f"{self._url} does not answer: {error}") from error
+        if answer.status >= 300:
+            raise SeedError(f"{method} {self._url}{path} answered {answer.status}: {_detail(answer.data)}")
+        return dict(json.loads(answer.data)) if answer.data else {}
+
+
+def load(topology: Topology, target: Target, progress: Progress) -> None:
+    """Make every provider of the topology. Raises SeedError at the first answer that is no success."""
+    if target.api_url is None:
+        raise SeedError("loader by_http needs a server that serves the database: give its address with --api-url")
+    api = Api(target.api_url)
+    for name in filter(is_custom, topology.resource_classes):
+        api.send("PUT", f"/resource_classes/{name}")
+    for name in filter(is_custom, topology.traits):
+        api.send("PUT", f"/traits/{name}")
+    _make_trees(api, topology, Meter(progress, topology, passes=1))
+
+
+def _make_trees(api: Api, topology: Topology, meter: Meter) -> None:
+    threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="by_http")
+    try:
+        for first in range(0, topology.trees, _TREES_AT_ONCE):
+            numbers = range(first, min(first + _TREES_AT_ONCE, topology.trees))
+            for _ in threads.map(partial(_make_tree, api, topology), numbers):
+                meter.step(1)
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _make_tree(api: Api, topology: Topology, number: int) -> None:
+    for provider in topology.tree(number):
+        _make(api, provider)
+
+
+def _make(api: Api, provider: Provider) -> None:
+    """One provider and what belongs to it; each answer says the generation that the next request has to name."""
+    made = {"uuid": provider.uuid, "name": provider.name}
+    parent = {"parent_provider_uuid": provider.parent_uuid} if provider.parent_uuid else {}
+    generation = api.send("POST", "/resource_providers", made | parent)["generation"]
+    parts = {
+        "inventories": {inventory.resource_class: _amounts(inventory) for inventory in provider.inventories},
+        "traits": provider.traits,
+        "aggregates": provider.aggregate_uuids,
+    }
+    for kind, content in parts.items():
+        if content:
+            body = {"resource_provider_generation": generation, kind: content}
+            answer = api.send("PUT", f"/resource_providers/{provider.uuid}/{kind}", body)
+            generation = answer["resource_provider_generation"]
+
+
+def _amounts(inventory: Inventory) -> dict[str, Any]:
+    amounts = asdict(inventory)
+    del amounts["resource_class"]
+    return amounts
+
+
+def _detail(body: bytes) -> str:
+    """What an error document says, or the beginning of a body that is none."""
+    try:
+        detail = str(json.loads(body)["errors"][0]["detail"])
+    except (ValueError, LookupError, TypeError):
+        detail = body.decode(errors="replace")
+    return " ".join(detail.split())[:300]
