@@ -10,9 +10,9 @@ import sqlalchemy
 from placebench.profiler.statement import Caller
 
 _DEEPEST = 80
-_PROFILER = str(Path(__file__).parent)
+PROFILER_FOLDER = str(Path(__file__).parent)
 _SQLALCHEMY = (str(Path(sqlalchemy.__file__).parent), "<sqlalchemy generated", "<string>")
-_LIBRARIES = (_PROFILER, *_SQLALCHEMY)
+_LIBRARIES = (PROFILER_FOLDER, *_SQLALCHEMY)
 
 
 def caller_of(frame: FrameType | None) -> Caller | None:
@@ -27,7 +27,7 @@ def caller_of(frame: FrameType | None) -> Caller | None:
 
 def outside_profiler(frame: FrameType | None) -> FrameType | None:
     """The nearest frame at or above *frame* that is not the profiler's own."""
-    return _nearest(frame, (_PROFILER,))
+    return _nearest(frame, (PROFILER_FOLDER,))
 
 
 def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType | None:

@@ -2,7 +2,8 @@
 
 The key piece is `Flame`, one record's sampler and the SQL intervals beside it. pyinstrument charges the time between
 two samples to the later one's stack. `with_leaves` cuts these pieces at the edges of the SQL intervals, which know
-their own stack, so that the sum of all times stays what it was.
+their own stack, so that the sum of all times stays what it was. The profiler's frames are taken out, and what they
+took themselves stands on a leaf of its own.
 """
 
 import sys
@@ -14,7 +15,7 @@ from pyinstrument import Profiler
 from pyinstrument.session import Session
 from pyinstrument.stack_sampler import build_call_stack
 
-from placebench.profiler.callsite import outside_profiler
+from placebench.profiler.callsite import PROFILER_FOLDER, outside_profiler
 from placebench.profiler.tape import Clock
 
 INTERVAL_S = 0.001
@@ -59,7 +60,8 @@ class Flame:
         unsampled = ended - self._started - sum(seconds for _, seconds in records)
         if unsampled > 0:
             records.append((session.start_call_stack, unsampled))
-        session.frame_records = with_leaves(records, self._started, self._edges)
+        cut = with_leaves(records, self._started, self._edges)
+        session.frame_records = [(without_profiler(stack), seconds) for stack, seconds in cut]
         session.sample_count = len(session.frame_records)
         return session
 
@@ -69,6 +71,16 @@ def leaf(label: str, kind: str) -> str:
     text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
     shown = text if len(text) <= _LONGEST_LEAF else f"{text[:_LONGEST_LEAF]}…"
     return f"{shown}\x00{kind}\x000"
+
+
+_OURS = f"\x00{PROFILER_FOLDER}"
+_OWN_WORK = leaf("the profiler's own work", "profiler")
+
+
+def without_profiler(stack: Sequence[str]) -> list[str]:
+    """The stack without the profiler's frames, with a leaf instead of them if they were the ones that worked."""
+    kept = [frame for frame in stack if _OURS not in frame]
+    return [*kept, _OWN_WORK] if stack and _OURS in stack[-1] else kept
 
 
 def with_leaves(records: Sequence[Record], started: float, edges: Sequence[Edge]) -> list[Record]:

@@ -121,9 +121,11 @@ class Hooks:
 
     @guarded
     def driver_step(self, connection: TimedConnection, step: str) -> Draft | None:
-        """A new draft of a COMMIT or ROLLBACK; None for the pool's rollback of what is not open."""
+        """A new draft of a COMMIT or ROLLBACK; None for the pool's rollback of what is not open, and in a CONNECT."""
         tape = self.current.get()
-        if tape is None or (tape.flow(connection).transaction is None and not connection.in_a_transaction()):
+        if tape is None or self._connecting.get() is not None:
+            return None
+        if tape.flow(connection).transaction is None and not connection.in_a_transaction():
             return None
         draft = tape.draft(connection, step, step=step)
         draft.flow.transaction = None
@@ -249,6 +251,8 @@ class Hooks:
     def _handle_error(self, tape: Tape, failure: ExceptionContext) -> None:
         context, error = failure.execution_context, failure.original_exception
         draft = tape.running.pop(id(context), None) if context is not None else _unborn(tape, failure)
+        if context is None and failure.connection is None:
+            self._connecting.set(None)
         if draft is None:
             # An error of a fetch, or of a statement that began before the record.
             draft = getattr(failure.cursor, "placebench_draft", None)
