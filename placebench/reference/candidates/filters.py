@@ -91,4 +91,4 @@ def _traits(search: Search, group: RequestGroup) -> tuple[tuple[Collection[int],
 def _any_of(
     collection: Callable[[Iterable[int]], Collection[int]], found: Mapping[_Key, list[int]], keys: Iterable[_Key]
 ) -> Collection[int]:
-    return collection(dict.fromkeys(member for key in keys for member in found[key]))
+    return collection(member for key in keys for member in found[key])

@@ -38,9 +38,11 @@ class Forest:
     def ask_stocks(self, root_ids: Collection[int]) -> None:
         """Reads all stocks of the trees; 1 round trip."""
         trees: dict[int, dict[int, list[Stock]]] = {root_id: {} for root_id in root_ids}
-        stock = self.stock
-        for provider_id, root_id, class_id, *amounts in stocks_of_trees(self._reader, root_ids):
-            trees[root_id].setdefault(provider_id, []).append(stock(class_id, *amounts))
+        make = self._model.stock
+        rows = stocks_of_trees(self._reader, root_ids)
+        for provider_id, root_id, class_id, total, reserved, allocation_ratio, max_unit, used in rows:
+            stock = make(class_id, int((total - reserved) * allocation_ratio), used, max_unit)
+            trees[root_id].setdefault(provider_id, []).append(stock)
         self.trees_stocks.update(trees)
 
     def stock(

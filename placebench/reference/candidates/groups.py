@@ -5,7 +5,7 @@ apart until all groups are merged; Placement takes them for equal before that, a
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -29,8 +29,27 @@ class Demand:
     room: Room
 
 
-def solve(search: Search, group: RequestGroup) -> tuple[Solutions, Sequence[Demand]]:
-    """The group's solutions by anchor, and what it asked for; a round trip a class, and up to 4.
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A group's solutions by anchor, and what was read for them."""
+
+    solutions: Solutions
+    demands: Sequence[Demand]
+    root_of: Mapping[int, int]
+
+    def root_ids(self) -> list[int]:
+        """The roots of the trees of every provider in a solution."""
+        return list({self.root_of[provider_id]: None for provider_id in self._provider_ids()})
+
+    def _provider_ids(self) -> Iterator[int]:
+        for at_anchor in self.solutions.values():
+            for solution in at_anchor:
+                for providers in solution.mappings.values():
+                    yield from providers
+
+
+def solve(search: Search, group: RequestGroup) -> Solved:
+    """The group, solved; a round trip a class, and up to 4.
 
     Raises BadRequest for unknown classes and traits, NothingFitsError when there is no solution.
     """
@@ -41,7 +60,7 @@ def solve(search: Search, group: RequestGroup) -> tuple[Solutions, Sequence[Dema
     solutions = _solutions(search, group, demands, placements)
     if not solutions:
         raise NothingFitsError
-    return solutions, demands
+    return Solved(solutions, demands, search.root_of)
 
 
 def _class_ids(search: Search, group: RequestGroup) -> dict[str, int]:
@@ -60,7 +79,7 @@ def _demand(search: Search, class_id: int, amount: int) -> Demand:
     return Demand(class_id, amount, room)
 
 
-Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class (or the one of all)
+Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class, or the one provider of all
 
 
 def _alone(search: Search, filters: Filters, demands: Sequence[Demand]) -> Iterator[Placement]:
@@ -69,7 +88,7 @@ def _alone(search: Search, filters: Filters, demands: Sequence[Demand]) -> Itera
     for provider_id in able:
         if filters.admit(provider_id):
             for anchor_id in search.anchors(provider_id):
-                yield anchor_id, (provider_id,) * max(len(demands), 1)
+                yield anchor_id, (provider_id,)
 
 
 def _able(search: Search, filters: Filters, demands: Sequence[Demand]) -> Iterator[int]:
@@ -128,12 +147,13 @@ def _solutions(
 ) -> Solutions:
     """An object a solution, with an object a resource."""
     candidate, resource = search.ways.model.candidate, search.ways.copying(search.ways.model.resource)
+    amounts = [(demand.class_id, demand.amount) for demand in demands]
     solutions: Solutions = defaultdict(list)
     for anchor_id, providers in placements:
-        resources = [
-            resource(provider_id, demand.class_id, demand.amount)
-            for provider_id, demand in zip(providers, demands, strict=False)
-        ]
-        mapped = {group.suffix: tuple(dict.fromkeys(providers))}
-        solutions[anchor_id].append(candidate(anchor_id, resources, mapped))
+        if group.spreads:
+            resources = [resource(key, *asked) for key, asked in zip(providers, amounts, strict=True)]
+            providers = tuple(dict.fromkeys(providers))
+        else:
+            resources = [resource(providers[0], *asked) for asked in amounts]
+        solutions[anchor_id].append(candidate(anchor_id, resources, {group.suffix: providers}))
     return solutions

@@ -68,8 +68,8 @@ class Merge:
         providers = {provider_id for solution in solutions for provider_id in _providers(solution)}
         if len(providers) == 1:
             return True
-        above = [set(self._lineage(provider_id)) for provider_id in providers]
-        return bool(providers.intersection(*above))
+        top = [above for above in self._lineage(min(providers)) if above in providers][-1]
+        return all(top in self._lineage(provider_id) for provider_id in providers)
 
     def _fit(self, placed: Sequence[Candidate]) -> bool:
         """The sums of what several groups take from one stock stay within its capacity and max_unit."""

@@ -5,7 +5,7 @@ from collections import Counter
 from sqlalchemy import Connection
 
 from placebench.reference.candidates.document import Document, document_of, empty_document
-from placebench.reference.candidates.groups import Solutions, solve
+from placebench.reference.candidates.groups import Solved, solve
 from placebench.reference.candidates.merging import Merge
 from placebench.reference.candidates.search import NothingFitsError, Search, open_search
 from placebench.reference.query import CandidateRequest, RequestGroup
@@ -25,8 +25,8 @@ def _document(search: Search) -> Document:
     crowded = _crowded(search)
     solved = [_solved(search, group, crowded) for group in search.request.groups]
     if search.request.same_subtrees:
-        search.forest.know_providers({search.root_of[key] for solutions in solved for key in _named(solutions)})
-    return document_of(search, search.ways.search(Merge(search, solved, crowded)))
+        search.forest.know_providers({root_id for each in solved for root_id in each.root_ids()})
+    return document_of(search, search.ways.search(Merge(search, [each.solutions for each in solved], crowded)))
 
 
 def _crowded(search: Search) -> frozenset[int]:
@@ -36,22 +36,9 @@ def _crowded(search: Search) -> frozenset[int]:
     return frozenset(known[name] for name, groups in asked.items() if groups > 1 and name in known)
 
 
-def _solved(search: Search, group: RequestGroup, crowded: frozenset[int]) -> Solutions:
-    """The group's solutions, and what the variant reads of their trees along with them."""
-    solutions, demands = solve(search, group)
-    root_ids = list(dict.fromkeys(search.root_of[provider_id] for provider_id in _named(solutions)))
-    rooms = {demand.class_id: demand.room for demand in demands if demand.class_id in crowded}
-    search.stocks.update(search.ways.usages(search.forest, root_ids, rooms))
-    search.ways.summaries(search.forest, root_ids)
-    return solutions
-
-
-def _named(solutions: Solutions) -> set[int]:
-    """Every provider that a solution maps to."""
-    return {
-        provider_id
-        for at_anchor in solutions.values()
-        for solution in at_anchor
-        for providers in solution.mappings.values()
-        for provider_id in providers
-    }
+def _solved(search: Search, group: RequestGroup, crowded: frozenset[int]) -> Solved:
+    """The group, solved, and what the variant reads of its trees right afterwards."""
+    solved = solve(search, group)
+    search.stocks.update(search.ways.usages(search.forest, solved, crowded))
+    search.ways.summaries(search.forest, solved)
+    return solved

@@ -1,6 +1,6 @@
 """Which providers have room for an amount of a resource class."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import BigInteger, Integer, Select, bindparam, cast, func, select
 
@@ -13,21 +13,12 @@ MAX_UNIT = 2**31 - 1
 
 Room = dict[int, Any]
 
-
-class RoomRow(NamedTuple):
-    """The fields of a row of `providers_with_room`; the rows themselves come in the way the variant chooses."""
-
-    provider_id: int
-    root_id: int
-    total: int
-    reserved: int
-    allocation_ratio: float
-    max_unit: int
-    used: int
+# The part of a room's row that says how much there is: total, reserved, allocation_ratio, max_unit, used.
+AMOUNTS = slice(2, None)
 
 
 def providers_with_room(reader: Reader, class_id: int, amount: int) -> Room:
-    """The providers that can give *amount* of the class, by id, each with its `RoomRow`; 1 round trip.
+    """The providers that can give *amount* of the class, by id, each with the row that says so; 1 round trip.
 
     SELECT i.resource_provider_id, p.root_provider_id, i.total, i.reserved, i.allocation_ratio, i.max_unit,
            CAST(coalesce(usage.used, 0) AS BIGINT) AS used
@@ -43,7 +34,7 @@ def providers_with_room(reader: Reader, class_id: int, amount: int) -> Room:
     if amount > MAX_UNIT:
         return {}
     rows = reader.read(_PROVIDERS_WITH_ROOM, {"class_id": class_id, "amount": amount})
-    return {row[0]: row for row in map(tuple, rows)}
+    return {row[0]: row for row in rows}
 
 
 def _providers_with_room() -> Select[Any]:

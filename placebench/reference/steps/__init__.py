@@ -4,17 +4,17 @@ The key piece is `Ways`, the choice of one way for each step. A new optimization
 `Ways` and a line in `placebench.reference.variants`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placebench.reference.lookups.reader import BindingWay, RowsWay
-from placebench.reference.lookups.rooms import Room
 from placebench.reference.steps.model import Candidate, Model, Resource
 from placebench.reference.steps.usages import Stocks
 
 if TYPE_CHECKING:
     from placebench.reference.candidates.forest import Forest
+    from placebench.reference.candidates.groups import Solved
     from placebench.reference.candidates.merging import Merge
 
 
@@ -27,8 +27,8 @@ class Ways:
     model: Model
     copying: Callable[[type[Resource]], type[Resource]]
     collection: Callable[[Iterable[int]], Collection[int]]
-    usages: "Callable[[Forest, Collection[int], Mapping[int, Room]], Stocks]"
-    summaries: "Callable[[Forest, Collection[int]], None]"
+    usages: "Callable[[Forest, Solved, Collection[int]], Stocks]"
+    summaries: "Callable[[Forest, Solved], None]"
     search: "Callable[[Merge], list[Candidate]]"
     serialise: Callable[[dict[str, Any]], bytes]
     collector: Callable[[], None]

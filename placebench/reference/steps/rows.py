@@ -12,8 +12,9 @@ from placebench.reference.steps.optimization import Optimization, Way
 
 def rows_as_dicts(result: CursorResult[Any]) -> Iterable[Any]:
     """Each row becomes a dict first, and the reader takes its fields out by name."""
-    records = [dict(row._mapping) for row in result]
-    return map(itemgetter(*result.keys()), records)
+    keys = tuple(result.keys())
+    records = [dict(zip(keys, row, strict=True)) for row in result]
+    return map(itemgetter(*keys), records) if len(keys) > 1 else [tuple(record.values()) for record in records]
 
 
 def rows_as_namedtuples(result: CursorResult[Any]) -> Iterable[Any]:

@@ -1,26 +1,27 @@
 """When the provider summaries of a tree are made: with each group, once per request, or for the answer only."""
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from placebench.reference.steps.optimization import Optimization, Way
 
 if TYPE_CHECKING:
     from placebench.reference.candidates.forest import Forest
+    from placebench.reference.candidates.groups import Solved
 
 
-def summaries_per_group(forest: "Forest", root_ids: Collection[int]) -> None:
+def summaries_per_group(forest: "Forest", solved: "Solved") -> None:
     """After each group, for all trees it was solved in, again for each group; 2 round trips a group."""
+    root_ids = solved.root_ids()
     forest.ask_providers(root_ids)
     forest.summarise(root_ids)
 
 
-def summaries_per_request(forest: "Forest", root_ids: Collection[int]) -> None:
+def summaries_per_request(forest: "Forest", solved: "Solved") -> None:
     """After each group, for the trees that no group before it was solved in; 2 round trips or none."""
-    forest.summarise([root_id for root_id in root_ids if root_id not in forest.summaries])
+    forest.summarise([root_id for root_id in solved.root_ids() if root_id not in forest.summaries])
 
 
-def summaries_of_the_answer(_forest: "Forest", _root_ids: Collection[int]) -> None:
+def summaries_of_the_answer(_forest: "Forest", _solved: "Solved") -> None:
     """Nothing after a group: the document asks for the trees of its candidates, after the merge and the limit."""
 
 

@@ -1,31 +1,34 @@
 """Where the merge takes the used and free amounts from: asked for again per group, or tracked once per request."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from placebench.reference.lookups.rooms import Room, RoomRow
+from placebench.reference.lookups.rooms import AMOUNTS
 from placebench.reference.steps.model import Stock
 from placebench.reference.steps.optimization import Optimization, Way
 
 if TYPE_CHECKING:
     from placebench.reference.candidates.forest import Forest
+    from placebench.reference.candidates.groups import Solved
 
 Stocks = dict[tuple[int, int], Stock]  # by ids of provider and class
 
 
-def usages_asked_per_group(forest: "Forest", root_ids: Collection[int], _rooms: Mapping[int, Room]) -> Stocks:
+def usages_asked_per_group(forest: "Forest", solved: "Solved", _crowded: Collection[int]) -> Stocks:
     """All stocks of the trees in which one group was solved, asked for again; 1 round trip a group."""
+    root_ids = solved.root_ids()
     forest.ask_stocks(root_ids)
     providers = (provider for root_id in root_ids for provider in forest.trees_stocks[root_id].items())
     return {(provider_id, stock.class_id): stock for provider_id, stocks in providers for stock in stocks}
 
 
-def usages_tracked(forest: "Forest", _root_ids: Collection[int], rooms: Mapping[int, Room]) -> Stocks:
-    """What the search for room has read of the classes that several groups ask for; no round trip."""
+def usages_tracked(forest: "Forest", solved: "Solved", crowded: Collection[int]) -> Stocks:
+    """What the search for room has read of the crowded classes, those that several groups ask for; no round trip."""
     return {
-        (provider_id, class_id): forest.stock(class_id, *RoomRow(*row)[2:])
-        for class_id, room in rooms.items()
-        for provider_id, row in room.items()
+        (provider_id, demand.class_id): forest.stock(demand.class_id, *row[AMOUNTS])
+        for demand in solved.demands
+        if demand.class_id in crowded
+        for provider_id, row in demand.room.items()
     }
 
 
