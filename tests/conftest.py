@@ -1,7 +1,10 @@
-"""What many tests share: one PostgreSQL for the whole session, and a fresh empty database for each test that asks."""
+"""What many tests share: one PostgreSQL for the whole session, a fresh empty database for each test that asks for one,
+and patience for what happens in another process."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +26,30 @@ def database_url(server: Server) -> Iterator[str]:
     name = f"placebench_test_{next(_numbers)}"
     yield server.create_database(name)
     server.drop_database(name)
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], bool]:
+    """A function that waits until a condition holds, 5 s at most, and says whether it does."""
+
+    def wait(condition: Callable[[], bool], *, limit_s: float = 5.0) -> bool:
+        deadline = time.monotonic() + limit_s
+        while not (holds := condition()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return holds
+
+    return wait
+
+
+@pytest.fixture
+def runs() -> Callable[[int], bool]:
+    """A function that says whether a process still runs; one that nobody has reaped yet does not."""
+
+    def is_alive(pid: int) -> bool:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return state not in "ZX"
+
+    return is_alive

@@ -29,7 +29,7 @@ class ChildSpec:
     stop_signal: int = signal.SIGTERM
     """What ends the program cleanly; goes to the program alone, not to its process group."""
     grace_s: float = 10.0
-    """How long the clean end may take; then SIGQUIT, and a second later SIGKILL to the process group."""
+    """How long the clean end may take; then SIGQUIT, and 0.8 s later SIGKILL to the process group."""
     remove: Path | None = None
     """A folder that goes away with the child."""
     pipes: bool = False

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ORPHANED_GRACE_S = 3.0  # placebench is gone: child and folder have to follow within 5 s
-QUIT_GRACE_S = 1.0
+ORPHANED_GRACE_S = 2.5  # placebench is gone: child and folder have to follow within 5 s
+QUIT_GRACE_S = 0.8
 KILL_GRACE_S = 5.0
 POLL_S = 0.01
 PR_SET_PDEATHSIG = 1
@@ -89,7 +89,7 @@ class Shepherd:
             self._tell(pid=self._child.pid)
 
     def _end_child(self, grace_s: float) -> None:
-        """Stop signal, grace; SIGQUIT (at which PostgreSQL and uWSGI end their own children), 1 s; SIGKILL to all."""
+        """Stop signal, grace; SIGQUIT, at which PostgreSQL and uWSGI kill their own children; SIGKILL to the group."""
         for number, patience_s in ((self._stop_signal, grace_s), (signal.SIGQUIT, QUIT_GRACE_S)):
             if self._child is not None and not self._has_ended():
                 os.kill(self._child.pid, number)

@@ -22,7 +22,9 @@ def make_data(place: Place, keeper: Keeper, password: str, settings: Mapping[str
     password_file.touch(mode=0o600)
     password_file.write_text(password)
     place.account.own(password_file)
-    initdb = start(place.spec("initdb", *_initdb_command(place, password_file, durable="fsync" not in settings)), keeper)
+    initdb = start(
+        place.spec("initdb", *_initdb_command(place, password_file, durable="fsync" not in settings)), keeper
+    )
     if initdb.wait():
         raise DatabaseError(f"initdb failed: {last_words(initdb, place)}")
     password_file.unlink()

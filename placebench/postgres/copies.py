@@ -46,10 +46,14 @@ def copy_for(account: Account, binaries: Binaries, folder: Path) -> Binaries:
     installation = binaries.folder.parent
     package = installation.parent
     copied = folder / package.name / installation.name
-    shutil.copytree(installation, copied, symlinks=True, ignore=_NOT_COPIED)
     libraries = package.with_name(f"{package.name}.libs")
-    if libraries.is_dir():
-        shutil.copytree(libraries, folder / libraries.name, symlinks=True)
+    try:
+        shutil.copytree(installation, copied, symlinks=True, ignore=_NOT_COPIED)
+        if libraries.is_dir():
+            shutil.copytree(libraries, folder / libraries.name, symlinks=True)
+    except shutil.Error as error:
+        first_reason = error.args[0][0][2]
+        raise DatabaseError(f"PostgreSQL could not be copied to {folder}: {first_reason}") from error
     _open_to_all(folder)
     copy = Binaries(copied / binaries.folder.name, binaries.kind)
     if not can_run(account, copy):

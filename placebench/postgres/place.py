@@ -41,8 +41,8 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """What initdb and the server said."""
-        return self.folder / "log"
+        """What the server said."""
+        return self.folder / "postgresql.log"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -57,7 +57,7 @@ class Place:
             command,
             env=self.environment,
             cwd=self.folder,
-            log=self.log,
+            log=self.folder / f"{name.lower()}.log",
             user=self.account.ids,
             stop_signal=signal.SIGINT,
         )
@@ -67,7 +67,7 @@ def last_words(child: Child, place: Place) -> str:
     """Why a program of *place* failed: the end of its log, and the space that is left where that is little."""
     free_mb = shutil.disk_usage(place.folder).free // 1_000_000
     space = f" ({free_mb} MB are free in {place.folder})" if free_mb < _LITTLE_SPACE_MB else ""
-    return f"{child.log_tail() or 'its log is empty'}{space}"
+    return f"{child.log_tail(6) or 'its log is empty'}{space}"
 
 
 @contextmanager

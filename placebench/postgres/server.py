@@ -137,7 +137,7 @@ class Server:
 
     def _execute(self, statement: str) -> None:
         with connected(self.url) as connection:
-            connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(statement.replace("%", "%%"))
 
 
 def open_server(url: str | None = None, *, settings: Mapping[str, str] | None = None) -> Server:

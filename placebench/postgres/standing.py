@@ -1,7 +1,7 @@
 """A server that outlives the command that started it, with data that stays: what `placebench db` works on.
 
 The key piece is `StandingServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
-`log`, and `programs`, a copy for an account that cannot read the installed ones. Unlike a private server it writes
+logs, and `programs`, a copy for an account that cannot read the installed ones. Unlike a private server it writes
 through to the disk: somebody may care for this data.
 """
 
@@ -30,7 +30,7 @@ from placebench.postgres.urls import own_url
 
 _LIMIT_S = 60
 _POLL_S = 0.02
-_CONTENTS = ("data", "programs", "log", "server.json")
+_CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "server.json")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ class StandingServer:
         deadline = time.monotonic() + _LIMIT_S
         while self._pid() is not None:
             if time.monotonic() > deadline:
-                raise DatabaseError(f"the server in {self.folder} did not stop in {_LIMIT_S} s: {tail(self._log)}")
+                raise DatabaseError(
+                    f"the server in {self.folder} did not stop in {_LIMIT_S} s: {tail(self.folder / 'postgresql.log')}"
+                )
             time.sleep(_POLL_S)
         return True
 
@@ -113,10 +115,6 @@ class StandingServer:
     @property
     def _access_file(self) -> Path:
         return self.folder / "server.json"
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "log"
 
     def _pid(self) -> int | None:
         """The postmaster's process id; a process that got the number of one that crashed works elsewhere."""

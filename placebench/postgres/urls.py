@@ -48,9 +48,12 @@ def with_database(url: str, name: str) -> str:
 
 def _parse(url: str) -> URL:
     try:
-        return make_url(url.strip())
+        parsed = make_url(url.strip())
     except (ArgumentError, ValueError):
         raise DatabaseError(f"the database URL cannot be read: expected the form {_EXAMPLE}") from None
+    if "@" in (parsed.host or ""):
+        raise DatabaseError("the database URL has two @: write the one in the password as %40")
+    return parsed
 
 
 def _first(value: str | tuple[str, ...] | None) -> str:

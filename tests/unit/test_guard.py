@@ -1,0 +1,276 @@
+"""The guard: children run, are stopped, and never outlive their parent, however that ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import PlacebenchError
+from placebench.guard import Child, ChildSpec, Keeper, start, tail
+
+Eventually = Callable[[Callable[[], bool]], bool]
+Runs = Callable[[int], bool]
+STUBBORN = "trap '' TERM QUIT; echo $$; sleep 60 & echo $!; wait; wait"
+PARENT = """
+import json, os, sys
+from pathlib import Path
+from placebench.guard import ChildSpec, start
+
+child = start(ChildSpec(**{**json.loads(sys.argv[1]), "remove": Path(sys.argv[2])}))
+"""
+
+
+def parent(spec: dict[str, object], folder: Path, then: str) -> subprocess.Popen[str]:
+    """A process that starts *spec* with *folder*, prints the child's pid, and then does *then*."""
+    script = f"{PARENT}\nprint(child.pid, flush=True)\n{then}"
+    return subprocess.Popen(
+        [sys.executable, "-c", script, json.dumps(spec), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Child]:
+    """A child that would sleep for a minute, with a folder that goes away with it."""
+    with start(ChildSpec("sleep", ["sleep", "60"], remove=tmp_path / "folder")) as child:
+        yield child
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_program_that_ends_by_itself_tells_how(code: int) -> None:
+    """Its exit code is what `wait`, `poll` and `stop` return."""
+    with start(ChildSpec("sh", ["sh", "-c", f"exit {code}"])) as child:
+        told = (child.wait(5), child.poll(), child.stop())
+
+    assert (code, code, code) == told
+
+
+def test_a_stopped_program_takes_its_folder_along(sleeper: Child, tmp_path: Path, runs: Runs) -> None:
+    """After `stop` neither the process nor the folder is there; a second `stop` returns the same."""
+    (tmp_path / "folder" / "deep").mkdir()
+
+    assert sleeper.poll() is None
+    assert (sleeper.stop(), sleeper.stop()) == (-signal.SIGTERM, -signal.SIGTERM)
+    assert not runs(sleeper.pid)
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_program_that_nobody_waits_for_any_longer(sleeper: Child) -> None:
+    """`wait` with a limit raises TimeoutError, and the program runs on."""
+    with pytest.raises(TimeoutError, match=r"still running after 0.05 s"):
+        sleeper.wait(0.05)
+
+    assert sleeper.poll() is None
+
+
+def test_a_killed_program_is_not_asked(sleeper: Child) -> None:
+    """`kill` is SIGKILL at once."""
+    sleeper.kill()
+
+    assert sleeper.wait(5) == -signal.SIGKILL
+
+
+def test_a_missing_program_is_one_line(tmp_path: Path) -> None:
+    """The line names the program and the reason, and the folder is gone."""
+    with pytest.raises(PlacebenchError) as caught:
+        start(ChildSpec("uwsgi", ["/nowhere/uwsgi"], remove=tmp_path / "folder"))
+
+    assert str(caught.value) == "cannot start uwsgi (/nowhere/uwsgi): No such file or directory"
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    """The system's reason stands in the line."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(PlacebenchError, match="Not a directory"):
+        Keeper(tmp_path / "file" / "folder")
+
+
+def test_a_stubborn_program_is_killed_with_its_group(tmp_path: Path, runs: Runs) -> None:
+    """A program that ignores SIGTERM and SIGQUIT ends by SIGKILL after its grace, and so does what it started."""
+    child = start(ChildSpec("sh", ["sh", "-c", STUBBORN], pipes=True, grace_s=0.1))
+    assert child.stdout is not None
+    pids = [int(child.stdout.readline()), int(child.stdout.readline())]
+
+    assert child.stop() == -signal.SIGKILL
+    assert [runs(pid) for pid in pids] == [False, False]
+
+
+def test_what_a_program_leaves_behind_is_swept(tmp_path: Path, eventually: Eventually, runs: Runs) -> None:
+    """A program that ends by itself does not leave a process of its group behind."""
+    child = start(ChildSpec("sh", ["sh", "-c", "sleep 60 & echo $!"], pipes=True))
+    assert child.stdout is not None
+    left = int(child.stdout.readline())
+
+    with child:
+        assert child.wait(5) == 0
+        assert eventually(lambda: not runs(left))
+
+
+@pytest.mark.parametrize("argv", [["sleep", "60"], ["sh", "-c", "trap '' TERM QUIT; while :; do sleep 60; done"]])
+def test_nothing_is_left_after_kill_9_of_the_parent(
+    argv: list[str], tmp_path: Path, eventually: Eventually, runs: Runs
+) -> None:
+    """5 s after SIGKILL of the parent the child and its folder are gone, even when the child ignores every request."""
+    folder = tmp_path / "folder"
+    with parent({"name": "child", "argv": argv, "grace_s": 60}, folder, "sys.stdin.read()") as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        assert folder.is_dir()
+        process.kill()
+
+    assert eventually(lambda: not runs(pid) and not folder.exists())
+
+
+def test_kill_9_of_a_parent_that_was_stopping_its_child(tmp_path: Path, eventually: Eventually, runs: Runs) -> None:
+    """The grace of a minute that the child was just granted ends with the parent."""
+    folder, asked = tmp_path / "folder", tmp_path / "asked"
+    stubborn = f"trap 'touch {asked}' TERM; trap '' QUIT; while :; do sleep 0.05; done"
+    with parent({"name": "sh", "argv": ["sh", "-c", stubborn], "grace_s": 60}, folder, "child.stop()") as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        assert eventually(asked.exists)
+        process.kill()
+
+    assert eventually(lambda: not runs(pid) and not folder.exists())
+
+
+def test_a_fork_of_the_parent_neither_keeps_a_child_nor_ends_it(
+    tmp_path: Path, eventually: Eventually, runs: Runs
+) -> None:
+    """The end of a forked process changes nothing; the end of the parent ends the child though a fork lives on."""
+    folder = tmp_path / "folder"
+    forks = """
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+print(child.poll(), flush=True)
+if os.fork() == 0:
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    sys.stdin.read()
+    sys.exit()
+sys.stdin.read()
+"""
+    with parent({"name": "sleep", "argv": ["sleep", "60"]}, folder, forks) as process:
+        assert process.stdout is not None
+        pid, after_the_first_fork = int(process.stdout.readline()), process.stdout.readline()
+        process.kill()
+        process.wait()
+        followed = eventually(lambda: not runs(pid) and not folder.exists())
+
+    assert (after_the_first_fork, followed) == ("None\n", True)
+
+
+def test_a_parent_that_just_ends_takes_its_children_along(tmp_path: Path, runs: Runs) -> None:
+    """Without `stop`, the end of the interpreter waits until child and folder are gone."""
+    folder = tmp_path / "folder"
+    with parent({"name": "sleep", "argv": ["sleep", "60"]}, folder, "") as process:
+        pid = int(process.communicate()[0])
+
+    assert (runs(pid), folder.exists(), process.returncode) == (False, False, 0)
+
+
+def test_kill_9_of_the_shepherd(tmp_path: Path, eventually: Eventually, runs: Runs) -> None:
+    """The child follows its shepherd, `poll` notices, and `stop` removes the folder that the shepherd left."""
+    child = start(ChildSpec("sleep", ["sleep", "60"], remove=tmp_path / "folder"))
+    shepherd = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(shepherd, signal.SIGKILL)
+
+    assert eventually(lambda: not runs(child.pid))
+    assert (child.poll(), child.stop()) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert not (tmp_path / "folder").exists()
+
+
+def test_sigterm_to_the_shepherd_is_a_clean_end(sleeper: Child, tmp_path: Path, eventually: Eventually) -> None:
+    """A service manager that ends every process one by one leaves no folder."""
+    shepherd = int(Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(shepherd, signal.SIGTERM)
+
+    assert eventually(lambda: not (tmp_path / "folder").exists())
+    assert sleeper.stop() == -signal.SIGTERM
+
+
+def test_a_child_is_in_a_session_of_its_own(sleeper: Child) -> None:
+    """Ctrl-C in the terminal, which goes to the foreground group, does not reach it."""
+    assert os.getsid(sleeper.pid) == os.getpgid(sleeper.pid) == sleeper.pid
+
+
+def test_a_child_inherits_no_file_of_ours(tmp_path: Path) -> None:
+    """It has stdin, stdout and stderr, and none of the pipes between us and the shepherd (3 is ls reading)."""
+    log = tmp_path / "log"
+    with start(ChildSpec("ls", ["ls", "/proc/self/fd"], log=log)) as child:
+        child.wait(5)
+
+    assert log.read_text().split() == ["0", "1", "2", "3"]
+
+
+def test_a_child_has_its_environment_folder_and_log(tmp_path: Path) -> None:
+    """The environment is exactly what was given, the folder too; stdout and stderr are in the log."""
+    log = tmp_path / "log"
+    argv = ["/bin/sh", "-c", 'echo "$COLOUR in $PWD of $HOME"; echo trouble >&2']
+    with start(ChildSpec("sh", argv, env={"COLOUR": "red"}, cwd=tmp_path, log=log)) as child:
+        child.wait(5)
+
+        assert child.log_tail() == f"red in {tmp_path} of \ntrouble"
+        assert child.log_tail(1) == "trouble"
+
+
+def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    """Neither a child without a log nor a file that is missing is an error."""
+    with start(ChildSpec("true", ["true"])) as child:
+        assert child.log_tail() == ""
+    assert tail(tmp_path / "nothing") == ""
+
+
+def test_a_child_that_is_talked_to() -> None:
+    """JSON lines go in and come out; the end of our side is the end of its input."""
+    with start(ChildSpec("cat", ["cat"], pipes=True)) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps({"requests": 3}) + "\n")
+        answer = json.loads(child.stdout.readline())
+        child.stdin.close()
+
+        assert (answer, child.wait(5)) == ({"requests": 3}, 0)
+
+
+def test_signals_that_a_background_job_ignores_work_in_its_children() -> None:
+    """A shell has its background jobs ignore SIGINT; a child that SIGINT stops is stopped by it all the same."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        child = start(ChildSpec("sleep", ["sleep", "60"], stop_signal=signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert child.stop() == -signal.SIGINT
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as somebody else")
+def test_a_child_of_root_can_run_as_somebody_else(tmp_path: Path) -> None:
+    """Its uid and gid are those that were asked for, and it has no other groups."""
+    log = tmp_path / "log"
+    with start(ChildSpec("id", ["id"], user=(65534, 65534), log=log)) as child:
+        child.wait(5)
+
+    assert log.read_text().startswith("uid=65534")
+    assert "0(root)" not in log.read_text()
+
+
+def test_a_keeper_runs_one_program_after_the_other(tmp_path: Path) -> None:
+    """The folder is made at the start and stays between two programs; it goes with the keeper."""
+    folder = tmp_path / "folder"
+    with Keeper(folder) as keeper:
+        first = start(ChildSpec("touch", ["touch", "made"], cwd=folder), keeper)
+        first.wait(5)
+        second = start(ChildSpec("test", ["test", "-e", "made"], cwd=folder), keeper)
+        endings = (first.stop(), second.wait(5), folder.stat().st_mode & 0o777)
+
+    assert (endings, folder.exists()) == ((0, 0, 0o700), False)
