@@ -7,6 +7,7 @@ requests; a line out, `{"cpu_s": process CPU, "wall_s": [...], "body_bytes": n}`
 import importlib
 import io
 import json
+import os
 import sys
 import time
 from urllib.parse import urlsplit
@@ -35,7 +36,7 @@ def ask(application, request):
         "HTTP_ACCEPT": "application/json",
     }
     statuses = []
-    chunks = application(environ, lambda status, headers, exc_info=None: statuses.append(status))
+    chunks = application(environ, lambda *answer: statuses.append(answer[0]))
     try:
         body = b"".join(chunks)
     finally:
@@ -47,6 +48,8 @@ def ask(application, request):
 
 def main():
     """Answer lines until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # a program that logs to stdout must not speak into the answers
     module, name = sys.argv[1].split(":")
     application = getattr(importlib.import_module(module), name)
     for line in sys.stdin:
@@ -56,7 +59,7 @@ def main():
             body_bytes = ask(application, sys.argv[2])
             wall_s.append(time.perf_counter() - started)
         said = {"cpu_s": time.process_time() - cpu_before, "wall_s": wall_s, "body_bytes": body_bytes}
-        print(json.dumps(said), flush=True)
+        answers.write(json.dumps(said) + "\n")
 
 
 main()

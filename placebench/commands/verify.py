@@ -1,0 +1,81 @@
+"""`placebench verify`: is the data what was seeded, and does every variant answer alike?"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from placebench.commands.console import print_json, print_result, progress
+from placebench.errors import GateFailedError, SeedError
+
+if TYPE_CHECKING:
+    from placebench.seeding import SeedReceipt
+
+HELP = "check the digest of the seeded data, and that every variant gives the same answers"
+_OWN_TOPOLOGY = "nested-perfload"
+"""The one that the optimizations' own requests are made for."""
+_OWN_TREES = 20
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `verify`."""
+    parser.add_argument(
+        "--db", metavar="URL", help=f"a seeded database, only read; default: {_OWN_TREES} trees in a server of its own"
+    )
+    parser.add_argument(
+        "--variants", metavar="A,B", help="which variants (default: the ladder, the ablations and third ways)"
+    )
+    parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
+
+
+def run(arguments: Namespace) -> int:
+    """Serve and ask every variant; GateFailedError when data or answers differ."""
+    from placebench.experiment.verification import verify_variants
+    from placebench.reference.variants import OPTIMIZATIONS, ablations, ladder, third_ways
+    from placebench.seeding import data_digest, topology_named
+
+    variants = arguments.variants.split(",") if arguments.variants else [*ladder(), *ablations(), *third_ways()]
+    with _seeded(arguments.db) as (url, receipt):
+        digest = data_digest(url)
+        requests = [topology_named(receipt.topology, trees=receipt.trees, seed=receipt.seed).request]
+        if receipt.topology == _OWN_TOPOLOGY:
+            # A limit leaves it open which candidates come back, so those requests are asked without one.
+            requests += {each.request.partition("&limit=")[0]: None for each in OPTIMIZATIONS}
+        with progress("variants", len(variants) * len(requests)) as advance:
+            verified = []
+            for each in verify_variants(url, requests, variants):
+                verified.append(each)
+                advance(len(verified))
+    differing = [each for each in verified if each.difference]
+    same_data = digest == receipt.digest
+    if arguments.json:
+        document = {"data_digest": digest, "seeded_digest": receipt.digest, "same_data": same_data}
+        print_json({**document, "same_answers": not differing, "answers": [asdict(each) for each in verified]})
+    if not same_data:
+        raise GateFailedError(f"the data is not what was seeded: digest {digest}, receipt {receipt.digest}")
+    if differing:
+        first = differing[0]
+        raise GateFailedError(f"{first.variant} answers {first.request} differently: {first.difference}")
+    if not arguments.json:
+        print_result(
+            f"{len(variants)} variants give the same answers to {len(requests)} requests; data digest {digest}"
+        )
+    return 0
+
+
+@contextmanager
+def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
+    """A seeded database and its receipt: the one that is named, or a small one made for this."""
+    from placebench.postgres import open_server
+    from placebench.seeding import receipt_of, seed, topology_named
+
+    if url is not None:
+        receipt = receipt_of(url)
+        if receipt is None:
+            raise SeedError("the database has no receipt of placebench: run `placebench seed --db URL` first")
+        yield url, receipt
+        return
+    with open_server() as server:
+        own = server.create_database("placebench_verify")
+        yield own, seed(topology_named(_OWN_TOPOLOGY, trees=_OWN_TREES), own)
