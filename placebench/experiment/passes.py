@@ -18,7 +18,8 @@ from placebench.experiment.meters import ServerMeter
 from placebench.experiment.records import CountedPass, LoadPass
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, ServerSpec, serve
-from placebench.profiler import Recording, merge_sessions, write_flame_page, write_speedscope
+from placebench.profiler import Recording
+from placebench.profiler.pages import merge_sessions, write_flame_page, write_speedscope
 
 _WRITTEN_WITHIN_S = 10.0
 
