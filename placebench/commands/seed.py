@@ -34,12 +34,11 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Seed; prints the receipt."""
     from placebench.postgres import check_database, normalise_url
-    from placebench.seeding import migrate, seed, topology_named
+    from placebench.seeding import seed, topology_named
 
     topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed)
     url = normalise_url(_named(arguments.db))
     check_database(url)
-    migrate(url)
     with _api(arguments, url) as api_url, progress("providers", topology.providers) as advance:
         receipt = seed(
             topology,
@@ -68,7 +67,9 @@ def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
         yield arguments.api_url
         return
     from placebench.experiment.server import ServerSpec, serve
+    from placebench.seeding import migrate
 
+    migrate(url)
     with serve(ServerSpec(database_url=url, variant="tuned", processes=2, threads=4)) as server:
         say(f"the reference service answers at {server.url}")
         yield server.url

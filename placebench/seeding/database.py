@@ -10,6 +10,7 @@ from placebench.errors import DatabaseError
 
 # Any number that nobody else takes.
 _LOCK = 7_362_651_118
+_PATIENCE = "30s"
 _INSUFFICIENT_PRIVILEGE = "42501"
 
 
@@ -34,9 +35,10 @@ def connected(url: str) -> Iterator[Connection]:
 
 
 def _wait_for_others(connection: Connection) -> None:
-    """Two seedings of one database go one after the other; the lock ends with the connection."""
+    """Two seedings of one database go one after the other; for a table that is in use we do not wait so long."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
+        connection.execute(text(f"SET lock_timeout = '{_PATIENCE}'"))
         connection.commit()
 
 

@@ -4,16 +4,20 @@ Ids are given here, not by the database: the provider at place p of tree t has t
 row is the speed of seeding, so the inner loops do nothing but add and build tuples.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Column, Table
+from sqlalchemy import Table
 
 from placebench import tables
 from placebench.seeding.vocabulary import Ids
-from placebench.topology import Topology
+from placebench.topology import Node, Topology
 
 Row = tuple[object, ...]
+
+_AMOUNTS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
+_PROVIDER = ("id", "uuid", "name", "generation", "root_provider_id", "parent_provider_id")
+_INVENTORY = ("id", "resource_provider_id", "resource_class_id", *_AMOUNTS)
 
 
 @dataclass(frozen=True)
@@ -24,40 +28,14 @@ class Rows:
     columns: tuple[str, ...]
     trees: Iterable[list[Row]]
 
-    def targets(self) -> list[Column[object]]:
-        """The table's columns that the values of a row belong to."""
-        return [self.table.c[name] for name in self.columns]
-
 
 def rows_of(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
     """The rows of every table that a topology fills, parents first."""
     return (
-        Rows(
-            tables.resource_providers,
-            ("id", "uuid", "name", "generation", "root_provider_id", "parent_provider_id"),
-            _providers(topology),
-        ),
-        Rows(
-            tables.inventories,
-            (
-                "id",
-                "resource_provider_id",
-                "resource_class_id",
-                "total",
-                "reserved",
-                "min_unit",
-                "max_unit",
-                "step_size",
-                "allocation_ratio",
-            ),
-            _inventories(topology, ids),
-        ),
+        Rows(tables.resource_providers, _PROVIDER, _providers(topology)),
+        Rows(tables.inventories, _INVENTORY, _inventories(topology, ids)),
         Rows(tables.resource_provider_traits, ("resource_provider_id", "trait_id"), _traits(topology, ids)),
-        Rows(
-            tables.resource_provider_aggregates,
-            ("resource_provider_id", "aggregate_id"),
-            _aggregates(topology, ids),
-        ),
+        Rows(tables.resource_provider_aggregates, ("resource_provider_id", "aggregate_id"), _aggregates(topology, ids)),
     )
 
 
@@ -74,18 +52,7 @@ def _providers(topology: Topology) -> Iterator[list[Row]]:
 
 def _inventories(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
     parts = [
-        (
-            place,
-            (
-                ids.resource_classes[inventory.resource_class],
-                inventory.total,
-                inventory.reserved,
-                inventory.min_unit,
-                inventory.max_unit,
-                inventory.step_size,
-                inventory.allocation_ratio,
-            ),
-        )
+        (place, (ids.resource_classes[inventory.resource_class], *(getattr(inventory, name) for name in _AMOUNTS)))
         for place, node in enumerate(topology.nodes)
         for inventory in node.inventories
     ]
@@ -96,22 +63,24 @@ def _inventories(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
 
 
 def _traits(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
-    always = [(place, ids.traits[name]) for place, node in enumerate(topology.nodes) for name in node.traits]
-    choosers = [(place, node) for place, node in enumerate(topology.nodes) if node.some_traits]
-    for tree in range(topology.trees):
-        root = tree * len(topology.nodes) + 1
-        rows: list[Row] = [(root + place, trait) for place, trait in always]
-        for place, node in choosers:
-            rows += [(root + place, ids.traits[name]) for name in topology.chosen_traits(tree, node)]
-        yield rows
+    return _links(topology, ids.traits, lambda node: node.traits, topology.chosen_traits)
 
 
 def _aggregates(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
-    always = [(place, ids.aggregates[name]) for place, node in enumerate(topology.nodes) for name in node.aggregates]
-    choosers = [(place, node) for place, node in enumerate(topology.nodes) if node.some_aggregates]
+    return _links(topology, ids.aggregates, lambda node: node.aggregates, topology.chosen_aggregates)
+
+
+def _links(
+    topology: Topology,
+    ids: Mapping[str, int],
+    always: Callable[[Node], tuple[str, ...]],
+    chosen: Callable[[int, Node], list[str]],
+) -> Iterator[list[Row]]:
+    """A row for each name that a provider has: those that it always has, and those chosen for it in this tree."""
+    fixed = [(place, ids[name]) for place, node in enumerate(topology.nodes) for name in always(node)]
     for tree in range(topology.trees):
         root = tree * len(topology.nodes) + 1
-        rows: list[Row] = [(root + place, aggregate) for place, aggregate in always]
-        for place, node in choosers:
-            rows += [(root + place, ids.aggregates[name]) for name in topology.chosen_aggregates(tree, node)]
+        rows: list[Row] = [(root + place, number) for place, number in fixed]
+        for place, node in enumerate(topology.nodes):
+            rows += [(root + place, ids[name]) for name in chosen(tree, node)]
         yield rows

@@ -3,15 +3,25 @@
 The key pieces are `standing_receipt` and `empty`.
 """
 
-from sqlalchemy import Connection, func, select, text
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, Table, func, select, text
 
 from placebench import tables
 from placebench.errors import SeedError
 from placebench.seeding.content import Content, content
 from placebench.seeding.receipt import SeedReceipt, stored_receipt
 
+_OCCUPIED = (
+    tables.resource_providers,
+    tables.inventories,
+    tables.resource_provider_traits,
+    tables.resource_provider_aggregates,
+    tables.consumers,
+    tables.allocations,
+)
 # Children before parents. Traits and classes stay: a Placement puts its own there when it starts, and only then.
-_SEEDED = (
+_EMPTIED = (
     tables.allocations,
     tables.consumers,
     tables.consumer_types,
@@ -27,26 +37,24 @@ _SEEDED = (
 
 
 def standing_receipt(connection: Connection, expected: Content) -> SeedReceipt | None:
-    """The stored receipt if the database holds just what is expected, None if it holds no provider and no consumer.
+    """The stored receipt if the database holds just what is expected, None if it holds nothing.
 
     Raises SeedError for everything else, with what was found.
     """
-    found, receipt = content(connection), stored_receipt(connection)
-    if receipt and found.digest == receipt.digest == expected.digest:
-        return receipt
-    if found.count("providers") == found.count("consumers") == 0:
+    rows = _counted(connection, _OCCUPIED)
+    if not rows:
         return None
-    raise SeedError(f"{_described(found, receipt)}: give --reset to empty it, or take another database")
+    digest, receipt = content(connection).digest, stored_receipt(connection)
+    if receipt and digest == receipt.digest == expected.digest:
+        return receipt
+    raise SeedError(f"the database holds {rows} {_owner(digest, receipt)}: give --reset to empty it, or another --db")
 
 
-def _described(found: Content, receipt: SeedReceipt | None) -> str:
-    holds = f"the database holds {found.count('providers')} resource providers"
+def _owner(digest: str, receipt: SeedReceipt | None) -> str:
     if receipt is None:
-        return f"{holds} and {found.count('consumers')} consumers that no receipt of placebench names"
+        return "that no receipt of placebench names"
     seeded = f"{receipt.topology}, {receipt.trees} trees, seed {receipt.seed}"
-    if found.digest == receipt.digest:
-        return f"{holds} of another seeding ({seeded})"
-    return f"{holds} that are no longer what was seeded ({seeded})"
+    return f"of {seeded}" if digest == receipt.digest else f"that are no longer what was seeded ({seeded})"
 
 
 def empty(connection: Connection) -> str:
@@ -54,11 +62,16 @@ def empty(connection: Connection) -> str:
 
     Tables of others that refer to these are not followed: the database refuses then, and nothing is removed.
     """
-    counts = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in _SEEDED}
+    removed = _counted(connection, _EMPTIED)
     if connection.dialect.name == "postgresql":
-        connection.execute(text(f"TRUNCATE {', '.join(counts)}"))
+        connection.execute(text(f"TRUNCATE {', '.join(table.name for table in _EMPTIED)}"))
     else:
-        for table in _SEEDED:
+        for table in _EMPTIED:
             connection.execute(table.delete())
-    removed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     return f"removed {removed or 'nothing: the tables were empty'}"
+
+
+def _counted(connection: Connection, counted: Iterable[Table]) -> str:
+    """The tables that have rows, as text: "7000 resource_providers, 9000 inventories"; a query for each table."""
+    counts = ((connection.scalar(select(func.count()).select_from(table)), table.name) for table in counted)
+    return ", ".join(f"{count} {name}" for count, name in counts if count)

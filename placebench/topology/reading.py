@@ -24,14 +24,26 @@ def read(path: Path, *, trees: int | None = None, seed: int = 1) -> Topology:
     """
     document = Section(path, "", _toml(path))
     document.only("trees", "request", "providers")
-    default_trees = document.whole("trees", default=1000, at_least=0, at_most=MAXIMUM)
+    nodes = _nodes(document)
+    default_trees = document.whole("trees", default=1000, at_least=0, at_most=_most_trees(nodes))
     return Topology(
         name=_file_name(path),
-        trees=_trees(default_trees if trees is None else trees),
-        seed=seed,
+        trees=default_trees if trees is None else _within("trees", trees, 0, _most_trees(nodes)),
+        seed=_within("seed", seed, -(2**63), 2**63 - 1),
         request=document.text("request", _REQUEST),
-        nodes=_nodes(document),
+        nodes=nodes,
     )
+
+
+def _most_trees(nodes: tuple[Node, ...]) -> int:
+    """How many trees have ids that fit Placement's integer columns."""
+    return MAXIMUM // max(len(nodes), sum(len(node.inventories) for node in nodes))
+
+
+def _within(name: str, value: int, at_least: int, at_most: int) -> int:
+    if not at_least <= value <= at_most:
+        raise TopologyError(f"{name}: expected a whole number from {at_least} to {at_most}, saw {value}")
+    return value
 
 
 def _toml(path: Path) -> dict[str, object]:
@@ -46,12 +58,6 @@ def _toml(path: Path) -> dict[str, object]:
 def _file_name(path: Path) -> str:
     file = Section(path, "", {"the file's name": path.stem})
     return file.text("the file's name", _NAME)
-
-
-def _trees(trees: int) -> int:
-    if not 0 <= trees <= MAXIMUM:
-        raise TopologyError(f"trees: expected a whole number from 0 to {MAXIMUM}, saw {trees}")
-    return trees
 
 
 def _nodes(document: Section) -> tuple[Node, ...]:
