@@ -69,7 +69,7 @@ class Call:
     def _pairs(self) -> list[tuple[str, str]]:
         """Decoded keys and values; a semicolon parts them too, as in WebOb, which Placement reads its queries with."""
         try:
-            text = self.request.query_string.decode("ascii").replace(";", "&")
+            text = self.request.query_string.decode().replace(";", "&")
             return parse_qsl(text, keep_blank_values=True, errors="strict")
         except ValueError as error:
             raise BadRequest(f"the query string is not UTF-8 in percent-encoding: {error}") from error

@@ -22,7 +22,6 @@ from typing import Any, Final
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from placebench import SqlProfiler
 from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ServerError
 from placebench.reference.app import Application, make_app
 from placebench.reference.variants import variant
@@ -82,6 +81,8 @@ def _profiled(app: Application, engine: Engine, environment: Mapping[str, str]) 
         return app
     if not folder:
         raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
+    from placebench import SqlProfiler  # Here, since only an app that is profiled should pay for loading it.
+
     profiled: Application = SqlProfiler(engine).wsgi(app, folder=Path(folder), mode=mode)
     return profiled
 

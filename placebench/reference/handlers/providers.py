@@ -8,7 +8,7 @@ from werkzeug import Response
 
 from placebench.reference import answers, checks
 from placebench.reference.call import Call
-from placebench.reference.store import filters, providers
+from placebench.reference.store import filters, providers, trees
 from placebench.reference.store.providers import Provider
 
 LINKS: Final = ("inventories", "usages", "aggregates", "traits", "allocations")
@@ -31,9 +31,7 @@ def create(call: Call) -> Response:
     """POST /resource_providers: a new one, in a tree of its own or below a parent."""
     content = new_provider(call.body(), "body")
     uuid, name, parent = content.get("uuid", str(uuid4())), content["name"], content.get("parent_provider_uuid")
-    made = call.database.write(
-        lambda connection: providers.create(connection, uuid=uuid, name=name, parent_uuid=parent)
-    )
+    made = call.database.write(lambda connection: trees.create(connection, uuid=uuid, name=name, parent_uuid=parent))
     return answers.document(_document(call, made), location=_url(call, made.uuid))
 
 
@@ -48,10 +46,9 @@ def update(call: Call, uuid: str) -> Response:
     content = changed_provider(call.body(), "body")
 
     def work(connection: Connection) -> Provider:
-        provider = providers.locked(connection, uuid)
         if "parent_provider_uuid" in content:
-            providers.move(connection, provider, content["parent_provider_uuid"])
-        providers.rename(connection, provider, content["name"])
+            trees.move(connection, uuid, content["parent_provider_uuid"])
+        providers.rename(connection, uuid, content["name"])
         return providers.found(connection, uuid)
 
     return answers.document(_document(call, call.database.write(work)))
@@ -59,7 +56,7 @@ def update(call: Call, uuid: str) -> Response:
 
 def delete(call: Call, uuid: str) -> Response:
     """DELETE /resource_providers/{uuid}: with its inventories, traits and aggregates, if nothing stands on it."""
-    call.database.write(lambda connection: providers.remove(connection, providers.locked(connection, uuid)))
+    call.database.write(lambda connection: trees.remove(connection, uuid))
     return answers.nothing()
 
 

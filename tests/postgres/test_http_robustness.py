@@ -1,0 +1,180 @@
+"""No request, however malformed, gets a 5xx, and every error is the JSON error document."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import create_engine, insert
+from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+from placebench import tables
+from placebench.postgres import Server
+from placebench.reference.app import Application, make_app
+from placebench.reference.routes import ROUTES
+
+PROVIDER = "00000000-0000-4000-8000-000000000001"
+AGGREGATE = "00000000-0000-4000-8000-000000000050"
+Request = dict[str, Any]
+
+STRANGE = ["", "\0", "a\0b", "\n", "%", "_", "'", "null", "é☃😀", "x" * 300, "-1", "1e9", "9" * 40, "٣", "in:", "!"]
+NAMES = ["VCPU", "CUSTOM_A", "HW_CPU_X86_AVX", "NO", PROVIDER, AGGREGATE, PROVIDER.upper(), f"urn:uuid:{PROVIDER}"]
+NUMBERS = [0, 1, -1, 2**31 - 1, 2**31, 2**63, 2**64, 10**400, 1.0, 0.5, -0.0, 3.4e38, 1e39, True, False, None]
+INVENTORY = ["total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio", "resource_class"]
+PROVIDERS = [
+    "name",
+    "uuid",
+    "parent_provider_uuid",
+    "resource_provider_generation",
+    "inventories",
+    "traits",
+    "aggregates",
+]
+KEYS = [*PROVIDERS, *INVENTORY, "VCPU", "CUSTOM_A"]
+GROUPS = [f"{name}{suffix}" for name in ("resources", "required", "member_of", "in_tree") for suffix in ("", "_A", "1")]
+PARAMETERS = [*GROUPS, "name", "uuid", "associated", "group_policy", "limit", "root_required", "same_subtree"]
+
+texts = st.sampled_from(STRANGE + NAMES) | st.text(max_size=20)
+values = st.recursive(
+    st.sampled_from(NUMBERS) | texts | st.integers() | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | texts, inner, max_size=6),
+    max_leaves=12,
+)
+bodies = st.none() | st.binary(max_size=40) | values.map(lambda value: json.dumps(value).encode())
+AMOUNTS = ["VCPU:1", "VCPU:99999999999999999999", "VCPU:\u0663", "CUSTOM_A:1,VCPU:2", "NO:1", "VCPU:1\0"]
+SETS = ["in:VCPU,NO", f"in:{AGGREGATE},{PROVIDER}", f"!{AGGREGATE}", "!NO", "HW_CPU_X86_AVX,!NO", "in:\0", "_A", "none"]
+query_values = texts | st.sampled_from(AMOUNTS + SETS)
+queries = st.binary(max_size=30) | st.lists(st.tuples(st.sampled_from(PARAMETERS), query_values), max_size=5).map(
+    lambda pairs: "&".join(f"{name}={value}" for name, value in pairs).encode()
+)
+segments = st.sampled_from(NAMES + STRANGE) | st.text(max_size=10)
+methods = st.sampled_from(["GET", "PUT", "POST", "DELETE", "PATCH", "HEAD", "get", "", "\xff"])
+headers = st.fixed_dictionaries(
+    {},
+    optional={
+        "HTTP_X_AUTH_TOKEN": st.sampled_from(["admin", "", ":", "\xff"]),
+        "HTTP_OPENSTACK_API_VERSION": st.sampled_from(
+            ["placement 1.39", "placement 1." + "9" * 5000, "\xff", ",", "x y"]
+        ),
+        "HTTP_ACCEPT": st.sampled_from(["*/*", "", ";;;", "a/b;q=\xff", "," * 50, "application/json;q=nan"]),
+        "CONTENT_TYPE": st.sampled_from(["application/json", "", "\xff", "application/json;charset=\xff", ";"]),
+        "CONTENT_LENGTH": st.sampled_from(["0", "", "-1", "x", "9" * 30, "\xb2", "1"]),
+        "HTTP_TRANSFER_ENCODING": st.just("chunked"),
+        "HTTP_HOST": st.sampled_from(["", "\xff", "a b", "[::1"]),
+        "SCRIPT_NAME": st.sampled_from(["", "/placement", "\xff"]),
+    },
+)
+
+
+@st.composite
+def paths(draw: st.DrawFn) -> bytes:
+    """The path of a route with anything for its names, or anything at all."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=30))
+    path = draw(st.sampled_from([route.path for route in ROUTES]))
+    for name in ("<uuid>", "<name>", "<resource_class>", "<consumer_uuid>"):
+        path = path.replace(name, draw(segments))
+    return path.encode()
+
+
+@pytest.fixture(scope="module")
+def app(server: Server) -> Iterator[Application]:
+    """The service over a database with a provider, an aggregate, a trait and two classes."""
+    engine = create_engine(server.create_database("placebench_test_robustness"))
+    tables.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(tables.resource_classes).values([{"id": 0, "name": "VCPU"}]))
+        connection.execute(insert(tables.resource_classes).values([{"id": 10_000, "name": "CUSTOM_A"}]))
+        connection.execute(insert(tables.traits).values(name="HW_CPU_X86_AVX"))
+    made = make_app(engine, "tuned")
+    body = json.dumps({"name": "one", "uuid": PROVIDER}).encode()
+    assert outcome(made, {"method": "POST", "path": b"/resource_providers", "body": body})[0] == 200
+    yield made
+    engine.dispose()
+    server.drop_database("placebench_test_robustness")
+
+
+def outcome(app: Application, request: Request) -> tuple[int, bytes]:
+    """The status and body of the response, the request's bytes going in as a WSGI server hands them over."""
+    body = request.get("body")
+    environ = EnvironBuilder(headers={"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}).get_environ()
+    environ |= {
+        "REQUEST_METHOD": request["method"],
+        "PATH_INFO": request["path"].decode("latin-1"),
+        "QUERY_STRING": request.get("query", b"").decode("latin-1"),
+        "wsgi.input": BytesIO(body or b""),
+    }
+    if body is not None:
+        environ |= {"CONTENT_LENGTH": str(len(body)), "CONTENT_TYPE": "application/json"}
+    chunks, status, _ = run_wsgi_app(app, environ | request.get("environ", {}))
+    return int(status.split()[0]), b"".join(chunks)
+
+
+def check(app: Application, request: Request, caplog: pytest.LogCaptureFixture) -> None:
+    """The answer is no 5xx, nothing is in the log, and an error is one document with its five members."""
+    status, content = outcome(app, request)
+
+    assert status < 500, caplog.text
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    if status >= 400 and request["method"] != "HEAD":
+        (error,) = json.loads(content)["errors"]
+        assert {"status", "title", "detail", "code", "request_id"} <= set(error)
+        assert error["status"] == status
+
+
+any_request = st.fixed_dictionaries(
+    {"method": methods, "path": paths()}, optional={"query": queries, "body": bodies, "environ": headers}
+)
+
+
+def often(examples: int) -> Callable[[Any], Any]:
+    """Settings for so many examples; the database keeps what the examples write, which only widens the test."""
+    quick = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return settings(max_examples=examples, deadline=None, suppress_health_check=quick)
+
+
+@often(300)
+@given(request=any_request)
+def test_any_request_is_answered(app: Application, caplog: pytest.LogCaptureFixture, request: Request) -> None:
+    """Bytes in the path, in headers, in the query and in the body."""
+    check(app, request, caplog)
+
+
+@often(200)
+@given(query=queries)
+def test_any_query_for_candidates_is_answered(app: Application, caplog: pytest.LogCaptureFixture, query: bytes) -> None:
+    """Every parameter with anything for a value."""
+    check(app, {"method": "GET", "path": b"/allocation_candidates", "query": query}, caplog)
+
+
+@often(200)
+@given(
+    method=st.sampled_from(["PUT", "POST"]),
+    path=paths(),
+    body=st.dictionaries(st.sampled_from(KEYS), values, min_size=1, max_size=4),
+)
+def test_any_body_is_answered(
+    app: Application, caplog: pytest.LogCaptureFixture, method: str, path: bytes, body: dict[str, Any]
+) -> None:
+    """The API's own keys with anything for their values."""
+    check(app, {"method": method, "path": path, "body": json.dumps(body).encode()}, caplog)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/resource_providers", {"name": "nul \0"}),
+        ("/resource_providers", {"name": "surrogate \ud800"}),
+        (f"/resource_providers/{PROVIDER}/inventories", {"resource_class": "VCPU", "total": 10**400}),
+        (f"/resource_providers/{PROVIDER}/inventories", {"resource_class": "VCPU", "total": float("nan")}),
+    ],
+)
+def test_what_postgresql_cannot_hold_is_a_bad_request(app: Application, path: str, body: Any) -> None:
+    """NUL characters, lone surrogates, numbers beyond the column."""
+    request = {"method": "POST", "path": path.encode(), "body": json.dumps(body).encode()}
+
+    assert outcome(app, request)[0] == 400
