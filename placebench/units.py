@@ -43,9 +43,9 @@ def rate(per_second: float | None) -> str:
     return NOT_MEASURED if per_second is None else f"{significant(per_second)} /s"
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, *, digits: int = 3) -> str:
     """A share of one as percent: 0.3217 → '32.2 %'."""
-    return NOT_MEASURED if share is None else f"{significant(share * 100)} %"
+    return NOT_MEASURED if share is None else f"{significant(share * 100, digits=digits)} %"
 
 
 def level(share: float) -> str:
@@ -53,11 +53,11 @@ def level(share: float) -> str:
     return f"{share * 100:.4g} %"
 
 
-def change(of: float) -> str:
+def change(of: float, *, digits: int = 2) -> str:
     """A ratio (variant over baseline) as signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
     difference = (of - 1) * 100
     sign = "−" if difference < 0 else "+"
-    return f"{sign}{significant(abs(difference), digits=2)} %"
+    return f"{sign}{significant(abs(difference), digits=digits)} %"
 
 
 def ratio(value: float | None) -> str:
@@ -77,6 +77,12 @@ def alike(*values: float) -> list[str]:
         if len(set(texts)) == len(set(values)):
             return texts
     return [significant(value, digits=5) for value in values]
+
+
+def brief(text: str) -> str:
+    """The text of a number without zeros that only fill up, for round numbers such as ticks: '1.50 s' → '1.5 s'."""
+    number, _, unit = text.partition(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
 def significant(value: float, *, digits: int = 3) -> str:

@@ -22,10 +22,11 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that a reader has to know before believing the figures."""
+    """A load pass in which requests failed, or were started late by the load generator itself."""
 
-    where: str
-    what: str
+    rung: Rung
+    kind: str
+    load: Loaded
 
 
 def contrasts(figures: Figures) -> list[Contrast]:
@@ -45,7 +46,7 @@ def contrasts(figures: Figures) -> list[Contrast]:
 def _load_contrasts(first: Loaded, last: Loaded) -> Iterator[Contrast]:
     if first.cpu_s is not None and last.cpu_s is not None:
         yield Contrast("server CPU per request", units.duration(first.cpu_s), units.duration(last.cpu_s))
-    yield Contrast("requests per second", units.rate(first.throughput_per_s), units.rate(last.throughput_per_s))
+    yield Contrast("throughput", units.rate(first.throughput_per_s), units.rate(last.throughput_per_s))
     before, after = first.latency.quantiles["p50"], last.latency.quantiles["p50"]
     if before is not None and after is not None:
         yield Contrast("median latency", units.duration(before), units.duration(after))
@@ -69,35 +70,22 @@ def method(figures: Figures) -> list[str]:
 
 
 def troubles(figures: Figures) -> list[Trouble]:
-    """Failed requests, requests in flight, arrivals missed, replicates thrown away; empty for a clean run."""
-    found = [trouble for rung in figures.rungs for trouble in _rung_troubles(rung)]
-    found += [Trouble(f"replicate {number + 1}", why) for number, why in _invalid_replicates(figures)]
-    return found
+    """The load passes whose figures a reader has to doubt; empty for a clean run."""
+    passes = [
+        Trouble(rung, kind, load)
+        for rung in figures.rungs
+        for kind, load in (("closed", rung.closed), ("open", rung.open))
+        if load
+    ]
+    return [each for each in passes if each.load.failures or each.load.missed]
 
 
-def _rung_troubles(rung: Rung) -> Iterator[Trouble]:
-    for kind, made in (("closed", rung.closed), ("open", rung.open)):
-        what = "; ".join(_load_troubles(made)) if made else ""
-        if what:
-            yield Trouble(f"{rung.variant}, {kind} load", what)
-
-
-def _load_troubles(made: Loaded) -> Iterator[str]:
-    if made.failures:
-        yield f"{units.count(made.failures)} of {units.count(made.requests)} requests failed"
-        yield from made.failure_messages
-    if made.in_flight:
-        yield f"{units.count(made.in_flight)} requests were still under way at the end, and are in no figure"
-    if made.missed:
-        yield f"{units.count(made.missed)} arrivals were started late by the load generator itself"
-
-
-def _invalid_replicates(figures: Figures) -> list[tuple[int, str]]:
-    """The first reason of each replicate that does not count, in order."""
+def discarded(figures: Figures) -> list[tuple[int, str]]:
+    """Number, from 1, and first reason of each replicate that does not count."""
     reasons: dict[int, str] = {}
     for block in figures.run.blocks if figures.rungs else ():
         if block.invalid:
-            reasons.setdefault(block.replicate, f"thrown away: {block.arm}: {block.invalid}")
+            reasons.setdefault(block.replicate + 1, f"{block.arm}: {block.invalid}")
     return sorted(reasons.items())
 
 

@@ -13,6 +13,7 @@ from placebench import units
 from placebench.errors import RunFolderError
 from placebench.experiment.records import RunHead
 from placebench.page import description_of, shell
+from placebench.report import words
 from placebench.report.page import templates, write_page
 
 LATEST = "latest"
@@ -43,7 +44,7 @@ def write_index(profiles_folder: Path) -> Path:
     path = profiles_folder / "index.html"
     if path.exists() and description_of(path) is None:
         return path
-    body = templates().get_template("index.html").render(runs=runs)
+    body = templates().get_template("index.html").render(runs=runs, words=words)
     return write_page(path, shell("Runs · placebench", Markup(body)))
 
 

@@ -41,6 +41,7 @@ def render(figures: Figures) -> str:
             contrasts=details.contrasts(figures),
             method=details.method(figures),
             troubles=details.troubles(figures),
+            discarded=details.discarded(figures),
             manifest=details.manifest(figures),
             explained=[rung for rung in figures.rungs if rung.why],
             opened=[rung for rung in figures.rungs if rung.open],

@@ -62,12 +62,25 @@ def power_text(comparison: Comparison) -> str:
     """What the comparison could have seen: 'the smallest effect that it could have seen is about 1.2 %'."""
     if comparison.detectable is None:
         return "fewer than two replicates cannot say which effect they could have seen"
-    return f"the smallest effect that it could have seen is about {units.percent(comparison.detectable)}"
+    return f"the smallest effect that it could have seen is about {units.percent(comparison.detectable, digits=2)}"
 
 
 def quantile_text(seconds: float | None) -> str:
     """A quantile of a measured latency; 'too few' where fewer than ten samples lie above it."""
     return "too few" if seconds is None else units.duration(seconds)
+
+
+def moment(stamp: str) -> str:
+    """A UTC stamp as people write it: '2026-11-20T14:03:11+00:00' → '2026-11-20 14:03:11 UTC'."""
+    return stamp.replace("T", " ").replace("+00:00", " UTC")
+
+
+def answered_alike(figures: Figures) -> str:
+    """Who gave the same answer: 'all 7 variants', or their names while some were not asked."""
+    checked = figures.answers.checked
+    if set(checked) == set(figures.run.head.variants) and len(checked) > 2:
+        return f"all {units.count(len(checked))} variants"
+    return " and ".join(checked) if len(checked) < 3 else ", ".join(checked)
 
 
 def ending(figures: Figures) -> str:

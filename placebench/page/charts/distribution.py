@@ -8,15 +8,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from placebench import units
 from placebench.page.charts.legend import Role, chart
 from placebench.page.scale import Scale, linear_scale, log_scale
 from placebench.page.svg import element, line, percent, picture, text
 
-_TOP = 8
+_TOP = 18
 _HEIGHT = 220
 _AXIS = 26
-_SHARES = ((0.0, "0 %"), (0.5, "50 %"), (0.9, "90 %"), (1.0, "100 %"))
+_SHARES = ((0.0, ""), (0.5, "50 %"), (0.9, "90 %"), (1.0, "100 %"))
 _LOGARITHMIC_FROM = 4.0
+_ROOM = 0.06
 _VIEW = 1000
 
 
@@ -30,7 +32,7 @@ class Curve:
 
 
 def distribution(curves: Sequence[Curve], *, title: str, description: str, show: Callable[[float], str]) -> Markup:
-    """The curves on one axis: logarithmic where the slowest takes 4 times the fastest or more."""
+    """The curves on one axis, ticks written by *show*; logarithmic where the slowest takes 4 times the fastest."""
     drawn_last = sorted((curve for curve in curves if curve.points), key=lambda curve: curve.role != "between")
     scale = _scale([value for curve in drawn_last for value, _ in curve.points])
     drawn = [*_grid(scale, show), *(_curve(curve, scale) for curve in drawn_last)]
@@ -43,7 +45,11 @@ def _scale(values: Sequence[float]) -> Scale:
     if not values:
         return linear_scale([0.0, 1.0])
     positive = min(values) > 0
-    return log_scale(values) if positive and max(values) / min(values) >= _LOGARITHMIC_FROM else linear_scale(values)
+    return (
+        log_scale(values, room=_ROOM)
+        if positive and max(values) / min(values) >= _LOGARITHMIC_FROM
+        else linear_scale(values, room=_ROOM)
+    )
 
 
 def _grid(scale: Scale, show: Callable[[float], str]) -> list[Markup]:
@@ -51,11 +57,11 @@ def _grid(scale: Scale, show: Callable[[float], str]) -> list[Markup]:
     for tick in scale.ticks:
         place = scale.place(tick)
         drawn.append(line(x1=place, x2=place, y1=_TOP, y2=_TOP + _HEIGHT, class_="grid"))
-        drawn.append(text(show(tick), x=place, y=_TOP + _HEIGHT + 18, class_="tick"))
+        drawn.append(text(units.brief(show(tick)), x=place, y=_TOP + _HEIGHT + 18, class_="tick"))
     for share, label in _SHARES:
         y = _TOP + _HEIGHT * (1 - share)
         drawn.append(line(x1=0, x2=1, y1=y, y2=y, class_="axis" if share == 0 else "grid"))
-        drawn.append(text(label, x=0, y=y + (12 if share == 1 else -4), class_="tick", anchor="start"))
+        drawn.append(text(label, x=0, y=y - 4, class_="tick", anchor="start"))
     return drawn
 
 

@@ -14,10 +14,12 @@ from placebench.page.charts.legend import Role, chart
 from placebench.page.scale import Scale, log_scale
 from placebench.page.svg import element, line, percent, picture, text
 
-_ROW = 54
+_ROW = 60
 _LABEL = 14
-_MARK = 32
-_AXIS = 26
+_FIELD = 22
+_FIELD_HEIGHT = 28
+_MARK = _FIELD + _FIELD_HEIGHT / 2
+_AXIS = 20
 _CLEARLY_A_FACTOR = 1.5
 
 
@@ -38,25 +40,26 @@ class Effect:
 def forest(rows: Sequence[Effect], *, title: str, description: str) -> Markup:
     """A row for each effect on one logarithmic scale that holds all limits, all margins and no change."""
     scale = log_scale([place for row in rows for place in _places(row)] or [0.9, 1.1], room=0.06)
-    bottom = _ROW * len(rows)
     drawn = [
-        *_axis(scale, bottom),
-        *(_margin(row, number * _ROW, scale) for number, row in enumerate(rows)),
-        line(x1=scale.place(1), x2=scale.place(1), y1=0, y2=bottom, class_="no-change"),
-        *(_row(row, number * _ROW, scale) for number, row in enumerate(rows)),
+        *(mark for number, row in enumerate(rows) for mark in _row(row, number * _ROW, scale)),
+        *(
+            text(label, x=scale.place(tick), y=_ROW * len(rows) + 14, class_="tick")
+            for tick, label in ratio_ticks(scale)
+        ),
     ]
     keys = [
         ("estimate", "estimate and interval"),
         ("no-change", "no change"),
         ("margin", "margin: too small to matter"),
     ]
-    return chart(picture(*drawn, title=title, description=description, height=bottom + _AXIS), keys=keys)
+    return chart(picture(*drawn, title=title, description=description, height=_ROW * len(rows) + _AXIS), keys=keys)
 
 
 def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:
     """The ticks of a scale of ratios, as factors on a long one and as signed changes on a short one."""
-    show = units.times if scale.high / scale.low > _CLEARLY_A_FACTOR else units.change
-    return [(tick, show(tick)) for tick in scale.ticks]
+    if scale.high / scale.low > _CLEARLY_A_FACTOR:
+        return [(tick, units.brief(units.times(tick))) for tick in scale.ticks]
+    return [(tick, units.brief(units.change(tick, digits=3))) for tick in scale.ticks]
 
 
 def _places(row: Effect) -> list[float]:
@@ -64,31 +67,35 @@ def _places(row: Effect) -> list[float]:
     return [row.ratio, *limits, math.exp(-row.margin), math.exp(row.margin)]
 
 
-def _axis(scale: Scale, bottom: float) -> list[Markup]:
-    drawn = []
-    for tick, label in ratio_ticks(scale):
-        place = scale.place(tick)
-        drawn.append(line(x1=place, x2=place, y1=0, y2=bottom, class_="grid"))
-        drawn.append(text(label, x=place, y=bottom + 18, class_="tick"))
-    return drawn
-
-
-def _margin(row: Effect, top: float, scale: Scale) -> Markup:
-    left, right = scale.place(math.exp(-row.margin)), scale.place(math.exp(row.margin))
-    return element(
-        "rect", x=percent(left), y=top + 20, width=percent(right - left), height=_ROW - 26, class_="margin-band"
-    )
-
-
-def _row(row: Effect, top: float, scale: Scale) -> Markup:
-    return element(
+def _row(row: Effect, top: float, scale: Scale) -> list[Markup]:
+    """Name and value above, and below them grid, margin, whisker and estimate, each over the one before."""
+    grid = [_upright(tick, top, scale, class_="grid") for tick, _ in ratio_ticks(scale)]
+    told = element(
         "g",
         element("title", f"{row.label}: {row.value}"),
         text(row.label, x=0, y=top + _LABEL, class_="label"),
         text(row.value, x=1, y=top + _LABEL, class_="value"),
         *_whisker(row, top + _MARK, scale),
-        element("circle", cx=percent(scale.place(row.ratio)), cy=top + _MARK, r=5, class_="estimate"),
+        element("circle", cx=percent(scale.place(row.ratio)), cy=top + _MARK, r=4.5, class_="estimate"),
         class_=f"role-{row.role}",
+    )
+    return [*grid, _margin(row, top, scale), _upright(1, top, scale, class_="no-change"), told]
+
+
+def _upright(ratio: float, top: float, scale: Scale, *, class_: str) -> Markup:
+    place = scale.place(ratio)
+    return line(x1=place, x2=place, y1=top + _FIELD, y2=top + _FIELD + _FIELD_HEIGHT, class_=class_)
+
+
+def _margin(row: Effect, top: float, scale: Scale) -> Markup:
+    left, right = scale.place(math.exp(-row.margin)), scale.place(math.exp(row.margin))
+    return element(
+        "rect",
+        x=percent(left),
+        y=top + _FIELD,
+        width=percent(right - left),
+        height=_FIELD_HEIGHT,
+        class_="margin-band",
     )
 
 
@@ -96,5 +103,5 @@ def _whisker(row: Effect, y: float, scale: Scale) -> list[Markup]:
     if row.low is None or row.high is None:
         return []
     left, right = scale.place(row.low), scale.place(row.high)
-    ends = [line(x1=place, x2=place, y1=y - 5, y2=y + 5, class_="whisker") for place in (left, right)]
+    ends = [line(x1=place, x2=place, y1=y - 7, y2=y + 7, class_="whisker") for place in (left, right)]
     return [line(x1=left, x2=right, y1=y, y2=y, class_="whisker"), *ends]
