@@ -1,0 +1,149 @@
+"""A cloud of providers to ask for candidates, on PostgreSQL and on SQLite: naive and tuned are one Core for both."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import pytest
+from sqlalchemy import Engine, Table, create_engine, insert, text
+
+from placebench import tables
+from placebench.postgres import Server
+from placebench.reference.candidates import answer
+from placebench.reference.query import parse
+from placebench.reference.variants import variant
+
+CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
+TRAITS = ("MISC_SHARES_VIA_AGGREGATE", "HW_CPU_X86_AVX", "STORAGE_DISK_SSD", "CUSTOM_RED", "CUSTOM_BLUE")
+SHARES = "MISC_SHARES_VIA_AGGREGATE"
+
+
+class Cloud:
+    """Providers added by name to one database, and the answers it gives, with the names in place of the UUIDs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._ids: dict[str, int] = {}
+        self._roots: dict[str, int] = {}
+        self._aggregates: dict[str, int] = {}
+        self._insert(tables.resource_classes, [{"id": n, "name": name} for n, name in enumerate(CLASSES)])
+        self._insert(tables.traits, [{"id": n, "name": name} for n, name in enumerate(TRAITS, 1)])
+
+    def add(
+        self,
+        name: str,
+        *,
+        parent: str | None = None,
+        traits: str = "",
+        aggregates: str = "",
+        used: Mapping[str, int] | None = None,
+        **inventories: int | Mapping[str, float],
+    ) -> None:
+        """One provider; an inventory is its total, or a mapping of the columns that are not as usual."""
+        key = self._ids[name] = len(self._ids) + 1
+        root = self._roots[name] = self._roots[parent] if parent else key
+        parent_id = self._ids[parent] if parent else None
+        place = {"id": key, "root_provider_id": root, "parent_provider_id": parent_id}
+        self._insert(tables.resource_providers, [{**place, "uuid": self.uuid(name), "name": name, "generation": 0}])
+        self._insert(tables.inventories, [self._inventory(key, *each) for each in inventories.items()])
+        self._insert(tables.resource_provider_traits, [self._holds(key, trait) for trait in traits.split()])
+        self._insert(tables.resource_provider_aggregates, [self._joins(key, each) for each in aggregates.split()])
+        self._insert(tables.allocations, [self._uses(key, *each) for each in (used or {}).items()])
+
+    @staticmethod
+    def uuid(name: str) -> str:
+        """The UUID of the provider or aggregate of this name."""
+        return str(uuid5(NAMESPACE_URL, name))
+
+    def document(self, query: str, name: str = "tuned") -> dict[str, Any]:
+        """The document for a query, in which {names} stand for UUIDs; the answer of the variant of this name."""
+        query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
+        with self._engine.connect() as connection:
+            body = answer(connection, parse(query), variant(name)).decode()
+        for provider in self._ids:
+            body = body.replace(self.uuid(provider), provider)
+        document: dict[str, Any] = json.loads(body)
+        for summary in document["provider_summaries"].values():
+            summary["traits"].sort()
+        return document
+
+    def candidates(self, query: str, name: str = "tuned") -> list[str]:
+        """Each candidate as one line, `cn VCPU:1, ss DISK_GB:10`, sorted."""
+        requests = self.document(query, name)["allocation_requests"]
+        return sorted(_line(request["allocations"]) for request in requests)
+
+    def mappings(self, query: str, name: str = "tuned") -> list[str]:
+        """The mappings of each candidate as one line, `=ss _A=cn`, sorted."""
+        requests = self.document(query, name)["allocation_requests"]
+        return sorted(
+            " ".join(f"{suffix}={','.join(sorted(names))}" for suffix, names in sorted(request["mappings"].items()))
+            for request in requests
+        )
+
+    def _insert(self, table: Table, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            with self._engine.begin() as connection:
+                connection.execute(insert(table), rows)
+
+    @staticmethod
+    def _inventory(key: int, name: str, given: int | Mapping[str, float]) -> dict[str, Any]:
+        columns = {"total": given} if isinstance(given, int) else given
+        usual = {"reserved": 0, "min_unit": 1, "max_unit": 1000, "step_size": 1, "allocation_ratio": 1.0}
+        return {"resource_provider_id": key, "resource_class_id": CLASSES.index(name), **usual, **columns}
+
+    @staticmethod
+    def _holds(key: int, trait: str) -> dict[str, Any]:
+        return {"resource_provider_id": key, "trait_id": TRAITS.index(trait) + 1}
+
+    def _joins(self, key: int, name: str) -> dict[str, Any]:
+        if name not in self._aggregates:
+            self._aggregates[name] = len(self._aggregates) + 1
+            self._insert(tables.placement_aggregates, [{"id": self._aggregates[name], "uuid": self.uuid(name)}])
+        return {"resource_provider_id": key, "aggregate_id": self._aggregates[name]}
+
+    def _uses(self, key: int, name: str, used: int) -> dict[str, Any]:
+        taken = {"resource_class_id": CLASSES.index(name), "used": used}
+        return {"resource_provider_id": key, "consumer_id": self.uuid(f"consumer {key}"), **taken}
+
+
+def _line(allocations: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{provider} {name}:{amount}"
+        for provider in sorted(allocations)
+        for name, amount in sorted(allocations[provider]["resources"].items())
+    )
+
+
+@pytest.fixture(scope="session")
+def _postgresql(server: Server) -> Iterator[Engine]:
+    engine = create_engine(server.create_database("placebench_test_cloud"))
+    tables.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+    server.drop_database("placebench_test_cloud")
+
+
+@pytest.fixture
+def on_postgresql(_postgresql: Engine) -> Engine:
+    """The tables, empty, on PostgreSQL; made once for the session, since each test wants only its rows."""
+    names = ", ".join(table.name for table in tables.metadata.sorted_tables)
+    with _postgresql.begin() as connection:
+        connection.execute(text(f"TRUNCATE {names}"))
+    return _postgresql
+
+
+@pytest.fixture
+def on_sqlite() -> Iterator[Engine]:
+    """The tables, empty, in memory."""
+    engine = create_engine("sqlite://")
+    tables.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=["on_postgresql", "on_sqlite"])
+def cloud(request: pytest.FixtureRequest) -> Cloud:
+    """A cloud without providers."""
+    return Cloud(request.getfixturevalue(request.param))

@@ -1,0 +1,124 @@
+"""Every variant gives the same document: each rung of the ladder, each ablation, each third way."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from placebench.postgres import Server
+from placebench.reference.candidates import answer
+from placebench.reference.query import parse
+from placebench.reference.variants import OPTIMIZATIONS, ablations, ladder, third_ways, variant
+from placebench.seeding import seed, topology_named
+
+SHARES = "MISC_SHARES_VIA_AGGREGATE"
+VARIANTS = (*ladder()[1:], *ablations(), *third_ways())
+TREES = 3
+# Requests whose answer is any so many of the full set: the variants may choose differently.
+UNLIMITED = tuple({each.request.partition("&limit=")[0]: None for each in OPTIMIZATIONS})
+
+QUERIES = (
+    "resources=VCPU:1",
+    "resources=VCPU:1,DISK_GB:10",
+    "resources=VCPU:1,DISK_GB:10&required=STORAGE_DISK_SSD",
+    "resources=VCPU:1&required=in:CUSTOM_RED,CUSTOM_BLUE&required=!CUSTOM_BLUE",
+    "resources=VCPU:1,DISK_GB:10&member_of={agg}",
+    "resources=VCPU:1,DISK_GB:10&member_of=in:{agg},{other}&member_of=!{other}",
+    "resources=VCPU:1,DISK_GB:10&in_tree={n1a}",
+    "resources=DISK_GB:10&resources1=VCPU:1",
+    "resources=DISK_GB:10&resources1=VCPU:1&root_required=!CUSTOM_BLUE",
+    "resources=VGPU:1&resources1=VGPU:1&resources2=VGPU:1&group_policy=none",
+    "resources=VGPU:1&resources1=VGPU:1&resources2=VGPU:1&group_policy=isolate",
+    "resources1=VCPU:1&resources2=VGPU:1&group_policy=none&same_subtree=1,2",
+    "resources2=VGPU:1&required1=CUSTOM_RED&group_policy=none&same_subtree=1,2",
+    "resources=DISK_GB:10000",
+    "resources=VCPU:1&root_required=CUSTOM_BLUE",
+)
+
+
+@pytest.fixture
+def mixed(cloud: Any) -> Any:
+    """Something of everything: nested, shared, used, ruled.
+
+    cn1 [agg]   DISK_GB 40, SSD        cn2 [agg other]               cn3   VCPU 8, DISK_GB 8 (step 5)
+     ├ n1a   VCPU 4 (1 used), RED       └ n2   VCPU 2, BLUE
+     │  └ g1a   VGPU 2                     └ g2   VGPU 3 (1 used)
+     └ n1b   VCPU 4 (max 2), BLUE
+        └ g1b   VGPU 2                 ss [agg]   DISK_GB 1000, SSD, shares
+    """
+    cloud.add("cn1", aggregates="agg", traits="STORAGE_DISK_SSD", DISK_GB=40)
+    cloud.add("n1a", parent="cn1", traits="CUSTOM_RED", VCPU=4, used={"VCPU": 1})
+    cloud.add("g1a", parent="n1a", VGPU=2)
+    cloud.add("n1b", parent="cn1", traits="CUSTOM_BLUE", VCPU={"total": 4, "max_unit": 2})
+    cloud.add("g1b", parent="n1b", VGPU=2)
+    cloud.add("cn2", aggregates="agg other")
+    cloud.add("n2", parent="cn2", traits="CUSTOM_BLUE", VCPU=2)
+    cloud.add("g2", parent="n2", VGPU=3, used={"VGPU": 1})
+    cloud.add("cn3", VCPU=8, DISK_GB={"total": 8, "step_size": 5})
+    cloud.add("ss", aggregates="agg", traits=f"STORAGE_DISK_SSD {SHARES}", DISK_GB=1000)
+    return cloud
+
+
+def in_one_order(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with everything sorted whose order means nothing."""
+    for summary in document["provider_summaries"].values():
+        summary["traits"].sort()
+    for request in document["allocation_requests"]:
+        for providers in request["mappings"].values():
+            providers.sort()
+    document["allocation_requests"].sort(key=repr_of_request)
+    return document
+
+
+def repr_of_request(request: dict[str, Any]) -> str:
+    """Something to sort allocation requests by, whatever the order of their keys."""
+    allocations = sorted((key, sorted(each["resources"].items())) for key, each in request["allocations"].items())
+    return repr((allocations, sorted(request["mappings"].items())))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_answers_as_naive_does(mixed: Any, name: str) -> None:
+    """Fifteen requests on a cloud that has something of everything; all but the last two have an answer."""
+    answers = [in_one_order(mixed.document(query, name)) for query in QUERIES]
+
+    assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == answers
+    assert [bool(document["allocation_requests"]) for document in answers] == [True] * 13 + [False] * 2
+
+
+@pytest.fixture(scope="module")
+def nested(server: Server) -> Iterator[Engine]:
+    """Three trees of the topology that the benchmark runs on."""
+    url = server.create_database("placebench_test_nested")
+    seed(topology_named("nested-perfload", trees=TREES), url)
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+    server.drop_database("placebench_test_nested")
+
+
+@pytest.mark.parametrize("request_path", UNLIMITED)
+def test_every_variant_agrees_where_an_optimization_shows(nested: Engine, request_path: str) -> None:
+    """The request that each optimization names has an answer, and the same one in every variant."""
+    wanted = parse(request_path.partition("?")[2])
+
+    def document(name: str) -> dict[str, Any]:
+        with nested.connect() as connection:
+            return in_one_order(json.loads(answer(connection, wanted, variant(name))))
+
+    expected = document("naive")
+
+    assert expected["allocation_requests"]
+    assert [name for name in VARIANTS if document(name) != expected] == []
+
+
+def test_the_headline_request_has_two_candidates_a_tree(nested: Engine) -> None:
+    """Both in the NUMA node with the trait, one for each of its two FPGAs; seven summaries a tree."""
+    topology = topology_named("nested-perfload", trees=TREES)
+    with nested.connect() as connection:
+        body = answer(connection, parse(topology.request.partition("?")[2]), variant("tuned"))
+
+    document = json.loads(body)
+    assert len(document["allocation_requests"]) == 2 * TREES
+    assert len(document["provider_summaries"]) == 7 * TREES

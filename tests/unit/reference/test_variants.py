@@ -1,0 +1,94 @@
+"""The names of variants, and the ways they stand for."""
+
+import re
+
+import pytest
+
+from placebench.errors import VariantError
+from placebench.reference.steps.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
+from placebench.reference.variants import OPTIMIZATIONS, ablations, ladder, third_ways, variant
+
+
+def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:
+    """Step by step."""
+    naive, tuned = variant("naive").ways, variant("tuned").ways
+
+    assert [getattr(naive, each.step) for each in OPTIMIZATIONS] == [each.plain.does for each in OPTIMIZATIONS]
+    assert [getattr(tuned, each.step) for each in OPTIMIZATIONS] == [each.better.does for each in OPTIMIZATIONS]
+
+
+def test_the_ladder_goes_from_naive_to_tuned_one_optimization_a_rung() -> None:
+    """As many rungs as optimizations, and the ground; the last one is called tuned."""
+    rungs = ladder()
+
+    assert rungs[:3] == ("naive", "naive+summaries", "naive+summaries+usages")
+    assert rungs[-1] == "tuned"
+    assert len(rungs) == len(OPTIMIZATIONS) + 1
+    assert variant("+".join(("naive", *(each.name for each in OPTIMIZATIONS)))).ways == variant("tuned").ways
+
+
+def test_an_ablation_is_tuned_without_one() -> None:
+    """Its step is taken the plain way, every other one the better way."""
+    assert variant("tuned-rows").ways.rows is rows_as_dicts
+    assert variant("tuned-rows").ways.model is variant("tuned").ways.model
+    assert len(ablations()) == len(OPTIMIZATIONS)
+
+
+def test_a_way_is_chosen_by_step_and_name() -> None:
+    """The ways of the rows, by a name or with a colon."""
+    assert variant("naive+rows").ways.rows is rows_as_they_come
+    assert variant("naive+rows:namedtuples").ways.rows is rows_as_namedtuples
+    assert "naive+rows:namedtuples" in third_ways()
+
+
+def test_a_variant_bears_the_name_it_was_asked_for() -> None:
+    """So that results can be traced to it."""
+    assert variant("naive+slots+sets").name == "naive+slots+sets"
+
+
+def test_only_freeze_freezes_the_collector() -> None:
+    """A property of the variant, read when a worker starts."""
+    assert not variant("naive").freeze_collector
+    assert variant("naive+freeze").freeze_collector
+    assert not variant("tuned-freeze").freeze_collector
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "fast",
+        "naive+",
+        "naive+fast",
+        "naive-slots",
+        "tuned+slots",
+        "tuned-fast",
+        "naive+rows:fast",
+        "tuned-rows:dicts",
+    ]
+    + ["naive+slots-sets", "naive+a b", "naive slots", "naive+model", "NAIVE"],
+)
+def test_an_unknown_name_is_answered_with_what_there_is(name: str) -> None:
+    """One line that names every optimization."""
+    with pytest.raises(VariantError, match=r"naive, tuned, .*summaries, usages, sets") as caught:
+        variant(name)
+
+    assert "\n" not in str(caught.value)
+    assert repr(name) in str(caught.value)
+
+
+def test_a_step_cannot_be_changed_twice() -> None:
+    """Neither the same way nor two ways."""
+    with pytest.raises(VariantError, match="twice"):
+        variant("naive+rows+rows:namedtuples")
+
+
+def test_every_optimization_can_be_named_and_explains_itself() -> None:
+    """Names for the command line, a reason, a source, and a request to see it on."""
+    for each in OPTIMIZATIONS:
+        assert all(
+            re.fullmatch("[a-z0-9_]+", name) for name in (each.name, each.step, *(way.name for way in each.ways))
+        )
+        assert each.why
+        assert each.source
+        assert each.request.startswith("/allocation_candidates?")
