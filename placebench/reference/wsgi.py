@@ -12,95 +12,15 @@ Nothing is connected to and no thread is started before uWSGI forks. What is wro
 line on stderr, and the server with it.
 """
 
-import gc
 import os
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
 
-from sqlalchemy import URL, Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
-from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ServerError
-from placebench.reference.app import Application, make_app
-from placebench.reference.variants import variant
-
-DEFAULT_VARIANT: Final = "tuned"
-DEFAULT_POOL_SIZE: Final = "10"
-PROFILES: Final = ("", "light", "flame")
+from placebench.errors import PlacebenchError
+from placebench.reference.app import Application
+from placebench.reference.deployment import application_from
 
 
-def application_from(environment: Mapping[str, str]) -> Application:
-    """The application that these variables describe.
-
-    Raises the PlacebenchError of the first variable that cannot be used.
-    """
-    engine = engine_from(environment)
-    name = environment.get("PLACEBENCH_VARIANT") or DEFAULT_VARIANT
-    app = _profiled(make_app(engine, name), engine, environment)
-    _renew_after_fork(engine)
-    if variant(name).freeze_collector:
-        gc.collect()
-        gc.freeze()
-    return app
-
-
-def engine_from(environment: Mapping[str, str]) -> Engine:
-    """An engine that has not connected yet, with a pool of fixed size. Connections are not tried before use."""
-    text = environment.get("PLACEBENCH_POOL_SIZE") or DEFAULT_POOL_SIZE
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ServerError(f"PLACEBENCH_POOL_SIZE: expected a number from 1, got {text!r}")
-    url = _url(environment.get("PLACEBENCH_DATABASE_URL", ""))
-    try:
-        return create_engine(url, pool_size=int(text), max_overflow=0)
-    except NoSuchModuleError as error:
-        raise DatabaseError(f"PLACEBENCH_DATABASE_URL: nobody knows {url.drivername}, try postgresql://") from error
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"{error}: it comes with pip install 'placebench[bench]'") from error
-
-
-def _url(text: str) -> URL:
-    """The URL, with the driver that we bring where it names none: SQLAlchemy would take psycopg 3 there."""
-    if not text:
-        raise DatabaseError("PLACEBENCH_DATABASE_URL is not set: expected postgresql://USER@HOST/DATABASE")
-    try:
-        url = make_url(text)
-    except ArgumentError as error:
-        raise DatabaseError("PLACEBENCH_DATABASE_URL: expected postgresql://USER@HOST/DATABASE") from error
-    if url.drivername in ("postgres", "postgresql"):
-        return url.set(drivername="postgresql+psycopg2")
-    return url
-
-
-def _profiled(app: Application, engine: Engine, environment: Mapping[str, str]) -> Application:
-    mode, folder = environment.get("PLACEBENCH_PROFILE", ""), environment.get("PLACEBENCH_PROFILE_DIR", "")
-    if mode not in PROFILES:
-        raise ServerError(f"PLACEBENCH_PROFILE: expected light or flame, got {mode!r}")
-    if not mode:
-        return app
-    if not folder:
-        raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
-    from placebench import SqlProfiler  # Here, since only an app that is profiled should pay for loading it.
-
-    profiled: Application = SqlProfiler(engine).wsgi(app, folder=Path(folder), mode=mode)
-    return profiled
-
-
-def _renew_after_fork(engine: Engine) -> None:
-    """Under uWSGI, each worker begins with an empty pool; a connection that the master made is left to the master."""
-    try:
-        import uwsgi
-    except ImportError:
-        return
-
-    def renew() -> None:
-        engine.dispose(close=False)
-
-    uwsgi.post_fork_hook = renew
-
-
-def _load() -> Any:
+def _load() -> Application:
     try:
         return application_from(os.environ)
     except PlacebenchError as error:
