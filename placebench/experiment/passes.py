@@ -10,16 +10,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from placebench.errors import LoadError, ServerError
 from placebench.experiment.answers import Answer, fetch
 from placebench.experiment.load import LoadSpec, run_load
 from placebench.experiment.meters import ServerMeter
-from placebench.experiment.records import CountedPass, LoadPass
+from placebench.experiment.records import CountedPass, LoadPass, LoadResult
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.profiler import Recording
-from placebench.profiler.pages import merge_sessions, write_flame_page, write_speedscope
+from placebench.profiler.merging import merge_sessions
+from placebench.profiler.pages import write_flame_page, write_speedscope
 
 _WRITTEN_WITHIN_S = 10.0
 
@@ -129,9 +131,10 @@ def _count(variant: str, recordings: list[Recording], body_bytes: int) -> Counte
     )
 
 
-def profiled_pass(bench: Bench, variant: str, *, requests: int) -> Path:
-    """*requests* requests under the closed load with pyinstrument on, merged into one page; returns that page.
+def profiled_pass(bench: Bench, variant: str, *, requests: int, unprofiled: LoadResult) -> None:
+    """*requests* requests under the closed load with pyinstrument on, merged into one page.
 
+    unprofiled: the same load without the profiler, from which the page says how much the profiler slows a request.
     Saved as profile-<variant>.html and profile-<variant>.speedscope.json.
     """
     sessions = _fresh_folder(bench.folder / "log" / f"profiled-{variant}")
@@ -141,15 +144,15 @@ def profiled_pass(bench: Bench, variant: str, *, requests: int) -> Path:
         load = LoadSpec(
             url=server.url, request=bench.request, kind="closed", users=bench.users, requests=requests, seed=bench.seed
         )
-        run_load(load, folder=bench.folder / "log")
+        profiled = run_load(load, folder=bench.folder / "log")
         server.check()
     found = sorted(sessions.glob("*.pyisession"))
+    session = merge_sessions(found, application=("placebench/reference",))
+    slowdown = median(profiled.latency_s) / median(unprofiled.latency_s)
     page = bench.folder / f"profile-{variant}.html"
-    session = merge_sessions(found)
-    write_flame_page(session, page, title=f"{variant}: {bench.request}", requests=len(found))
+    write_flame_page(session, page, title=variant, requests=len(found), slowdown=slowdown)
     write_speedscope(session, page.with_suffix(".speedscope.json"))
     shutil.rmtree(sessions)
-    return page
 
 
 def _discard(folder: Path, pattern: str, expected: int) -> None:

@@ -18,7 +18,7 @@ from placebench.experiment.environment import manifest
 from placebench.experiment.interleaved import Arms, run_replicates
 from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.records import RunHead
+from placebench.experiment.records import LoadPass, RunHead
 from placebench.postgres import Server
 from placebench.reference.variants import OPTIMIZATIONS, ladder
 from placebench.seeding import data_digest, seed
@@ -86,7 +86,7 @@ class Perfload:
         self._say = say
         self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:55]
         self._baseline_answer: Answer | None = None
-        self._slowest_per_s = float("inf")
+        self._loaded: dict[str, LoadPass] = {}
         self._head = RunHead(
             name=folder.name,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -114,10 +114,11 @@ class Perfload:
             self._compared(bench)
             for variant in (BASELINE, BEST):
                 self._say(f"{variant}: open load, {self._settings.open_s:g} s")
-                open_pass(bench, variant, time_s=self._settings.open_s, rate_per_s=self._slowest_per_s / 2)
+                open_pass(bench, variant, time_s=self._settings.open_s, rate_per_s=self._slowest_per_s() / 2)
             for variant in (BASELINE, BEST):
                 self._say(f"{variant}: profile of {self._settings.profiled_requests} requests")
-                profiled_pass(bench, variant, requests=self._settings.profiled_requests)
+                unprofiled = self._loaded[variant].result
+                profiled_pass(bench, variant, requests=self._settings.profiled_requests, unprofiled=unprofiled)
             self._data_unchanged(bench)
 
     @contextmanager
@@ -160,10 +161,13 @@ class Perfload:
 
     def _rung(self, bench: Bench, variant: str) -> None:
         self._say(f"{variant}: closed load, {self._settings.closed_s:g} s")
-        loaded = closed_pass(bench, variant, time_s=self._settings.closed_s, check=self._same_answer)
-        self._slowest_per_s = min(self._slowest_per_s, loaded.result.throughput_per_s)
+        self._loaded[variant] = closed_pass(bench, variant, time_s=self._settings.closed_s, check=self._same_answer)
         self._say(f"{variant}: count of {self._settings.counted_requests} requests")
         counted_pass(bench, variant, requests=self._settings.counted_requests)
+
+    def _slowest_per_s(self) -> float:
+        """Requests per second of the rung that managed least: an open load at half of it overloads none."""
+        return min(loaded.result.throughput_per_s for loaded in self._loaded.values())
 
     def _same_answer(self, variant: str, answer: Answer) -> None:
         """The gate: a variant that answers differently stops the run, and the report prints no speed."""

@@ -1,0 +1,21 @@
+"""The Python in the documentation runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from placebench.postgres import Server
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_api_page_runs(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of docs/api.md are one script, and its assertions hold."""
+    monkeypatch.setenv("PLACEBENCH_DATABASE_URL", server.url)
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "api.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    script = "\n".join(blocks)
+
+    exec(compile(script, "docs/api.md", "exec"), {})
+
+    assert len(blocks) >= 6

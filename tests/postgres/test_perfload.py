@@ -1,0 +1,185 @@
+"""The whole story of perfload, small: a real PostgreSQL, real uWSGI, real locust."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import NullPool, create_engine, text
+
+from placebench import results
+from placebench.errors import GateFailedError
+from placebench.experiment.run import Perfload, Settings, claim_folder
+from placebench.postgres import Server
+from placebench.report import terminal_table, write_report
+from placebench.seeding import topology_named
+
+SMALL = Settings(
+    variants=("naive", "tuned"),
+    processes=1,
+    threads=2,
+    users=2,
+    closed_s=0.5,
+    open_s=0.5,
+    counted_requests=2,
+    profiled_requests=4,
+    replicates=2,
+    quads=1,
+    block_s=0.02,
+)
+
+
+def story(server: Server, folder: Path, say: Callable[[str], None] = lambda _: None) -> Perfload:
+    """Two nested trees: four candidates, fourteen providers."""
+    topology = topology_named("nested-perfload", trees=2, seed=1)
+    return Perfload(topology, SMALL, claim_folder(folder), server, say=say)
+
+
+@pytest.fixture(scope="module")
+def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> results.Run:
+    """A run from beginning to end."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    story(server, folder).run()
+    return results.load(folder)
+
+
+def test_a_whole_run_says_that_it_is_complete(finished: results.Run) -> None:
+    """The head tells how it ended, what was seeded, and that both variants answered alike."""
+    head = finished.head
+
+    assert (head.status, head.note) == ("complete", "")
+    assert head.receipt["providers"] == 14
+    assert head.same_answers["checked"] == ["naive", "tuned"]
+    assert head.same_answers["equal"] is True
+    assert (head.same_answers["allocation_requests"], head.same_answers["provider_summaries"]) == (4, 14)
+
+
+def test_each_variant_was_loaded_without_failures(finished: results.Run) -> None:
+    """Closed and open load, every sample kept, CPU and memory read meanwhile."""
+    for loaded in (*finished.closed.values(), *finished.open.values()):
+        assert loaded.result.requests > 0
+        assert loaded.result.failures == 0
+        assert len(loaded.result.latency_s) == len(loaded.result.body_bytes) == loaded.result.statuses["200"]
+        assert loaded.meters.worker_cpu_s > 0
+        assert loaded.meters.backend_cpu_s is not None
+        assert loaded.meters.backend_cpu_s > 0
+        assert loaded.meters.peak_pss_bytes is not None
+    assert (set(finished.closed), set(finished.open)) == ({"naive", "tuned"}, {"naive", "tuned"})
+
+
+def test_naive_takes_more_statements_and_rows(finished: results.Run) -> None:
+    """What the optimizations save is counted, over two requests each."""
+    naive, tuned = finished.counted["naive"], finished.counted["tuned"]
+
+    assert naive.requests == tuned.requests == 2
+    assert naive.statements > tuned.statements > 0
+    assert naive.rows > tuned.rows > 0
+
+
+def test_the_comparison_has_its_blocks(finished: results.Run) -> None:
+    """Two replicates of one quad: four blocks each, ABBA or BAAB, none invalid."""
+    assert [(block.replicate, block.position) for block in finished.blocks] == [
+        (replicate, position) for replicate in (0, 1) for position in (0, 1, 2, 3)
+    ]
+    assert all(
+        block.invalid is None and block.cpu_s and len(block.wall_s) == block.requests for block in finished.blocks
+    )
+
+
+def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: results.Run) -> None:
+    """The flame of both variants names our functions and fetches nothing."""
+    for variant in ("naive", "tuned"):
+        page, speedscope = finished.profile(variant), finished.speedscope(variant)
+
+        assert page is not None
+        assert "answer_by_objects" in page.read_text()
+        assert "fonts.googleapis" not in page.read_text()
+        assert speedscope is not None
+        assert "answer_by_objects" in {
+            frame["name"] for frame in json.loads(speedscope.read_text())["shared"]["frames"]
+        }
+
+
+def test_the_report_shows_the_ladder(finished: results.Run) -> None:
+    """The page and the table in the terminal name both variants."""
+    page = write_report(finished.folder).read_text()
+
+    assert "naive" in page
+    assert "tuned" in page
+    assert "tuned" in terminal_table(finished)
+
+
+def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_path: Path) -> None:
+    """Answers that differ end the run with the difference, and its report prints no speed."""
+
+    def say(step: str) -> None:
+        if step.startswith("tuned: closed"):
+            _execute(server.database_url("placebench_differing"), "DELETE FROM inventories WHERE id = 1")
+
+    with pytest.raises(GateFailedError, match="tuned answers differently from naive, no speed is printed"):
+        story(server, tmp_path / "differing", say).run()
+    run = results.load(tmp_path / "differing")
+    page = write_report(run.folder).read_text()
+
+    assert (run.head.status, run.head.same_answers["equal"]) == ("failed", False)
+    assert "are missing, first:" in page
+    assert "requests per second" not in page.lower()
+
+
+def _execute(url: str, statement: str) -> None:
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+
+
+@pytest.fixture
+def own_server() -> dict[str, str]:
+    """The environment of a command that starts a PostgreSQL of its own."""
+    return {name: value for name, value in os.environ.items() if name != "PLACEBENCH_DATABASE_URL"}
+
+
+def _started(folder: Path, environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "placebench", "perfload", "--trees", "2", "--out", str(folder), *options]
+    return subprocess.Popen(
+        command, env=environment, cwd=folder.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_ctrl_c_leaves_a_report_and_no_process(own_server: dict[str, str], tmp_path: Path) -> None:
+    """Interrupted again and again after the first pass: what was measured is reported, and nothing runs on."""
+    with _started(tmp_path / "run", own_server, "--quick") as command:
+        assert command.stderr is not None
+        for line in command.stderr:
+            if "count of" in line:
+                break
+        family = psutil.Process(command.pid).children(recursive=True)
+        for _ in range(3):
+            command.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        stdout, _ = command.communicate(timeout=60)
+
+    run = results.load(tmp_path / "run")
+    assert command.returncode == 130
+    assert run.head.status == "interrupted"
+    assert "naive" in run.closed
+    assert stdout.splitlines()[-1] == (tmp_path / "run" / "index.html").as_uri()
+    assert [process for process in family if process.is_running()] == []
+
+
+def test_a_folder_that_holds_something_is_refused(own_server: dict[str, str], tmp_path: Path) -> None:
+    """A second run in the same folder is one line, and what is there stays."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("mine")
+    with _started(tmp_path / "run", own_server, "--quick") as command:
+        stdout, stderr = command.communicate(timeout=60)
+
+    assert (command.returncode, stdout) == (2, "")
+    refusal = f"{tmp_path / 'run'} is not empty, a run wants a folder of its own: name another with --out"
+    assert stderr.splitlines() == [f"placebench perfload: {refusal}"]
+    assert (tmp_path / "run" / "run.json").read_text() == "mine"
