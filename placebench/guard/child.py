@@ -55,7 +55,6 @@ class Child:
         self.spec = spec
         self._keeper = keeper
         self._owns_keeper = owns_keeper
-        self._stopped: int | None = None
         self.pid = _run(spec, keeper)
 
     @property
@@ -70,28 +69,25 @@ class Child:
 
     def poll(self) -> int | None:
         """How the program ended (negative: the signal that ended it), or None while it runs."""
-        return self._keeper.poll() if self._stopped is None else self._stopped
+        return self._keeper.poll(self.pid)
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait for the program to end by itself; raises TimeoutError after *timeout_s*."""
-        return self._keeper.wait(timeout_s) if self._stopped is None else self._stopped
+        return self._keeper.wait(self.pid, timeout_s)
 
     def stop(self) -> int:
         """End the program and its folder, wait until both are gone, and return how it ended.
 
         May be called again at any time, also after Ctrl-C interrupted the first call.
         """
-        if self._stopped is None:
-            returncode = self._keeper.stop_child(self.spec.grace_s)
-            if self._owns_keeper:
-                self._keeper.close()
-            self._stopped = returncode
-        return self._stopped
+        returncode = self._keeper.stop(self.pid, self.spec.grace_s)
+        if self._owns_keeper:
+            self._keeper.close()
+        return returncode
 
     def kill(self) -> None:
         """SIGKILL to the program and its process group, without waiting; `stop` still has to be called."""
-        if self._stopped is None:
-            self._keeper.kill_child()
+        self._keeper.kill(self.pid)
 
     def log_tail(self, lines: int = 10) -> str:
         """The last *lines* lines of the log, "" when there is none (any more)."""

@@ -7,6 +7,7 @@ pipes at once: it must neither keep a child alive nor stop it.
 import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -36,7 +37,8 @@ class Keeper:
     def __init__(self, folder: Path | None = None, *, pipes: bool = False) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._returncode: int | None = None
+        self._last: int | None = None
+        self._endings: dict[int, int] = {}
         self._process, self._control, self._report = _start_shepherd(folder, pipes=pipes)
         _open_keepers.append(self)
         try:
@@ -56,40 +58,44 @@ class Keeper:
         return self._process.stdout
 
     def run(self, order: dict[str, Any]) -> int:
-        """Start the program of *order* (ChildSpec.order) and return its process id.
+        """Start the program of *order* (ChildSpec.order), after the end of the one before; returns its process id.
 
         Raises PlacebenchError with the system's reason when it cannot be started.
         """
-        self._returncode = None
+        if self._last is not None:
+            self.wait(self._last)
         self._tell(run=order)
-        return int(self._receive("pid")["pid"])
+        self._last = pid = int(self._receive("pid")["pid"])
+        self._endings.pop(pid, None)
+        return pid
 
-    def poll(self) -> int | None:
-        """How the child ended (negative: the signal), or None while it runs."""
+    def poll(self, pid: int) -> int | None:
+        """How the child *pid* ended (negative: the signal), or None while it runs."""
         with self._lock:
-            if self._returncode is None and self._readable(0.0):
-                self._returncode = self._read_report().get("returncode", -9)
-        return self._returncode
+            while pid not in self._endings and self._readable(0.0):
+                report = self._read_report() or {"ended": pid, "returncode": -signal.SIGKILL}
+                self._endings[report["ended"]] = report["returncode"]
+        return self._endings.get(pid)
 
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the end of the child and return how it ended; raises TimeoutError after *timeout_s*."""
+    def wait(self, pid: int, timeout_s: float | None = None) -> int:
+        """Wait for the end of the child *pid* and return how it ended; raises TimeoutError after *timeout_s*."""
         deadline = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
-        while (returncode := self.poll()) is None:
+        while (returncode := self.poll(pid)) is None:
             rest_s = deadline - time.monotonic()
             if rest_s <= 0:
                 raise TimeoutError(f"still running after {timeout_s} s")
             self._readable(min(rest_s, _SLICE_S))
         return returncode
 
-    def stop_child(self, grace_s: float) -> int:
-        """Ask the child to end, end it by force after *grace_s*; returns how it ended."""
-        if self.poll() is None:
+    def stop(self, pid: int, grace_s: float) -> int:
+        """Ask the child *pid* to end, end it by force after *grace_s*; returns how it ended."""
+        if self.poll(pid) is None:
             self._tell(stop=grace_s)
-        return self.wait()
+        return self.wait(pid)
 
-    def kill_child(self) -> None:
-        """End the child and its process group at once."""
-        if self.poll() is None:
+    def kill(self, pid: int) -> None:
+        """End the child *pid* and its process group at once."""
+        if self.poll(pid) is None:
             self._tell(kill=True)
 
     def close(self) -> None:
@@ -97,7 +103,8 @@ class Keeper:
         self._control.close()
         self._process.wait()
         if not self._report.closed:
-            self.poll()
+            if self._last is not None:
+                self.poll(self._last)
             self._report.close()
         for pipe in (self._process.stdin, self._process.stdout):
             _close_quietly(pipe)

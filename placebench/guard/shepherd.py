@@ -1,8 +1,8 @@
 """The process that stands between placebench and a child: `python -I -S shepherd.py CONTROL REPORT [FOLDER]`.
 
 CONTROL and REPORT are numbers of inherited pipes. Orders come in as JSON lines: `{"run": {...}}`, `{"stop": seconds}`,
-`{"kill": true}`; reports go out: `{"ready": true}`, `{"pid": n}`, `{"returncode": n}`, `{"error": text}`. When CONTROL
-closes, or on SIGTERM, SIGINT or SIGHUP, the child is stopped, FOLDER is removed and the shepherd ends.
+`{"kill": true}`; reports go out: `{"ready": true}`, `{"pid": n}`, `{"ended": pid, "returncode": n}`, `{"error": text}`.
+When CONTROL closes, or on SIGTERM, SIGINT or SIGHUP, the child is stopped, FOLDER is removed and the shepherd ends.
 
 It imports nothing of placebench and nothing outside the standard library, to be up in some 30 ms in any environment.
 The child is its own child, reaped only after its process group has been swept: a signal never hits a process that got
@@ -118,9 +118,8 @@ class Shepherd:
         """Reap a child that has ended, after the rest of its process group."""
         if self._child is not None and self._has_ended():
             self._kill_group()
-            returncode = self._child.wait()
+            self._tell(ended=self._child.pid, returncode=self._child.wait())
             self._child = None
-            self._tell(returncode=returncode)
 
     def _kill_group(self) -> None:
         if self._child is not None:

@@ -166,7 +166,13 @@ class StandingServer:
             make_data(place, keeper, access.password, measuring_settings(place))
 
     def _run_pg_ctl(self, place: Place, port: int) -> None:
-        """Let pg_ctl start the server in a session of its own and wait until it takes connections."""
+        """Let pg_ctl start the server in a session of its own and wait until it takes connections.
+
+        The pid file of a server that crashed goes first: where process 1 reaps nobody (a container without an init),
+        its postmaster stays a zombie, which PostgreSQL takes for alive. Backends that still live are found by their
+        shared memory (PostgreSQL 12 and later).
+        """
+        (place.data / "postmaster.pid").unlink(missing_ok=True)
         place.log.touch(mode=0o600)
         place.account.own(place.log)
         command = [place.binaries.program("pg_ctl"), "start", "--wait", f"--timeout={_LIMIT_S}", "--silent"]

@@ -115,16 +115,17 @@ def test_what_a_program_leaves_behind_is_swept(tmp_path: Path, eventually: Event
         assert eventually(lambda: not runs(left))
 
 
-@pytest.mark.parametrize("argv", [["sleep", "60"], ["sh", "-c", "trap '' TERM QUIT; while :; do sleep 60; done"]])
+@pytest.mark.parametrize("traps", ["", "trap '' TERM QUIT;"], ids=["willing", "stubborn"])
 def test_nothing_is_left_after_kill_9_of_the_parent(
-    argv: list[str], tmp_path: Path, eventually: Eventually, runs: Runs
+    traps: str, tmp_path: Path, eventually: Eventually, runs: Runs
 ) -> None:
     """5 s after SIGKILL of the parent the child and its folder are gone, even when the child ignores every request."""
-    folder = tmp_path / "folder"
-    with parent({"name": "child", "argv": argv, "grace_s": 60}, folder, "sys.stdin.read()") as process:
+    folder, ready = tmp_path / "folder", tmp_path / "ready"
+    argv = ["sh", "-c", f"{traps} touch {ready}; while :; do sleep 0.05; done"]
+    with parent({"name": "sh", "argv": argv, "grace_s": 60}, folder, "sys.stdin.read()") as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
-        assert folder.is_dir()
+        assert eventually(lambda: ready.exists() and folder.is_dir())
         process.kill()
 
     assert eventually(lambda: not runs(pid) and not folder.exists())
@@ -132,9 +133,10 @@ def test_nothing_is_left_after_kill_9_of_the_parent(
 
 def test_kill_9_of_a_parent_that_was_stopping_its_child(tmp_path: Path, eventually: Eventually, runs: Runs) -> None:
     """The grace of a minute that the child was just granted ends with the parent."""
-    folder, asked = tmp_path / "folder", tmp_path / "asked"
-    stubborn = f"trap 'touch {asked}' TERM; trap '' QUIT; while :; do sleep 0.05; done"
-    with parent({"name": "sh", "argv": ["sh", "-c", stubborn], "grace_s": 60}, folder, "child.stop()") as process:
+    folder, ready, asked = tmp_path / "folder", tmp_path / "ready", tmp_path / "asked"
+    stubborn = f"trap 'touch {asked}' TERM; trap '' QUIT; touch {ready}; while :; do sleep 0.05; done"
+    stop = f"while not Path({str(ready)!r}).exists(): pass\nchild.stop()"
+    with parent({"name": "sh", "argv": ["sh", "-c", stubborn], "grace_s": 60}, folder, stop) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         assert eventually(asked.exists)

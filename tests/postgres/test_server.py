@@ -1,0 +1,190 @@
+"""A server to work on: what it may create and drop, on a server of ours and on one that the user named."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.pool import NullPool
+
+from placebench.errors import DatabaseError
+from placebench.postgres import Server, check_database, open_server
+
+NAME = "placebench_test_named"
+
+
+def run(url: str, *statements: str) -> list[object]:
+    """Run statements in autocommit; the first column of the last one's rows."""
+    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements:
+            result = connection.execute(text(statement))
+        return list(result.scalars()) if result.returns_rows else []
+
+
+def databases(server: Server) -> set[object]:
+    """The names of all databases on the server."""
+    return set(run(server.url, "SELECT datname FROM pg_database"))
+
+
+@pytest.fixture
+def named(server: Server) -> Iterator[Server]:
+    """The server of the session as if the user had named it."""
+    with open_server(server.url.replace("postgresql+psycopg2://", "postgres://")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def clerk_url(server: Server, database_url: str) -> Iterator[str]:
+    """A database in which a role without any rights is the guest."""
+    run(
+        server.url,
+        "DROP ROLE IF EXISTS placebench_clerk",
+        "CREATE ROLE placebench_clerk LOGIN PASSWORD 'filing'",
+        f"REVOKE CREATE ON DATABASE {make_url(database_url).database} FROM PUBLIC",
+    )
+    run(database_url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    url = make_url(database_url).set(username="placebench_clerk", password="filing")
+    yield url.render_as_string(hide_password=False)
+    run(server.url, "DROP ROLE placebench_clerk")
+
+
+def test_a_server_says_what_it_is(server: Server) -> None:
+    """Its version in words and as a number, as the server itself tells them."""
+    assert run(server.url, "SHOW server_version_num") == [str(server.version_number)]
+    assert server.version.split(".")[0] == str(server.version_number // 10000)
+
+
+def test_a_fresh_database_is_empty_and_usable(database_url: str) -> None:
+    """`check_database` has nothing against it and returns the version number."""
+    assert run(database_url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [0]
+    assert check_database(database_url) >= 120000
+
+
+def test_a_database_can_be_a_copy(server: Server, database_url: str) -> None:
+    """Rows of the template are in the copy, and stay there when the template changes."""
+    run(database_url, "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
+    copy = server.create_database("placebench_test_copy", template=str(make_url(database_url).database))
+    run(database_url, "DROP TABLE flavour")
+    copied = run(copy, "SELECT name FROM flavour")
+    server.drop_database("placebench_test_copy")
+
+    assert copied == ["vanilla"]
+
+
+def test_a_name_that_needs_quoting(server: Server) -> None:
+    """Whatever is in the name, it is a name and nothing else."""
+    name = 'placebench_test_"; %s :x é'
+    server.create_database(name)
+    there = name in databases(server)
+    server.drop_database(name)
+
+    assert (there, name in databases(server)) == (True, False)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64])
+def test_a_name_that_postgresql_would_cut(server: Server, name: str) -> None:
+    """A name of no or of more than 63 bytes is refused; PostgreSQL would cut it and say so only in a notice."""
+    with pytest.raises(DatabaseError, match="1 to 63 bytes"):
+        server.create_database(name)
+
+
+def test_a_name_that_is_taken(server: Server, database_url: str) -> None:
+    """The database that is there already is neither replaced nor, later, dropped as ours."""
+    run(server.url, f"CREATE DATABASE {NAME}")
+    try:
+        with pytest.raises(DatabaseError, match=f"a database '{NAME}' is there already"):
+            server.create_database(NAME)
+        with pytest.raises(DatabaseError, match=f"'{NAME}' was not created by this run"):
+            server.drop_database(NAME)
+    finally:
+        run(server.url, f"DROP DATABASE {NAME}")
+
+
+def test_a_template_that_is_not_there(server: Server) -> None:
+    """The server's reason is the line, and there is nothing to drop afterwards."""
+    with pytest.raises(DatabaseError, match='template database "no_such" does not exist'):
+        server.create_database(NAME, template="no_such")
+    with pytest.raises(DatabaseError, match="was not created by this run"):
+        server.drop_database(NAME)
+
+
+def test_dropping_ends_the_connections_to_it(server: Server) -> None:
+    """A database is dropped under a client that still holds a connection."""
+    engine = create_engine(server.create_database(NAME))
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        server.drop_database(NAME)
+        connection.invalidate()
+    engine.dispose()
+
+    assert NAME not in databases(server)
+
+
+def test_a_named_server_loses_only_what_we_created(server: Server, database_url: str) -> None:
+    """`stop` drops the databases that this object created, and no other."""
+    before = databases(server)
+    named = open_server(server.url)
+    named.create_database(NAME)
+    during = databases(server)
+    named.stop()
+    named.stop()
+
+    assert (named.kind, during - before, databases(server)) == ("named", {NAME}, before)
+
+
+def test_a_database_that_stays_behind_is_named(named: Server) -> None:
+    """When `stop` cannot drop a database, it says which one has to be dropped by hand."""
+    named.create_database(NAME)
+    run(named.url, f"ALTER DATABASE {NAME} IS_TEMPLATE true")
+    try:
+        with pytest.raises(DatabaseError, match=rf"drop by hand .*\({NAME}\): .*cannot drop a template database"):
+            named.stop()
+    finally:
+        run(named.url, f"ALTER DATABASE {NAME} IS_TEMPLATE false")
+
+
+def test_the_environment_can_name_the_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$PLACEBENCH_DATABASE_URL is used when no URL is given."""
+    monkeypatch.setenv("PLACEBENCH_DATABASE_URL", server.url)
+
+    with open_server() as opened:
+        assert (opened.kind, opened.url) == ("named", server.url)
+
+
+def test_settings_are_not_for_a_named_server(server: Server) -> None:
+    """Nobody's postgresql.conf is changed by us."""
+    with pytest.raises(DatabaseError, match="leave --db away"):
+        open_server(server.url, settings={"work_mem": "8MB"})
+
+
+def test_a_role_that_may_not_create_databases(clerk_url: str) -> None:
+    """It is told what it lacks before anything is tried."""
+    with open_server(clerk_url) as opened, pytest.raises(DatabaseError, match=r"placebench_clerk@.*give it CREATEDB"):
+        opened.create_database(NAME)
+
+
+def test_a_role_that_may_not_create_tables(clerk_url: str) -> None:
+    """`check_database` names the right that is missing, and not the password."""
+    with pytest.raises(DatabaseError, match=r"may not make tables in the schema public.*GRANT CREATE") as caught:
+        check_database(clerk_url)
+
+    assert "filing" not in str(caught.value)
+
+
+def test_a_database_that_only_reads(database_url: str) -> None:
+    """A standby, or a database set to read only, is no place to seed."""
+    run(database_url, f"ALTER DATABASE {make_url(database_url).database} SET default_transaction_read_only = on")
+
+    with pytest.raises(DatabaseError, match="is read-only"):
+        check_database(database_url)
+
+
+def test_a_wrong_password_is_refused(server: Server) -> None:
+    """A URL with another password does not get in, and the line does not show the password."""
+    wrong = make_url(server.url).set(password="sesame").render_as_string(hide_password=False)
+
+    with pytest.raises(DatabaseError, match="password authentication failed") as caught:
+        check_database(wrong)
+
+    assert "sesame" not in str(caught.value)

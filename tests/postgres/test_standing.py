@@ -1,0 +1,218 @@
+"""`placebench db`: a server that outlives the command, with data that stays."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.pool import NullPool
+
+from placebench.commands import db
+from placebench.errors import DatabaseError
+from placebench.postgres.standing import StandingServer, state_folder
+
+Eventually = Callable[[Callable[[], bool]], bool]
+
+
+def run(url: str, *statements: str) -> list[object]:
+    """Run statements, each in its own transaction; the first column of the last one's rows."""
+    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements:
+            result = connection.execute(text(statement))
+        return list(result.scalars()) if result.returns_rows else []
+
+
+def command(*words: str) -> int:
+    """`placebench db WORDS`."""
+    parser = ArgumentParser()
+    db.configure(parser)
+    return db.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """The path of a folder to be made, where every user can enter; a server in it is stopped after the test."""
+    parent = Path(tempfile.mkdtemp(dir="/tmp"))
+    parent.chmod(0o755)
+    yield parent / "standing"
+    StandingServer(parent / "standing").stop()
+    shutil.rmtree(parent)
+
+
+@pytest.fixture
+def standing(folder: Path) -> StandingServer:
+    """A server that was just started for the first time."""
+    server = StandingServer(folder)
+    server.start()
+    return server
+
+
+def test_the_life_of_a_server(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """start prints the URL, again start and url the same one; stop --remove leaves nothing, and then url fails."""
+    codes = [command("start", "--dir", str(folder)), command("start", "--dir", str(folder))]
+    codes.append(command("url", "--dir", str(folder)))
+    out, err = capsys.readouterr()
+    url = out.splitlines()[0]
+
+    assert (codes, out.splitlines()) == ([0, 0, 0], [url, url, url])
+    assert err.splitlines() == [f"PostgreSQL started in {folder}", f"PostgreSQL runs already in {folder}"]
+    assert run(url, "SHOW data_directory") == [str(folder / "data")]
+    assert command("stop", "--remove", "--dir", str(folder)) == 0
+    assert not folder.exists()
+    with pytest.raises(DatabaseError, match=f"no server runs in {folder}: start it with placebench db start"):
+        command("url", "--dir", str(folder))
+
+
+def test_every_action_speaks_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alone on stdout, with the same keys whether there was anything to do or not."""
+    results = []
+    for words in (["start"], ["start"], ["url"], ["stop"], ["stop", "--remove"], ["stop", "--remove"]):
+        command(*words, "--json", "--dir", str(folder))
+        results.append(json.loads(capsys.readouterr().out))
+    url = results[0]["url"]
+
+    assert results == [
+        {"directory": str(folder), "url": url, "started": True},
+        {"directory": str(folder), "url": url, "started": False},
+        {"directory": str(folder), "url": url},
+        {"directory": str(folder), "stopped": True, "removed": False},
+        {"directory": str(folder), "stopped": False, "removed": True},
+        {"directory": str(folder), "stopped": False, "removed": False},
+    ]
+
+
+def test_it_outlives_the_process_that_started_it(folder: Path) -> None:
+    """It answers after that process, and everything in that process's session, has ended."""
+    script = "import sys; from placebench.commands.db import *; from pathlib import Path\n"
+    script += "from placebench.postgres.standing import StandingServer; StandingServer(Path(sys.argv[1])).start()"
+    with subprocess.Popen([sys.executable, "-c", script, str(folder)], start_new_session=True) as process:
+        process.wait()
+
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    assert run(StandingServer(folder).url(), "SELECT 1") == [1]
+
+
+def test_data_stays_over_a_stop(standing: StandingServer) -> None:
+    """Rows, the password and, while it is free, the port are the same after the next start."""
+    url = standing.url()
+    run(url, "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
+    stopped, started = standing.stop(), standing.start()
+
+    assert (stopped, started, standing.url()) == (True, True, url)
+    assert run(url, "SELECT name FROM flavour") == ["vanilla"]
+
+
+def test_data_survives_kill_9(standing: StandingServer, eventually: Eventually) -> None:
+    """It is written through to the disk; the next start recovers what was committed."""
+    url = standing.url()
+    run(url, "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
+    os.kill(int((standing.folder / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+
+    assert eventually(lambda: not standing.stop())
+    assert standing.start()
+    assert run(url, "SHOW fsync") + run(url, "SELECT name FROM flavour") == ["on", "vanilla"]
+
+
+def test_another_port_when_somebody_took_it(standing: StandingServer) -> None:
+    """The server comes back on a port that is free, and the URL says so."""
+    before = make_url(standing.url()).port
+    assert before is not None
+    standing.stop()
+    with socket.create_server(("127.0.0.1", before)):
+        standing.start()
+
+    assert make_url(standing.url()).port != before
+    assert run(standing.url(), "SELECT 1") == [1]
+
+
+def test_two_starts_at_once(folder: Path) -> None:
+    """One starts it, the other waits and finds it running."""
+    with ThreadPoolExecutor(2) as threads:
+        started = list(threads.map(lambda _: StandingServer(folder).start(), range(2)))
+
+    assert sorted(started) == [False, True]
+
+
+def test_a_start_that_was_interrupted(standing: StandingServer) -> None:
+    """Data that was never finished is made anew."""
+    standing.stop()
+    access = json.loads((standing.folder / "server.json").read_text())
+    (standing.folder / "server.json").write_text(json.dumps(access | {"data_version": None}))
+    (standing.folder / "data" / "PG_VERSION").unlink()
+
+    assert standing.start()
+    assert run(standing.url(), "SELECT 1") == [1]
+
+
+def test_data_of_another_postgresql(standing: StandingServer) -> None:
+    """Data that this version cannot read is neither touched nor removed."""
+    standing.stop()
+    access = json.loads((standing.folder / "server.json").read_text())
+    (standing.folder / "server.json").write_text(json.dumps(access | {"data_version": 9}))
+
+    with pytest.raises(DatabaseError, match=r"was made by PostgreSQL 9, but \d+ is installed"):
+        standing.start()
+    assert (standing.folder / "data" / "PG_VERSION").exists()
+
+
+def test_a_damaged_server_json(standing: StandingServer) -> None:
+    """The line names the file."""
+    (standing.folder / "server.json").write_text("{}")
+
+    with pytest.raises(DatabaseError, match=r"server\.json is damaged"):
+        standing.url()
+
+
+def test_a_folder_with_other_files(folder: Path) -> None:
+    """It is not taken over, and not emptied either."""
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("irreplaceable")
+    server = StandingServer(folder)
+
+    with pytest.raises(DatabaseError, match="holds other files"):
+        server.start()
+    assert (server.stop(), server.remove(), (folder / "thesis.txt").read_text()) == (False, False, "irreplaceable")
+
+
+def test_removal_leaves_what_is_not_ours(standing: StandingServer) -> None:
+    """A file that somebody put beside the data stays, and with it the folder."""
+    (standing.folder / "thesis.txt").write_text("irreplaceable")
+    standing.stop()
+
+    assert standing.remove()
+    assert [path.name for path in standing.folder.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's server runs as that user, who can enter")
+def test_a_folder_that_the_unprivileged_user_cannot_enter(folder: Path) -> None:
+    """Root's server cannot live under /root: one line says who cannot enter what."""
+    closed = folder / "closed"
+    closed.mkdir(parents=True)
+    closed.chmod(0o700)
+
+    with pytest.raises(DatabaseError, match=rf"the user \w+, who runs root's servers, cannot enter {closed}"):
+        StandingServer(closed / "standing").start()
+
+
+def test_where_the_server_lies_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In $XDG_STATE_HOME; without it in ~/.local/state, or for root, whose home is closed to others, in /var/lib."""
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    named = state_folder()
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/ada")
+    expected = "/var/lib" if os.geteuid() == 0 else "/home/ada/.local/state"
+
+    assert (str(named), str(state_folder())) == ("/state/placebench/postgres", f"{expected}/placebench/postgres")
