@@ -1,0 +1,212 @@
+"""The service under test: uWSGI in a process of its own, ready when `GET /` answers 200.
+
+The door is `serve`. uWSGI binds its port by itself (0: one that is free) and says in its log which one it got; the log
+is also where a worker that died is found. Never reloaded: a pyuwsgi that reloads itself loses the virtual environment.
+"""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from placebench.errors import ServerError
+from placebench.experiment.log import ChildLog
+from placebench.experiment.uwsgi import command
+from placebench.guard import Child, ChildSpec, start
+
+_BOUND = re.compile(r"socket 0 bound to TCP address \S+:(\d+) ")
+_WORKER_DIED = re.compile(r"^DAMN ! worker \d+ .*$", re.MULTILINE)
+_WORKER_ASKED = re.compile(r"^Gracefully killing worker \d+ \(pid: (\d+)\)", re.MULTILINE)
+_LAST_PORT = 65_535
+_PORT_TAKEN = "Address already in use"
+_POLL_S = 0.02
+_STOP_GRACE_S = 5.0
+_DEFAULT_POOL_SIZE = 10
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """What to serve, and how."""
+
+    database_url: str
+    variant: str = "tuned"
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free one that uWSGI picks."""
+    processes: int = 1
+    threads: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Further variables for the service, such as PYTHONHASHSEED; they go before the ones made from this spec."""
+    module: str = "placebench.reference.wsgi:application"
+    log: Path | None = None
+    """Where uWSGI's log goes; None: to a file that goes away with the server."""
+    start_timeout_s: float = 60.0
+    grace_s: float = 30.0
+    """How long requests in flight may take to be answered when the server is stopped."""
+
+
+class RunningServer:
+    """uWSGI, answering at `url`; a context manager that stops it."""
+
+    def __init__(self, spec: ServerSpec, child: Child, log: ChildLog) -> None:
+        self._spec = spec
+        self._child = child
+        self._log = log
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id of uWSGI's master."""
+        return self._child.pid
+
+    def worker_pids(self) -> list[int]:
+        """The processes that answer requests now, in ascending order; none when the master is gone."""
+        try:
+            workers = psutil.Process(self.pid).children()
+            return sorted(worker.pid for worker in workers if worker.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return []
+
+    def check(self) -> None:
+        """Raise ServerError if the master or a worker has died since the start, even when uWSGI replaced the worker."""
+        if (exit_code := self._child.poll()) is not None:
+            raise ServerError(f"uWSGI ended with exit code {exit_code} while it served; {self._log.end()}")
+        if died := _WORKER_DIED.search(self._log.text()):
+            raise ServerError(f"a worker of uWSGI died while it served ({died[0]}); {self._log.end()}")
+
+    def stop(self) -> None:
+        """Answer the requests in flight, then end, within 0.1 s when there are none; a second call does nothing."""
+        if self._child.poll() is None:
+            self._finish_requests()
+        self._child.stop()
+
+    def log_tail(self, lines: int = 10) -> str:
+        """The last lines of uWSGI's log."""
+        return self._log.tail(lines)
+
+    def wait_until_ready(self) -> None:
+        """Return when `GET /` answers 200, with `url` set; raises ServerError if it does not in start_timeout_s."""
+        give_up_at = time.monotonic() + self._spec.start_timeout_s
+        while not (self._find_url() and _answers(self.url)):
+            if self._child.poll() is not None:
+                raise self._not_started()
+            if time.monotonic() > give_up_at:
+                waited = f"`GET /` was not answered with 200 within {self._spec.start_timeout_s:g} s"
+                raise ServerError(f"{waited} of uWSGI's start; {self._log.end()}")
+            time.sleep(_POLL_S)
+
+    def _finish_requests(self) -> None:
+        """Ask master and workers to end when they have answered, and wait until no worker is left, up to grace_s.
+
+        The workers are asked apart, because what the master sends is lost on one that is still starting. The master
+        looks for workers that are gone once a second, or when the next signal wakes it: that is the guard's.
+        """
+        give_up_at = time.monotonic() + self._spec.grace_s
+        os.kill(self.pid, signal.SIGTERM)
+        while (pids := self.worker_pids()) and time.monotonic() < give_up_at:
+            for pid in set(pids) - set(map(int, _WORKER_ASKED.findall(self._log.text()))):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGHUP)
+            time.sleep(_POLL_S)
+
+    def _find_url(self) -> str:
+        """Our own port from the log: on a taken port another server might answer `GET /` in our place."""
+        if not self.url and (bound := _BOUND.search(self._log.text())):
+            self.url = f"http://{_in_brackets(self._spec.host)}:{bound[1]}"
+        return self.url
+
+    def _not_started(self) -> ServerError:
+        where = f"{_in_brackets(self._spec.host)}:{self._spec.port}"
+        if _PORT_TAKEN in self._log.text():
+            return ServerError(f"port {where} is taken: stop what listens there, or choose another one with --port")
+        return ServerError(f"uWSGI could not serve {self._spec.module} at {where}; {self._log.end()}")
+
+
+def serve(spec: ServerSpec) -> RunningServer:
+    """Start uWSGI and wait until it answers; takes about a second.
+
+    Raises ServerError, one line with the end of uWSGI's log, when the port is taken, the application does not load or
+    nothing answers within spec.start_timeout_s; MissingExtraError when there is no uWSGI.
+    """
+    _check_address(spec.host, spec.port)
+    scratch = Path(tempfile.mkdtemp(prefix="placebench-uwsgi-"))
+    log = ChildLog(spec.log or scratch / "uwsgi.log")
+    child = start(
+        ChildSpec(
+            name="uWSGI",
+            argv=command(
+                address=f"{_in_brackets(spec.host)}:{spec.port}",
+                module=spec.module,
+                processes=spec.processes,
+                threads=spec.threads,
+                grace_s=spec.grace_s,
+            ),
+            env=_environment(spec),
+            cwd=scratch,
+            log=log.path,
+            grace_s=_STOP_GRACE_S,
+            remove=scratch,
+        )
+    )
+    server = RunningServer(spec, child, log)
+    try:
+        server.wait_until_ready()
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def _check_address(host: str, port: int) -> None:
+    """uWSGI itself would take a host that does not resolve, and then not be reached."""
+    if not 0 <= port <= _LAST_PORT:
+        raise ServerError(f"port {port} was asked for: it has to lie between 0 (any free one) and {_LAST_PORT}")
+    try:
+        socket.getaddrinfo(host, port)
+    except OSError as error:
+        raise ServerError(f"host {host!r} is not an address of this machine: {error.strerror}") from error
+
+
+def _environment(spec: ServerSpec) -> dict[str, str]:
+    """Ours, without what uWSGI itself would read as options, and with what the service reads."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("UWSGI_")}
+    return {
+        **inherited,
+        "PLACEBENCH_DATABASE_URL": spec.database_url,
+        "PLACEBENCH_VARIANT": spec.variant,
+        # A thread that waited for a connection would measure the pool, not the service.
+        "PLACEBENCH_POOL_SIZE": str(max(_DEFAULT_POOL_SIZE, spec.threads)),
+        **spec.environment,
+    }
+
+
+def _answers(url: str) -> bool:
+    """Whether `GET /` at *url* answers 200 now."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _in_brackets(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

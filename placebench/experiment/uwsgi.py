@@ -1,0 +1,67 @@
+"""How uWSGI is called: the flags, each with its reason.
+
+The key piece is `command`. The measured reasons are in docs/design.md, "Serving".
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+from placebench.errors import MissingExtraError
+
+# The most that uWSGI takes. It holds a request's headers and, twice (REQUEST_URI and QUERY_STRING), its query, so a query
+# of more than some 32 KB arrives without QUERY_STRING.
+_BUFFER_BYTES = 65_535
+_BACKLOG = 1024
+_SOCKET_TIMEOUT_S = 300
+_SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
+
+
+def command(*, address: str, module: str, processes: int, threads: int, grace_s: float) -> list[str]:
+    """The argument vector of uWSGI serving *module* at *address* ("host:port").
+
+    Raises MissingExtraError when there is no uWSGI beside this Python or on PATH.
+    """
+    return [
+        _program(),
+        "--strict",
+        # Each connection is closed after its answer, so that no thread is tied to a client: with --http11-socket and
+        # more clients than threads some clients are never served. --http would add a process that copies the bytes.
+        *("--http-socket", address),
+        *("--add-header", "Connection: close"),
+        *("--module", module, "--need-app", "--single-interpreter"),
+        *_virtual_environment(),
+        *("--master", "--processes", str(processes), "--threads", str(threads)),
+        # SIGTERM would reload; --die-on-term would drop the requests in flight.
+        *("--hook-master-start", "unix_signal:15 gracefully_kill_them_all"),
+        *("--worker-reload-mercy", str(max(1, round(grace_s)))),
+        # The default of 4 s cuts off a client that is slow to read a body of megabytes.
+        *("--socket-timeout", str(_SOCKET_TIMEOUT_S)),
+        *("--buffer-size", str(_BUFFER_BYTES)),
+        *("--listen", str(_backlog())),
+        "--disable-logging",
+    ]
+
+
+def _program() -> str:
+    beside = Path(sys.executable).with_name("uwsgi")
+    found = str(beside) if beside.is_file() else shutil.which("uwsgi")
+    if found is None:
+        raise MissingExtraError(
+            f"no command uwsgi beside {sys.executable} or on PATH: pip install 'placebench[bench]', "
+            "or 'placebench[uwsgi]' where pyuwsgi has no wheel"
+        )
+    return found
+
+
+def _virtual_environment() -> tuple[str, ...]:
+    """A uWSGI compiled from source links the base Python: it has to be told where the packages are."""
+    return () if sys.prefix == sys.base_prefix else ("--virtualenv", sys.prefix)
+
+
+def _backlog() -> int:
+    """uWSGI refuses to start with a backlog above the system's."""
+    try:
+        return min(_BACKLOG, int(_SYSTEM_BACKLOG.read_text()))
+    except OSError:
+        return 100
