@@ -1,7 +1,7 @@
 """The groups' solutions at one anchor put together, and what a combination must keep to: the key piece is `Merge`."""
 
 import copy
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from placebench.reference.candidates.groups import Solutions
 from placebench.reference.candidates.search import Search
@@ -11,8 +11,8 @@ from placebench.reference.steps.model import Candidate, Resource
 class Merge:
     """Every group's solutions by anchor; what a step of the search may ask about them."""
 
-    def __init__(self, search: Search, solved: Sequence[Solutions], crowded: Collection[int]) -> None:
-        """crowded: the ids of the classes that more than one group asks for."""
+    def __init__(self, search: Search, solved: Sequence[Solutions], crowded: Mapping[int, int]) -> None:
+        """crowded: the ids of the classes that more than one group asks for, with what all of them ask."""
         self._solved = solved
         self._crowded = crowded
         self._stocks = search.stocks
@@ -34,6 +34,31 @@ class Merge:
         """Whether the solutions of the first groups can stand together; of all groups: whether they are a candidate."""
         return self._keep_apart(placed) and self._keep_together(placed) and self._fit(placed)
 
+    def could_suffice(self, options: Sequence[Sequence[Candidate]]) -> bool:
+        """Whether the providers at an anchor are enough, counted all together: if not, no combination can stand.
+
+        It spares the search among 12 groups for 11 devices, whose every combination fails at its last group.
+        """
+        apart = [options[place] for place in self._alone]
+        if self._isolate and len({_providers(solution) for group in apart for solution in group}) < len(apart):
+            return False
+        return all(self._free(options, class_id) >= amount for class_id, amount in self._crowded.items())
+
+    def _free(self, options: Sequence[Sequence[Candidate]], class_id: int) -> int:
+        offered = (resource for group in options for solution in group for resource in solution.resources)
+        keys = {(each.provider_id, class_id) for each in offered if each.class_id == class_id}
+        return sum(self._stocks[key].capacity - self._stocks[key].used for key in keys)
+
+    def prospects(self, placed: Sequence[Candidate]) -> object:
+        """All that the groups to come must know of those placed: from equal prospects they grow alike."""
+        taken = frozenset(self._taken(placed)) if self._isolate else None
+        waiting = (places for places in self._subtrees if max(places) >= len(placed))
+        held = tuple(
+            frozenset(key for place in places if place < len(placed) for key in _providers(placed[place]))
+            for places in waiting
+        )
+        return len(placed), taken, held, frozenset(self._sums(placed).items())
+
     def joined(self, combinations: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
         """A candidate for each combination, but no two with the same allocations and mappings.
 
@@ -53,7 +78,7 @@ class Merge:
         """With group_policy=isolate no two groups with a suffix take the same provider."""
         if not self._isolate:
             return True
-        taken = [_providers(placed[place]) for place in self._alone if place < len(placed)]
+        taken = self._taken(placed)
         return len(set(taken)) == len(taken)
 
     def _keep_together(self, placed: Sequence[Candidate]) -> bool:
@@ -75,17 +100,25 @@ class Merge:
         """The sums of what several groups take from one stock stay within its capacity and max_unit."""
         if not self._crowded:
             return True
+        stocks = self._stocks
+        return all(
+            stocks[key].used + amount <= stocks[key].capacity and amount <= stocks[key].max_unit
+            for key, amount in self._sums(placed).items()
+        )
+
+    def _sums(self, placed: Sequence[Candidate]) -> dict[tuple[int, int], int]:
+        """What is taken of each stock of a crowded class."""
         sums: dict[tuple[int, int], int] = {}
         for solution in placed:
             for resource in solution.resources:
                 if resource.class_id in self._crowded:
                     key = resource.provider_id, resource.class_id
                     sums[key] = sums.get(key, 0) + resource.amount
-        stocks = self._stocks
-        return all(
-            stocks[key].used + amount <= stocks[key].capacity and amount <= stocks[key].max_unit
-            for key, amount in sums.items()
-        )
+        return sums
+
+    def _taken(self, placed: Sequence[Candidate]) -> list[tuple[int, ...]]:
+        """The providers of the groups that isolate keeps apart."""
+        return [_providers(placed[place]) for place in self._alone if place < len(placed)]
 
     def _joined(self, combination: Sequence[Candidate]) -> Candidate:
         """The combination as one candidate; amounts are summed in copies, never in the groups' own objects."""

@@ -1,6 +1,7 @@
 """The algorithm of naive and tuned: an object a provider, as in Placement. The key piece is `answer_by_objects`."""
 
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
@@ -29,14 +30,17 @@ def _document(search: Search) -> Document:
     return document_of(search, search.ways.search(Merge(search, [each.solutions for each in solved], crowded)))
 
 
-def _crowded(search: Search) -> frozenset[int]:
-    """The classes that more than one group asks for."""
-    asked = Counter(name for group in search.request.groups for name, _ in group.resources)
+def _crowded(search: Search) -> dict[int, int]:
+    """The classes that more than one group asks for, with what all groups together ask."""
+    asked: dict[str, list[int]] = defaultdict(list)
+    for group in search.request.groups:
+        for name, amount in group.resources:
+            asked[name].append(amount)
     known = search.catalog.class_ids
-    return frozenset(known[name] for name, groups in asked.items() if groups > 1 and name in known)
+    return {known[name]: sum(amounts) for name, amounts in asked.items() if len(amounts) > 1 and name in known}
 
 
-def _solved(search: Search, group: RequestGroup, crowded: frozenset[int]) -> Solved:
+def _solved(search: Search, group: RequestGroup, crowded: Mapping[int, int]) -> Solved:
     """The group, solved, and what the variant reads of its trees right afterwards."""
     solved = solve(search, group)
     search.stocks.update(search.ways.usages(search.forest, solved, crowded))

@@ -22,7 +22,13 @@ def whole_product(merge: "Merge") -> list[Candidate]:
 
 def pruned_product(merge: "Merge") -> list[Candidate]:
     """Combinations grown group by group, each dropped at the first group that cannot stand; stops at the limit."""
-    combinations = (combination for anchor in merge.anchors for combination in _grown(merge, (), merge.options(anchor)))
+    at_anchors = map(merge.options, merge.anchors)
+    combinations = (
+        combination
+        for options in at_anchors
+        if merge.could_suffice(options)
+        for combination in _grown(merge, options, (), set())
+    )
     found: list[Candidate] = []
     for candidate in merge.joined(combinations):
         found.append(candidate)
@@ -31,15 +37,28 @@ def pruned_product(merge: "Merge") -> list[Candidate]:
     return found
 
 
-def _grown(merge: "Merge", placed: Combination, options: list[list[Candidate]]) -> Iterator[Combination]:
-    """The allowed combinations that begin with *placed*; options: the solutions of each group at one anchor."""
+def _grown(
+    merge: "Merge", options: list[list[Candidate]], placed: Combination, barren: set[object]
+) -> Iterator[Combination]:
+    """The allowed combinations that begin with *placed*.
+
+    options: the solutions of each group at one anchor; barren: prospects from which nothing grew, so that groups
+    that differ in nothing but their order are not tried in every order.
+    """
     if len(placed) == len(options):
         yield placed
         return
+    if barren and merge.prospects(placed) in barren:
+        return
+    fruitful = False
     for solution in options[len(placed)]:
         longer = (*placed, solution)
         if merge.allows(longer):
-            yield from _grown(merge, longer, options)
+            for combination in _grown(merge, options, longer, barren):
+                fruitful = True
+                yield combination
+    if not fruitful:
+        barren.add(merge.prospects(placed))
 
 
 OPTIMIZATION = Optimization(

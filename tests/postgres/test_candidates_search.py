@@ -1,0 +1,66 @@
+"""A search that does not explode: tuned answers in milliseconds where the whole product has millions of combinations.
+
+A search that tried every combination would not end within the test's patience; the counts prove the answers.
+"""
+
+from math import perm
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def rack(cloud: Any) -> Any:
+    """One node with eight devices of one unit, and two devices of two units beside them.
+
+    cn ┬ d0 ... d7   VGPU 1
+       └ e0, e1      MEMORY_MB 2          d0 is RED
+    """
+    cloud.add("cn")
+    for number in range(8):
+        cloud.add(f"d{number}", parent="cn", traits="" if number else "CUSTOM_RED", VGPU=1)
+    for number in range(2):
+        cloud.add(f"e{number}", parent="cn", MEMORY_MB=2)
+    return cloud
+
+
+def groups(count: int, policy: str, name: str = "VGPU") -> str:
+    """A query with *count* groups that ask for the same."""
+    asked = "&".join(f"resources{number}={name}:1" for number in range(1, count + 1))
+    return f"{asked}&group_policy={policy}"
+
+
+@pytest.mark.parametrize("policy", ["none", "isolate"])
+def test_eight_groups_on_eight_devices_stop_at_the_limit(rack: Any, policy: str) -> None:
+    """16 777 216 combinations, of which 40 320 stand; ten are asked for and come, all distinct."""
+    found = rack.mappings(f"{groups(8, policy)}&limit=10")
+
+    assert len(set(found)) == 10
+
+
+@pytest.mark.parametrize("policy", ["none", "isolate"])
+def test_nine_groups_find_no_place_on_eight_devices(rack: Any, policy: str) -> None:
+    """134 217 728 combinations and none stands, which is seen before the first is tried."""
+    assert rack.candidates(groups(9, policy)) == []
+
+
+@pytest.mark.parametrize("policy", ["none", "isolate"])
+def test_groups_that_no_count_refuses_are_not_tried_in_every_order(rack: Any, policy: str) -> None:
+    """Eight groups, eight devices, and the last two groups both want the red one: 40 320 arrangements of the others
+    fail alike, and are tried once for each set of devices that they leave."""
+    assert rack.candidates(f"{groups(8, policy)}&required7=CUSTOM_RED&required8=CUSTOM_RED") == []
+
+
+@pytest.mark.parametrize("name", ["naive", "tuned"])
+@pytest.mark.parametrize("policy", ["none", "isolate"])
+def test_all_arrangements_are_found(rack: Any, name: str, policy: str) -> None:
+    """Three groups on eight devices have 8 * 7 * 6 arrangements, and each mapping comes once."""
+    found = rack.mappings(groups(3, policy), name)
+
+    assert len(found) == len(set(found)) == perm(8, 3) == 336
+
+
+def test_devices_with_more_units_serve_several_groups_unless_isolated(rack: Any) -> None:
+    """Three groups on two devices of two units: all but the two ways to put three on one."""
+    assert len(rack.candidates(groups(3, "none", "MEMORY_MB"))) == 6
+    assert rack.candidates(groups(3, "isolate", "MEMORY_MB")) == []
