@@ -39,9 +39,9 @@ def linear_scale(values: Sequence[float], *, room: float = 0.0) -> Scale:
 
 def log_scale(values: Sequence[float], *, room: float = 0.0) -> Scale:
     """A scale on which equal factors are equal lengths, for positive *values*; *room* as in `linear_scale`."""
-    low, high = math.log(min(values)), math.log(max(values))
-    pad = (high - low) * room or 0.1 * (low == high)
-    low, high = math.exp(low - pad), math.exp(high + pad)
+    low, high = min(values), max(values)
+    pad = math.log(high / low) * room or 0.1 * (low == high)
+    low, high = low * math.exp(-pad), high * math.exp(pad)
     return Scale(low, high, True, _log_ticks(low, high))
 
 

@@ -3,7 +3,7 @@
 The key piece is `write_index`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,8 +61,13 @@ def _listed(folder: Path) -> ListedRun:
         head = RunHead.load(folder / "run.json")
     except RunFolderError as error:
         return ListedRun(folder.name, "", "unreadable", headline or "", about=str(error), page=page)
-    about = f"{head.topology}, {units.count(head.trees)} trees: {', '.join(head.variants)}"
+    about = f"{head.topology}, {units.count(head.trees)} trees: {_ladder(head.variants)}"
     return ListedRun(folder.name, head.started_at, head.status, headline or "", about, page)
+
+
+def _ladder(variants: Sequence[str]) -> str:
+    """The variants by name while they are few, else how many lie between the ends."""
+    return ", ".join(variants) if len(variants) < 4 else f"{len(variants)} variants, {variants[0]} to {variants[-1]}"
 
 
 def _point(link: Path, name: str) -> None:

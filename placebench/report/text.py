@@ -33,8 +33,7 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _doubts(figures: Figures) -> list[str]:
-    ending = " ".join(part for part in (words.ending(figures), figures.run.head.note) if part)
-    return [line for line in (ending, figures.answers.difference) if line]
+    return [line for line in (words.ending(figures), figures.answers.difference) if line]
 
 
 def _row(rung: Rung) -> tuple[str, ...]:

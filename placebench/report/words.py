@@ -85,12 +85,13 @@ def answered_alike(figures: Figures) -> str:
 
 def ending(figures: Figures) -> str:
     """How a run ended that did not come to its end; empty for one that did."""
-    said = {
-        "running": "This run has not come to its end, or was killed: only what was measured so far is shown.",
-        "interrupted": "This run was interrupted: only what was measured until then is shown.",
-        "failed": "This run failed: only what was measured until then is shown.",
-    }
-    return said.get(figures.run.head.status, "")
+    head = figures.run.head
+    how = {
+        "running": "This run has not come to its end, or was killed",
+        "interrupted": "This run was interrupted",
+        "failed": f"This run failed ({head.note})" if head.note else "This run failed",
+    }.get(head.status)
+    return f"{how}: only what was measured until then is shown." if how else ""
 
 
 def _of_what_margin(comparison: Comparison) -> str:

@@ -76,6 +76,7 @@ def _curve(curve: Curve, scale: Scale) -> Markup:
         height=_HEIGHT,
         viewBox=f"0 0 {_VIEW} {_HEIGHT}",
         preserveAspectRatio="none",
+        aria_hidden="true",
     )
     return element("g", element("title", curve.label), stretched, *_median(curve, scale), class_=f"role-{curve.role}")
 

@@ -1,0 +1,160 @@
+"""The page of a run as a browser shows it: nothing fetched, nothing run, everything readable, figures as measured."""
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_run import FakeRun, write_run
+
+from placebench import results
+from placebench.report import write_index, write_report
+
+PHONE = {"width": 360, "height": 740}
+HOSTILE = "<script>window.hurt=1</script><img src=x onerror=window.hurt=2>"
+SIZES = pytest.mark.parametrize("width", [320, 360, 768, 1280])
+
+SPILLING = """() => [...document.querySelectorAll('body *')]
+    .filter(each => !each.closest('.scroll') && each.getBoundingClientRect().right > innerWidth + 1)
+    .map(each => each.tagName + ': ' + each.textContent.slice(0, 40))"""
+TINY = """() => [...document.querySelectorAll('svg text')]
+    .filter(each => parseFloat(getComputedStyle(each).fontSize) < 11).length"""
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """The page of a whole run."""
+    return write_report(write_run(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_it_opens_without_a_network_and_without_a_word(page: Path, visit: Callable, scripts: bool) -> None:
+    """The file itself is the only thing that is read, with JavaScript on and off, and the console stays empty."""
+    seen = visit(page, java_script_enabled=scripts)
+
+    assert seen.requests == [page.as_uri()]
+    assert seen.complaints == []
+    assert seen.page.locator("h1").inner_text().startswith("tuned answers this request with 3.1")
+
+
+@SIZES
+def test_the_page_never_scrolls_sideways(page: Path, visit: Callable, width: int) -> None:
+    """Wide tables scroll inside their own box; nothing else is wider than the screen, and charts keep their text."""
+    seen = visit(page, viewport={"width": width, "height": 740}).page
+
+    assert seen.evaluate("document.documentElement.scrollWidth") <= width
+    assert seen.evaluate(SPILLING) == []
+    assert seen.evaluate(TINY) == 0
+
+
+def test_a_table_scrolls_in_its_box_on_a_phone(page: Path, visit: Callable) -> None:
+    """The last column of the ladder can be reached, and the names stay in sight."""
+    seen = visit(page, viewport=PHONE).page
+    box = seen.locator(".scroll").first
+    box.evaluate("each => each.scrollLeft = each.scrollWidth")
+
+    assert box.evaluate("each => each.scrollLeft") > 0
+    assert seen.locator("#ladder tbody th").first.bounding_box()["x"] >= 0
+
+
+def test_the_ladder_shows_the_figures_of_the_records(page: Path, visit: Callable) -> None:
+    """Throughput, median, CPU and memory of the first rung, computed here from its raw samples."""
+    seen = visit(page, java_script_enabled=False).page
+    record = results.load(page.parent).closed["naive"]
+    samples = record.result.latency_s
+    cpu_s = (record.meters.worker_cpu_s + record.meters.backend_cpu_s) / len(samples)
+    cells = seen.locator("#ladder tbody tr").first.locator("td").all_inner_texts()
+
+    assert cells[0] == str(len(samples)) == "400"
+    assert cells[2] == f"{len(samples) / record.result.elapsed_s:.2f} /s"
+    assert cells[3] == f"{statistics.median(samples):.2f} s"
+    assert cells[6] == "too few"
+    assert cells[7] == f"{cpu_s * 1000:.0f} ms" == "520 ms"
+    assert cells[8] == f"{record.meters.peak_pss_bytes / 2**20:.0f} MiB"
+
+
+def test_the_table_of_comparisons_shows_the_ratio_of_the_blocks(page: Path, visit: Callable) -> None:
+    """The ratio lies within a per cent of total CPU over total CPU, between its limits, and has its verdict."""
+    run = results.load(page.parent)
+    cpu = {arm: sum(block.cpu_s or 0 for block in run.blocks if block.arm == arm) for arm in ("naive", "tuned")}
+    cells = visit(page).page.locator("#comparisons tbody tr").first.locator("td").all_inner_texts()
+    ratio, low, high = (float(cell) for cell in cells[2:5])
+
+    assert ratio == pytest.approx(cpu["tuned"] / cpu["naive"], rel=0.01)
+    assert low < ratio < high
+    assert (cells[5], cells[-1]) == ("6", "faster")
+
+
+def test_names_that_look_like_markup_run_nothing(tmp_path: Path, visit: Callable) -> None:
+    """Variant, failure message, note and request with script in them are shown as text, with JavaScript on."""
+    run = FakeRun(
+        variants=("naive", HOSTILE.replace("/", "")),
+        failures=1,
+        failure_messages=(HOSTILE,),
+        request=f"/allocation_candidates?{HOSTILE}",
+        status="failed",
+        note=HOSTILE,
+    )
+    page = write_report(write_run(tmp_path / "run", run))
+    seen = visit(page)
+
+    assert seen.page.evaluate("window.hurt") is None
+    assert seen.page.locator("script, img").count() == 0
+    assert HOSTILE in seen.page.locator("body").inner_text()
+    assert (seen.requests, seen.complaints) == ([page.as_uri()], [])
+
+
+def test_light_and_dark_are_both_readable(page: Path, visit: Callable) -> None:
+    """Text against paper reaches a contrast of 7 in both schemes, its softer kind and the accents 4.5."""
+    for scheme in ("light", "dark"):
+        seen = visit(page, color_scheme=scheme).page
+        contrasts = seen.evaluate(CONTRASTS)
+
+        assert contrasts["ink"] >= 7
+        assert min(contrasts.values()) >= 4.5
+
+
+def test_print_keeps_everything(page: Path, visit: Callable) -> None:
+    """On paper no table is cut off: every box is as wide as what it holds, at the width of A4."""
+    seen = visit(page, viewport={"width": 688, "height": 970}).page
+    seen.emulate_media(media="print")
+
+    cut = (
+        "() => [...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
+    )
+    assert seen.evaluate(cut) == 0
+    assert seen.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+
+
+def test_charts_are_named_for_those_who_hear_them(page: Path, visit: Callable) -> None:
+    """Five images, each with a name."""
+    images = visit(page).page.get_by_role("img")
+
+    assert images.count() == 5
+    assert "Server CPU per request. One bar for each rung" in images.first.get_attribute("aria-label")
+
+
+def test_one_can_walk_from_the_list_to_a_run_and_to_its_profile(tmp_path: Path, visit: Callable) -> None:
+    """Links are relative and lead to files that are there."""
+    write_report(write_run(tmp_path / "20261120T140311Z-perfload"))
+    seen = visit(write_index(tmp_path), java_script_enabled=False).page
+    seen.get_by_role("link", name="20261120T140311Z-perfload").click()
+    seen.get_by_role("link", name="flame").first.click()
+
+    assert seen.url.endswith("/20261120T140311Z-perfload/profile-naive.html")
+    assert seen.title() == "flame"
+
+
+CONTRASTS = """() => {
+    const style = getComputedStyle(document.documentElement);
+    const light = name => {
+        const hex = style.getPropertyValue('--' + name).trim().slice(1);
+        const full = hex.length === 3 ? [...hex].map(each => each + each).join('') : hex;
+        const parts = [0, 2, 4].map(at => parseInt(full.slice(at, at + 2), 16) / 255)
+            .map(each => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+    };
+    const ratio = (one, two) => (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    return Object.fromEntries(['ink', 'soft', 'baseline', 'variant', 'wrong']
+        .map(name => [name, ratio(light(name), light('paper'))]));
+}"""

@@ -1,0 +1,160 @@
+"""Charts: pure functions from numbers to well-formed, labelled, escaped SVG."""
+
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import pytest
+from markupsafe import Markup
+
+from placebench import units
+from placebench.page.charts import Bar, Cloud, Curve, Effect, bars, distribution, forest, scatter
+
+HOSTILE = "<script>alert('1')</script>&\"{0}"
+
+
+def a_bar_chart(label: str) -> Markup:
+    return bars([Bar(label, (3.0, 1.0)), Bar("tuned", (1.0, 1.0))], title=label, description=label, show=units.duration)
+
+
+def a_forest(label: str) -> Markup:
+    return forest([Effect(label, label, 0.5, 0.4, 0.6, 0.01)], title=label, description=label)
+
+
+def a_distribution(label: str) -> Markup:
+    curve = Curve(label, [(0.1, 0.5), (0.2, 1.0)], "baseline")
+    return distribution([curve], title=label, description=label, show=units.duration)
+
+
+def a_scatter(label: str) -> Markup:
+    return scatter([Cloud(label, [0.9, 1.1], 1.0)], title=label, description=label)
+
+
+CHARTS = pytest.mark.parametrize("draw", [a_bar_chart, a_forest, a_distribution, a_scatter])
+
+
+def svg(chart: Markup) -> ElementTree.Element:
+    """The picture inside a chart."""
+    found = ElementTree.fromstring(chart).find("svg")
+    assert found is not None
+    return found
+
+
+def classed(picture: ElementTree.Element, name: str) -> list[ElementTree.Element]:
+    return [each for each in picture.iter() if name in each.get("class", "").split()]
+
+
+@CHARTS
+def test_a_chart_is_an_image_with_a_name_and_a_description(draw: Callable[[str], Markup]) -> None:
+    """A screen reader says what it shows; so do its title and desc elements."""
+    picture = svg(draw("naive"))
+
+    assert picture.get("role") == "img"
+    assert picture.get("aria-label") == "naive. naive"
+    assert [picture.findtext("title"), picture.findtext("desc")] == ["naive", "naive"]
+
+
+@CHARTS
+def test_names_are_text_whatever_they_hold(draw: Callable[[str], Markup]) -> None:
+    """A variant called <script> is shown, not run."""
+    picture = svg(draw(HOSTILE))
+
+    assert [each.tag for each in picture.iter() if each.tag == "script"] == []
+    assert picture.findtext("title") == HOSTILE
+
+
+@CHARTS
+def test_the_same_numbers_give_the_same_chart(draw: Callable[[str], Markup]) -> None:
+    """Nothing in it counts or asks for the time."""
+    assert draw("naive") == draw("naive")
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        bars([], title="t", description="d", show=units.duration),
+        forest([], title="t", description="d"),
+        distribution([], title="t", description="d", show=units.duration),
+        distribution([Curve("naive", [])], title="t", description="d", show=units.duration),
+        scatter([], title="t", description="d"),
+    ],
+)
+def test_nothing_to_show_is_still_a_chart(empty: Markup) -> None:
+    """A run that was cut short does not break its page."""
+    assert svg(empty).get("role") == "img"
+
+
+def test_bars_are_as_long_as_their_parts() -> None:
+    """Of a longest total of 4 the parts 3 and 1 take 75 % and 25 %, those of 2 a quarter each."""
+    picture = svg(a_bar_chart("naive"))
+
+    assert [(each.get("x"), each.get("width")) for each in classed(picture, "bar")] == [
+        ("0%", "75%"),
+        ("75%", "25%"),
+        ("0%", "25%"),
+        ("25%", "25%"),
+    ]
+    assert [each.text for each in classed(picture, "value")] == ["4.00 s", "2.00 s"]
+
+
+def test_bars_without_length_are_drawn() -> None:
+    """All zero is no division by zero."""
+    picture = svg(bars([Bar("naive", (0.0,))], title="t", description="d", show=units.duration))
+
+    assert [each.get("width") for each in classed(picture, "bar")] == ["0%"]
+
+
+def test_an_effect_without_limits_has_no_whisker() -> None:
+    """Too few replicates show their estimate alone."""
+    with_limits = forest([Effect("cpu", "", 0.5, 0.4, 0.6, 0.01)], title="t", description="d")
+    without = forest([Effect("cpu", "", 0.5, None, None, 0.01)], title="t", description="d")
+
+    assert [len(classed(svg(chart), "whisker")) for chart in (with_limits, without)] == [3, 0]
+    assert len(classed(svg(without), "estimate")) == 1
+
+
+def test_no_change_and_the_margin_are_always_in_the_forest() -> None:
+    """Even where every effect is far off, the line of no change lies in the middle of the margin band."""
+    picture = svg(a_forest("cpu"))
+    band, middle = classed(picture, "margin-band")[0], classed(picture, "no-change")[0]
+    left, width = (float(str(band.get(name)).rstrip("%")) for name in ("x", "width"))
+
+    assert float(str(middle.get("x1")).rstrip("%")) == pytest.approx(left + width / 2, abs=0.01)
+
+
+def test_every_replicate_is_a_point() -> None:
+    """Two clouds of three and two replicates are three discs and two rings."""
+    clouds = [Cloud("server CPU", [0.5, 0.6, 0.7], 0.6), Cloud("wall time", [0.5, 0.7], 0.6)]
+    picture = svg(scatter(clouds, title="t", description="d"))
+
+    assert [len(classed(picture, shape)) for shape in ("disc", "ring")] == [3, 2]
+
+
+def test_a_curve_climbs_from_nothing_to_everything() -> None:
+    """The path starts on the ground and ends at 100 %."""
+    path = classed(svg(a_distribution("naive")), "curve")[0].get("d")
+
+    assert path is not None
+    assert path.startswith("M")
+    assert path.endswith("V0.0")
+
+
+def test_rungs_between_share_one_key() -> None:
+    """The legend names both ends of the ladder and counts what lies between."""
+    points = [(0.1, 0.5), (0.2, 1.0)]
+    curves = [Curve("naive", points, "baseline"), *[Curve(f"rung {n}", points) for n in range(3)]]
+    chart = distribution([*curves, Curve("tuned", points, "variant")], title="t", description="d", show=units.duration)
+
+    assert ["".join(item.itertext()) for item in ElementTree.fromstring(chart).iter("li")] == [
+        "naive",
+        "tuned",
+        "3 rungs between them",
+    ]
+
+
+def test_a_long_name_leaves_room_for_its_value() -> None:
+    """It is cut in the picture and whole in the row's title."""
+    name = "naive+rows+slots+summaries_once+usages_once+sets"
+    picture = svg(a_bar_chart(name))
+
+    assert classed(picture, "label")[0].text == "naive+rows+slots+summaries_once+u…"
+    assert any((each.text or "").startswith(name) for each in picture.iter("title"))

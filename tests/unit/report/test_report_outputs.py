@@ -1,0 +1,107 @@
+"""The same run for a terminal, for programs, and by the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_run import FakeRun, write_run
+
+from placebench import paths, results
+from placebench.cli import main
+from placebench.report import summary, terminal_table
+from placebench.report.text import aligned
+
+
+def test_a_table_is_aligned() -> None:
+    """Names to the left, figures to the right, nothing behind the last."""
+    assert aligned([("a", "1.5 s"), ("bcd", "12 ms")]) == ["a    1.5 s", "bcd  12 ms"]
+
+
+def test_the_terminal_says_the_sentence_and_the_ladder(tmp_path: Path) -> None:
+    """The first line is the first sentence of the page; then one line for each rung."""
+    lines = terminal_table(results.load(write_run(tmp_path / "run"))).splitlines()
+
+    assert lines[0].startswith("tuned answers this request with 3.1")
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        "variant",
+        "naive",
+        "+ rows",
+        "+ slots",
+        "+ summaries_once",
+        "+ sets",
+        "+ expanding",
+        "tuned",
+    ]
+
+
+def test_the_terminal_prints_no_speed_of_wrong_answers(tmp_path: Path) -> None:
+    """Two lines: that they differ, and where."""
+    run = FakeRun(equal=False, difference="tuned against naive: candidate 17 differs")
+
+    assert terminal_table(results.load(write_run(tmp_path / "run", run))).splitlines() == [
+        "The variants do not give the same answer, so no speed is printed.",
+        "tuned against naive: candidate 17 differs",
+    ]
+
+
+def test_the_document_has_the_promised_names(tmp_path: Path) -> None:
+    """Comparisons of the last variant against the first, primary metric first, and the ladder in order."""
+    document = summary(results.load(write_run(tmp_path / "run")))
+
+    assert [(each["variant"], each["metric"], each["verdict"]) for each in document["comparisons"]] == [
+        ("tuned", "cpu_s", "faster"),
+        ("tuned", "wall_s", "faster"),
+    ]
+    assert (document["seed"], document["replicates"], document["invalidated"], document["same_answers"]) == (
+        1,
+        6,
+        0,
+        True,
+    )
+    assert document["comparisons"][0]["ratio"] == pytest.approx(0.165 / 0.52, rel=0.03)
+    assert document["ladder"][0]["counted"]["statements"] == 29
+    assert document["ladder"][-1]["closed"]["latency"].keys() == {"p50_s", "p90_s", "p95_s", "p99_s"}
+
+
+def test_the_document_of_wrong_answers_is_empty_of_speeds(tmp_path: Path) -> None:
+    """Programs get no figure that people would not get."""
+    document = summary(results.load(write_run(tmp_path / "run", FakeRun(equal=False))))
+
+    assert (document["same_answers"], document["ladder"], document["comparisons"]) == (False, [], [])
+
+
+def test_the_command_ends_with_the_address_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of `placebench report RUN` can be opened."""
+    folder = write_run(tmp_path / "run")
+
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (folder / "index.html").as_uri()
+
+
+def test_the_command_speaks_json_alone_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The address goes to stderr then."""
+    folder = write_run(tmp_path / "run")
+
+    assert main(["report", str(folder), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["headline"].startswith("tuned answers")
+    assert said.err.splitlines()[-1] == (folder / "index.html").as_uri()
+
+
+def test_without_a_name_the_newest_run_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`profiles/latest`; the list of runs is made again with it."""
+    monkeypatch.setattr(paths, "profiles", lambda: tmp_path)
+    folder = write_run(tmp_path / "run")
+    (tmp_path / "latest").symlink_to("run")
+
+    assert main(["report"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (folder / "index.html").as_uri()
+    assert (tmp_path / "index.html").is_file()
+
+
+def test_a_missing_run_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was looked for, and what to do."""
+    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,150 @@
+"""The page of a run: what it says, and what it keeps to itself."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fake_run import FakeRun, write_run
+
+from placebench.errors import RunFolderError
+from placebench.report import write_report
+
+
+class Text(HTMLParser):
+    """The words of a page, its style left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = ""
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002  the base class hands it in
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.tags[-1:] != ["style"]:
+            self.words += data
+
+
+def page_of(folder: Path, run: FakeRun | None = None) -> Text:
+    """The page of a run made for the test, read."""
+    text = Text()
+    text.feed(write_report(write_run(folder, run)).read_text())
+    return text
+
+
+def test_the_first_sentence_holds_effect_interval_and_verdict(tmp_path: Path) -> None:
+    """The heading of the page is the sentence, in plain words."""
+    words = page_of(tmp_path / "run").words
+
+    assert "tuned answers this request with 3.1" in words
+    assert "times less server CPU than naive (95 % interval 3.1" in words
+    assert "6 replicates): faster." in words
+
+
+def test_it_says_what_was_asked_and_that_the_answers_agree(tmp_path: Path) -> None:
+    """Request, data, digests, and how large the answer is."""
+    words = page_of(tmp_path / "run").words
+
+    assert "/allocation_candidates?resources=DISK_GB:10" in words
+    assert "a41f3f0c9be27d58" in words
+    assert "the same from all 7 variants: 2\u202f000 allocation requests, 7\u202f000 provider summaries" in words
+
+
+def test_each_rung_says_what_it_adds_and_why(tmp_path: Path) -> None:
+    """Name, reason and source stand in the page, whatever the run calls them."""
+    words = page_of(tmp_path / "run").words
+
+    assert "+ summaries_once" in words
+    assert "A provider's summary is built once a request" in words
+    assert "placement bug 2070257" in words
+
+
+@pytest.mark.parametrize(
+    "run", [FakeRun(equal=False, difference="tuned: candidate 17 differs", status="failed"), FakeRun(equal=None)]
+)
+def test_without_the_same_answers_no_speed_is_printed(tmp_path: Path, run: FakeRun) -> None:
+    """Every record is there, and yet no duration, rate or CPU reaches the page; the difference does."""
+    page = page_of(tmp_path / "run", run)
+
+    assert [unit for unit in (" ms", "/s", "times less") if unit in page.words] == []
+    assert [page.tags.count(tag) for tag in ("svg", "table")] == [0, 1], "the manifest alone is a table"
+    assert (run.difference or "no variant was asked") in page.words
+
+
+def test_an_interrupted_run_shows_what_was_measured_and_says_so(tmp_path: Path) -> None:
+    """Three of seven rungs have figures, the others are "not measured", nothing was compared."""
+    run = FakeRun(passes_of=3, status="interrupted", note="interrupted by the user")
+    words = page_of(tmp_path / "run", run).words
+
+    assert "This run was interrupted before two variants were compared." in words
+    assert "only what was measured until then is shown" in words
+    assert words.count("3.28 /s") == 1
+    assert "not measured" in words
+
+
+def test_a_run_that_ended_before_anything_is_a_page(tmp_path: Path) -> None:
+    """Nothing measured, nobody asked: the page says so instead of failing."""
+    words = page_of(tmp_path / "run", FakeRun(passes_of=0, status="interrupted", equal=None)).words
+
+    assert "no variant was asked before the run ended" in words
+
+
+def test_too_few_replicates_are_told(tmp_path: Path) -> None:
+    """A quick run with three replicates cannot tell, and says how many it would take."""
+    words = page_of(tmp_path / "run", FakeRun(variants=("naive", "tuned"), replicates=3, requests=60)).words
+
+    assert "Cannot tell whether tuned answers this request with less server CPU than naive: 3 replicates, 6" in words
+    assert "too few" in words
+
+
+def test_a_remote_database_leaves_wall_time_as_the_measure(tmp_path: Path) -> None:
+    """Without the backends' CPU the sentence speaks of time, and CPU is "not measured"."""
+    words = page_of(tmp_path / "run", FakeRun(backend_cpu=False)).words
+
+    assert "times less time than naive" in words
+    assert "Median latency under closed load" in words
+    assert "not measured" in words
+
+
+def test_failures_are_shown_with_their_messages(tmp_path: Path) -> None:
+    """How many, of how many, and what the first ones said."""
+    run = FakeRun(failures=4, failure_messages=("500: <script>alert(1)</script>",))
+    page = page_of(tmp_path / "run", run)
+
+    assert "What failed, or came late" in page.words
+    assert "500: <script>alert(1)</script>" in page.words
+    assert "script" not in page.tags
+
+
+def test_profiles_are_linked_where_they_are(tmp_path: Path) -> None:
+    """The two ends of the ladder have a flame and a speedscope file, the other rungs have none."""
+    document = write_report(write_run(tmp_path / "run")).read_text()
+
+    assert 'href="profile-naive.html"' in document
+    assert 'href="profile-tuned.speedscope.json"' in document
+    assert document.count(">flame<") == 2
+
+
+def test_the_manifest_is_a_table_of_dotted_names(tmp_path: Path) -> None:
+    """Nested values come apart, what is not known is "unknown"."""
+    words = page_of(tmp_path / "run").words
+
+    assert "postgresql.settings.max_parallel_workers_per_gather" in words
+    assert "machine.memory_limit" in words
+    assert "run.rungs" not in words
+
+
+def test_the_page_is_made_again_in_the_same_bytes(tmp_path: Path) -> None:
+    """The records are the truth: the page can be thrown away."""
+    page = write_report(write_run(tmp_path / "run"))
+    first = page.read_bytes()
+    page.unlink()
+
+    assert write_report(tmp_path / "run").read_bytes() == first
+
+
+def test_a_folder_without_a_run_is_one_clear_error(tmp_path: Path) -> None:
+    """No run.json, no page."""
+    with pytest.raises(RunFolderError, match=r"no run in .*run\.json"):
+        write_report(tmp_path)

@@ -1,0 +1,100 @@
+"""Sentences: the effect, its interval and the verdict as people say them."""
+
+from dataclasses import replace
+
+import pytest
+
+from placebench.compare import Comparison
+from placebench.report.words import comparison_sentence, effect_text, interval_text, moment, power_text
+
+MADE = Comparison(
+    baseline="naive",
+    variant="tuned",
+    metric="cpu_s",
+    ratio=0.32,
+    low=0.31,
+    high=0.33,
+    confidence=0.95,
+    replicates=6,
+    invalidated=0,
+    verdict="faster",
+    detectable=0.0117,
+    margin=0.01,
+    reason="",
+    log_ratios=(-1.1,) * 6,
+)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "sentence"),
+    [
+        (
+            MADE,
+            (
+                "tuned answers this request with 3.1 times less server CPU than naive "
+                "(95 % interval 3.0 to 3.2; 6 replicates): faster."
+            ),
+        ),
+        (
+            replace(MADE, metric="wall_s", ratio=1.0422, low=1.039, high=1.045, verdict="slower"),
+            (
+                "tuned answers this request in 4.2 % more time than naive "
+                "(95 % interval 3.9 to 4.5 %; 6 replicates): slower."
+            ),
+        ),
+        (
+            replace(MADE, ratio=0.995, low=0.992, high=0.999, verdict="small"),
+            (
+                "tuned answers this request with 0.50 % less server CPU than naive "
+                "(95 % interval 0.10 to 0.80 %; 6 replicates): small, under the margin of 1 %."
+            ),
+        ),
+        (
+            replace(MADE, ratio=1.001, low=0.998, high=1.004, verdict="equivalent"),
+            (
+                "tuned answers this request with as much server CPU as naive "
+                "(95 % interval −0.20 % to +0.40 %; 6 replicates): equivalent."
+            ),
+        ),
+        (
+            replace(MADE, ratio=0.98, low=0.95, high=1.02, verdict="cannot tell"),
+            (
+                "Cannot tell whether tuned answers this request with less server CPU than naive "
+                "(95 % interval −5.0 % to +2.0 %; 6 replicates)."
+            ),
+        ),
+        (
+            replace(MADE, low=None, high=None, verdict="cannot tell", reason="cannot tell: 3 replicates, 6 needed"),
+            "Cannot tell whether tuned answers this request with less server CPU than naive: 3 replicates, 6 needed.",
+        ),
+    ],
+)
+def test_the_first_sentence(comparison: Comparison, sentence: str) -> None:
+    """Each verdict has its words; none of them is "no difference"."""
+    assert comparison_sentence(comparison) == sentence
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(0.32, "3.1 times less"), (3.1, "3.1 times more"), (0.9, "10 % less"), (1.25, "25 % more")]
+)
+def test_a_large_effect_is_a_factor_and_a_small_one_a_percentage(ratio: float, text: str) -> None:
+    """From one and a half times on, either way, people think in factors."""
+    assert effect_text(replace(MADE, ratio=ratio, low=None, high=None)) == text
+
+
+def test_what_was_not_measured_is_called_so() -> None:
+    """Neither 0 % nor an empty place."""
+    missing = replace(MADE, ratio=None, low=None, high=None)
+
+    assert [effect_text(missing), interval_text(missing)] == ["not measured", "no 95 % interval"]
+
+
+def test_the_power_line() -> None:
+    """Every comparison says which effect it could have seen, two digits of it."""
+    assert power_text(MADE) == "the smallest effect that it could have seen is about 1.2 %"
+    assert power_text(replace(MADE, detectable=None)).startswith("fewer than two replicates")
+
+
+def test_a_stamp_for_people() -> None:
+    """UTC is named, not added."""
+    assert moment("2026-11-20T14:03:11+00:00") == "2026-11-20 14:03:11 UTC"
