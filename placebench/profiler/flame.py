@@ -9,9 +9,10 @@ took themselves stands on a leaf of its own.
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
-from pyinstrument import Profiler
+import pyinstrument
 from pyinstrument.session import Session
 from pyinstrument.stack_sampler import build_call_stack
 
@@ -20,6 +21,9 @@ from placebench.profiler.tape import Clock
 
 INTERVAL_S = 0.001
 _LONGEST_LEAF = 160
+# What is shorter is left to the sampler: a fetch of one row costs less than noting its stack.
+_SHORTEST_S = 20e-6
+_MOST_EDGES = 100_000
 
 Record = tuple[list[str], float]
 
@@ -40,12 +44,14 @@ class Flame:
         self._clock = clock
         self._edges: list[Edge] = []
         # "disabled": any number of profilers may run, each on its thread.
-        self._profiler = Profiler(interval=INTERVAL_S, async_mode="disabled")
+        self._profiler = pyinstrument.Profiler(interval=INTERVAL_S, async_mode="disabled")
         self._profiler.start(caller_frame=caller)
         self._started = clock()
 
     def add(self, started: float, ended: float, label: str, *, kind: str = "sql") -> None:
-        """Something from *started* to *ended* in the frame that is running now."""
+        """Something from *started* to *ended* in the running frame, unless it is very short or the flame is full."""
+        if ended - started < _SHORTEST_S or len(self._edges) >= _MOST_EDGES:
+            return
         frame = outside_profiler(sys._getframe(1))
         stack = build_call_stack(frame, "initial", None)
         stack.append(leaf(label, kind))
@@ -74,13 +80,22 @@ def leaf(label: str, kind: str) -> str:
 
 
 _OURS = f"\x00{PROFILER_FOLDER}"
+_SAMPLERS = f"\x00{Path(pyinstrument.__file__).parent}"
+_BUILT_IN = "\x00<built-in>\x00"
 _OWN_WORK = leaf("the profiler's own work", "profiler")
 
 
 def without_profiler(stack: Sequence[str]) -> list[str]:
-    """The stack without the profiler's frames, with a leaf instead of them if they were the ones that worked."""
-    kept = [frame for frame in stack if _OURS not in frame]
-    return [*kept, _OWN_WORK] if stack and _OURS in stack[-1] else kept
+    """The stack without the profiler's and pyinstrument's frames; a leaf stands for them if they were working.
+
+    A built-in called by a timed cursor is the driver, one called by pyinstrument is the profiler's own work.
+    """
+    python = next((frame for frame in reversed(stack) if _BUILT_IN not in frame), "")
+    working = _SAMPLERS in python or (bool(stack) and _OURS in stack[-1])
+    kept = [frame for frame in stack if _OURS not in frame and _SAMPLERS not in frame]
+    while working and kept and _BUILT_IN in kept[-1]:
+        kept.pop()
+    return [*kept, _OWN_WORK] if working else kept
 
 
 def with_leaves(records: Sequence[Record], started: float, edges: Sequence[Edge]) -> list[Record]:

@@ -37,8 +37,8 @@ def recording(hook: Callable[Concatenate["Hooks", Tape, P], None]) -> Callable[C
 
     @functools.wraps(hook)
     def listener(self: "Hooks", /, *args: P.args, **kwargs: P.kwargs) -> None:
-        tape = self.current.get()
-        if tape is None or self.failed:
+        tape = self._tape()
+        if tape is None:
             return
         try:
             hook(self, tape, *args, **kwargs)
@@ -105,6 +105,10 @@ class Hooks:
             self.failed = True
             _LOG.warning("the SQL profiler failed and has switched itself off: %r", error, exc_info=error)
 
+    def _tape(self) -> Tape | None:
+        """The tape to write on; None if nothing is being recorded."""
+        return None if self.failed else self.current.get()
+
     # What the timed cursors and connections ask for.
 
     @guarded
@@ -113,16 +117,19 @@ class Hooks:
         draft = cursor.placebench_draft
         if draft is not None and draft.running:
             return draft
-        tape = self.current.get()
+        tape = self._tape()
         # What runs while connecting is part of the CONNECT.
-        raw = tape is not None and self._connecting.get() is None
-        cursor.placebench_draft = _raw_draft(tape, cursor, sql) if tape is not None and raw else None
+        if tape is None or self._connecting.get() is not None:
+            cursor.placebench_draft = None
+        else:
+            # Between the pool's queue and its checkout event only the pool's own test of a connection runs.
+            cursor.placebench_draft = _raw_draft(tape, cursor, sql, checking_out=self._wait.get() is not None)
         return cursor.placebench_draft
 
     @guarded
     def driver_step(self, connection: TimedConnection, step: str) -> Draft | None:
         """A new draft of a COMMIT or ROLLBACK; None for the pool's rollback of what is not open, and in a CONNECT."""
-        tape = self.current.get()
+        tape = self._tape()
         if tape is None or self._connecting.get() is not None:
             return None
         if tape.flow(connection).transaction is None and not connection.in_a_transaction():
@@ -138,7 +145,7 @@ class Hooks:
         self, dialect: Dialect, _record: object, _arguments: object, keywords: MutableMapping[str, Any]
     ) -> None:
         use_timed_classes(self, dialect.driver, keywords)
-        tape = self.current.get()
+        tape = self._tape()
         if tape is not None:
             self._connecting.set(tape.draft(None, "CONNECT", step="CONNECT"))
 
@@ -299,10 +306,12 @@ def _describe(draft: Draft, context: ExecutionContext, statement: str) -> None:
     _locate(draft)
 
 
-def _raw_draft(tape: Tape, cursor: Any, sql: object) -> Draft:
+def _raw_draft(tape: Tape, cursor: Any, sql: object, *, checking_out: bool) -> Draft:
     """The draft of a statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
     text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
-    draft = tape.draft(cursor.connection, text, step="PING" if _PING.match(text) else transaction_step(text))
+    draft = tape.draft(
+        cursor.connection, text, step="PING" if checking_out and _PING.match(text) else transaction_step(text)
+    )
     draft.running = False
     draft.compile_s = 0.0
     draft.fingerprint = fingerprint(text)

@@ -1,0 +1,227 @@
+"""The profiler on PostgreSQL: round trips, server-side cursors, batches, and where the time goes."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from psycopg2 import extensions
+from sqlalchemy import (
+    Column,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    bindparam,
+    create_engine,
+    exc,
+    insert,
+    select,
+    text,
+    update,
+)
+
+from placebench.profiler import Recording, SqlProfiler
+
+TABLE = Table("profiled", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An engine with one connection on a database with an empty table."""
+    made = create_engine(database_url, pool_size=1, max_overflow=0)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def profiler(engine: Engine) -> Iterator[SqlProfiler]:
+    """A profiler whose engine is connected already."""
+    made = SqlProfiler(engine)
+    with engine.begin() as connection:
+        TABLE.create(connection)
+    yield made
+    made.remove()
+
+
+def rows(count: int, first: int = 0) -> list[dict[str, object]]:
+    """So many rows for the table."""
+    return [{"id": number, "name": "x" * 20} for number in range(first, first + count)]
+
+
+def steps(recording: Recording) -> list[tuple[str, int | None]]:
+    """Each transaction step with its round trips."""
+    return [(step.kind, step.round_trips) for step in recording.transactions]
+
+
+def test_the_hidden_begin_is_a_round_trip_of_the_first_statement(profiler: SqlProfiler, engine: Engine) -> None:
+    """psycopg2 sends BEGIN inside the first execute; COMMIT is one more, and has its time."""
+    with profiler.record("trips") as recording, engine.begin() as connection:
+        connection.execute(text("select 1"))
+        connection.execute(text("select 2"))
+
+    assert [statement.round_trips for statement in recording.statements] == [2, 1]
+    assert steps(recording) == [("BEGIN", None), ("COMMIT", 1)]
+    assert recording.round_trips == 4
+    assert recording.transactions[1].elapsed_s > 0
+
+
+def test_autocommit_has_no_transaction(profiler: SqlProfiler, engine: Engine) -> None:
+    """No BEGIN is sent, and none is counted."""
+    unattended = engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    with profiler.record("autocommit") as recording, unattended.connect() as connection:
+        connection.execute(text("select 1"))
+
+    assert [(each.round_trips, each.transaction) for each in recording.statements] == [(1, None)]
+    assert steps(recording) == []
+
+
+def test_the_pools_ping_is_a_step_of_its_own(database_url: str) -> None:
+    """It is a round trip for each checkout that no event tells of."""
+    engine = create_engine(database_url, pool_pre_ping=True)
+    profiler = SqlProfiler(engine)
+    engine.connect().close()
+
+    with profiler.record("ping") as recording, engine.connect() as connection:
+        connection.execute(text("select 5"))
+
+    profiler.remove()
+    engine.dispose()
+    assert steps(recording) == [("PING", 1), ("BEGIN", None), ("ROLLBACK", 1)]
+    assert recording.statement_count == 1
+
+
+def test_a_server_side_cursor_has_its_time_in_the_fetches(profiler: SqlProfiler, engine: Engine) -> None:
+    """Its execute is a DECLARE; SQLAlchemy fetches 1, 5, 25, 125, 400, 400, 44 and no more of 1000 rows."""
+    with profiler.record("stream") as recording, engine.connect() as connection:
+        numbers = text("select generate_series(1, 1000)")
+        read = sum(1 for _ in connection.execution_options(yield_per=400).execute(numbers))
+
+    statement = recording.statements[0]
+    assert (read, statement.row_count, statement.round_trips) == (1000, 1000, 2 + 8)
+    assert statement.fetch_s > 0
+
+
+def test_each_batch_of_an_insertmanyvalues_has_its_rows_and_trips(profiler: SqlProfiler, engine: Engine) -> None:
+    """2500 rows go in three messages; the rows that come back are counted too."""
+    with profiler.record("batches") as recording, engine.begin() as connection:
+        returned = connection.execute(insert(TABLE).returning(TABLE.c.id), rows(2500)).all()
+
+    assert len(returned) == 2500
+    assert [(each.row_count, each.round_trips) for each in recording.statements] == [(1000, 2), (1000, 1), (500, 1)]
+    assert len({statement.fingerprint for statement in recording.statements}) == 1
+    assert all(len(statement.sql) == 4000 for statement in recording.statements)
+
+
+def test_an_executemany_is_a_message_for_each_set_of_parameters(profiler: SqlProfiler, engine: Engine) -> None:
+    """psycopg2 sends them one after the other."""
+    with engine.begin() as connection:
+        connection.execute(insert(TABLE), rows(3))
+
+    with profiler.record("many") as recording, engine.begin() as connection:
+        change = update(TABLE).where(TABLE.c.id == bindparam("key")).values(name="y")
+        connection.execute(change, [{"key": 0}, {"key": 1}, {"key": 2}])
+
+    assert [(each.row_count, each.round_trips) for each in recording.statements] == [(3, 1 + 3)]
+
+
+def test_savepoints_and_a_failure_inside_of_one(profiler: SqlProfiler, engine: Engine) -> None:
+    """The statement has its error, the transaction goes on."""
+    with profiler.record("savepoint") as recording, engine.begin() as connection:
+        with pytest.raises(exc.ProgrammingError), connection.begin_nested():
+            connection.execute(text("select nope"))
+        connection.execute(text("select 1"))
+
+    assert [each.error for each in recording.statements] == ["UndefinedColumn", None]
+    assert steps(recording) == [("BEGIN", None), ("SAVEPOINT", 2), ("ROLLBACK TO", 1), ("COMMIT", 1)]
+
+
+def test_a_first_connection_is_one_step(database_url: str) -> None:
+    """With all that SQLAlchemy asks a new server, which is not the application's."""
+    engine = create_engine(database_url)
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("connect") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+    profiler.remove()
+    engine.dispose()
+    assert steps(recording) == [("CONNECT", None), ("BEGIN", None), ("ROLLBACK", 1)]
+    assert recording.statement_count == 1
+
+
+def test_the_parts_sum_to_the_whole(profiler: SqlProfiler, engine: Engine) -> None:
+    """For statements one after the other SQL and Python are the elapsed time, and each part is measured."""
+    with profiler.record("whole") as recording, engine.begin() as connection:
+        connection.execute(insert(TABLE), rows(100))
+        connection.execute(select(TABLE)).all()
+        connection.exec_driver_sql("select pg_sleep(0.02)")
+
+    parts = sum(each.elapsed_s for each in recording.statements)
+    transactions = sum(step.elapsed_s or 0.0 for step in recording.transactions)
+    assert recording.sql_s == pytest.approx(parts + transactions)
+    assert recording.sql_s + recording.python_s == pytest.approx(recording.elapsed_s)
+    assert recording.statements[-1].execute_s >= 0.02
+
+
+def test_a_wait_for_the_pool_is_not_the_statements_time(profiler: SqlProfiler, engine: Engine) -> None:
+    """The other request holds the only connection for 50 ms of the server's time."""
+    held = threading.Event()
+
+    def hold() -> None:
+        with engine.connect() as connection:
+            held.set()
+            connection.exec_driver_sql("select pg_sleep(0.05)")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    with profiler.record("wait") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+    holder.join()
+
+    statement = recording.statements[0]
+    assert statement.pool_wait_s > 0.02
+    assert statement.execute_s < statement.pool_wait_s
+
+
+def test_a_copy_is_a_statement_too(profiler: SqlProfiler, engine: Engine) -> None:
+    """It goes past SQLAlchemy, on a cursor of the application's own."""
+    import io
+
+    with profiler.record("copy") as recording, engine.begin() as connection:
+        connection.connection.cursor().copy_expert("copy profiled from stdin", io.StringIO("1\ta\n2\tb\n"))
+
+    assert [(each.sql, each.round_trips) for each in recording.statements] == [("copy profiled from stdin", 2)]
+
+
+class OwnCursor(extensions.cursor):
+    """A user's own class."""
+
+
+def test_a_cursor_class_of_the_users_is_kept(database_url: str) -> None:
+    """It is subclassed, so that the application still finds what it asked for."""
+    engine = create_engine(database_url, connect_args={"cursor_factory": OwnCursor})
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("own") as recording, engine.connect() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute("select 1")  # in a checkout this would be the pool's ping
+        cursor.fetchone()
+
+    profiler.remove()
+    engine.dispose()
+    assert isinstance(cursor, OwnCursor)
+    assert [each.row_count for each in recording.statements] == [1]
+
+
+def test_a_flame_holds_sql_that_python_waited_for(profiler: SqlProfiler, engine: Engine) -> None:
+    """A sleep inside of PostgreSQL is a leaf on the frame that asked for it, with the statement's time."""
+    with profiler.record("flame", mode="flame") as recording, engine.connect() as connection:
+        connection.exec_driver_sql("select pg_sleep(0.03)")
+
+    leaves = [
+        seconds for stack, seconds in recording.session.frame_records if stack[-1].startswith("select pg_sleep(?)")
+    ]
+    assert sum(leaves) == pytest.approx(recording.statements[0].execute_s)

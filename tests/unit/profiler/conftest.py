@@ -1,0 +1,67 @@
+"""A clock that moves only when told, and an SQLite engine whose functions and fetches move it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.pool import StaticPool
+
+from placebench.profiler import Clocks, SqlProfiler
+
+
+@dataclass
+class ManualClock:
+    """Seconds that pass only by `advance`."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> float:
+        """Let time pass; gives the seconds, so that SQL can select them."""
+        self.now += seconds
+        return seconds
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock at 100 s."""
+    return ManualClock()
+
+
+@pytest.fixture
+def make_engine(clock: ManualClock) -> Iterator[Callable[..., Engine]]:
+    """Makes SQLite engines in memory with a function wait(seconds) that moves the clock inside the driver."""
+    engines: list[Engine] = []
+
+    def make(**arguments: object) -> Engine:
+        chosen = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}, **arguments}
+        engine = create_engine("sqlite://", **chosen)
+        engines.append(engine)
+
+        @event.listens_for(engine, "connect")
+        def add_wait(connection: object, record: object) -> None:
+            connection.create_function("wait", 1, clock.advance)
+
+        return engine
+
+    yield make
+    for engine in engines:
+        engine.dispose()
+
+
+@pytest.fixture
+def engine(make_engine: Callable[..., Engine]) -> Engine:
+    """One SQLite engine."""
+    return make_engine()
+
+
+@pytest.fixture
+def profiler(engine: Engine, clock: ManualClock) -> Iterator[SqlProfiler]:
+    """A profiler on that engine by that clock; its connection is made already."""
+    made = SqlProfiler(engine, clocks=Clocks(elapsed=clock, cpu=lambda: 0.0))
+    engine.connect().close()
+    yield made
+    made.remove()

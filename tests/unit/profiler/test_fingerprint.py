@@ -1,0 +1,104 @@
+"""Fingerprints: the same for what differs only in values; and literals kept out of recordings."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placebench.profiler.fingerprint import fingerprint, normalised, redacted, transaction_step
+
+SAME = [
+    ("select a from t where b = 1", "SELECT a  FROM t\n WHERE b=2"),
+    ("select 'it''s'", "select 'x'"),
+    ("select E'a\\'b' from t", "select 'c' from t"),
+    ("select $q$it's$q$", "select 'x'"),
+    ("select 1 -- one\nfrom t", "select 2 /* two */ from t"),
+    ("select 1 /*route='/a'*/", "select 1"),
+    ("select a from t where b in (1)", "select a from t where b in (1, 2, -3)"),
+    ("select a from t where b in (%(b_1)s, %(b_2)s)", "select a from t where b in (%(b_1)s)"),
+    ("select a from t where b IN (__[POSTCOMPILE_b_1])", "select a from t where b IN (%(b_1_1)s, %(b_1_2)s)"),
+    ("insert into t values (1, 'a')", "insert into t values (2, 'b'), (3, 'c'), (4, 'd')"),
+    ("select :a::int", "select :b::int"),
+    ("select 1.5e3", "select .5"),
+]
+
+DIFFERENT = [
+    ("select a from t", "select b from t"),
+    ('select "A" from t', 'select "a" from t'),
+    ("select a from t where b in (1)", "select a from t where b = 1"),
+    ("select a from t where b in (c, d)", "select a from t where b in (c)"),
+    ("select f(1, 2)", "select f(1)"),
+    ("select a from t1", "select a from t2"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_values_comments_case_and_list_lengths_do_not_count(one: str, other: str) -> None:
+    """Both texts are the same statement."""
+    assert fingerprint(one) == fingerprint(other)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_names_and_shape_count(one: str, other: str) -> None:
+    """The texts are different statements."""
+    assert fingerprint(one) != fingerprint(other)
+
+
+def test_a_list_of_a_thousand_is_one_placeholder() -> None:
+    """The normalised text does not grow with the list."""
+    values = ", ".join(f"%(id_{number})s" for number in range(1000))
+
+    assert normalised(f"SELECT x FROM t WHERE id IN ({values})") == "select x from t where id in ( ? )"
+
+
+def test_a_fingerprint_is_sixteen_digits_and_stable() -> None:
+    """Recordings of different processes can be compared."""
+    assert fingerprint("select 1") == "b9a4c90ce4157373"
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("select * from t where name = 'secret' and n = 42", "select * from t where name = ? and n = ?"),
+        ("select * from t1 where a = %(a_1)s and b = $2", "select * from t1 where a = %(a_1)s and b = $2"),
+        ("select date'2026-01-01', E'a\\'b'", "select date?, ?"),
+        ('select "col 1" from t', 'select "col 1" from t'),
+        ("select 'cut off in the mid", "select ?"),
+    ],
+)
+def test_literals_are_redacted_and_names_and_placeholders_are_not(sql: str, shown: str) -> None:
+    """What may be a secret is a question mark."""
+    assert redacted(sql) == shown
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_a_fingerprint(sql: str) -> None:
+    """No text, however broken, raises."""
+    assert len(fingerprint(sql)) == 16
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\x00"), max_size=40))
+def test_no_string_literal_survives(secret: str) -> None:
+    """Whatever stands between quotes is gone from the redacted text."""
+    literal = secret.replace("'", "''")
+
+    assert redacted(f"select '{literal}' from t") == "select ? from t"
+
+
+@pytest.mark.parametrize(
+    ("sql", "step"),
+    [
+        ("SAVEPOINT sa_savepoint_1", "SAVEPOINT"),
+        ("RELEASE SAVEPOINT sa_savepoint_1", "RELEASE"),
+        ("ROLLBACK TO SAVEPOINT sa_savepoint_1", "ROLLBACK TO"),
+        ("rollback;", "ROLLBACK"),
+        ("COMMIT", "COMMIT"),
+        ("start transaction read only", "BEGIN"),
+        ("prepare transaction 'x'", "PREPARE"),
+        ("prepare x as select 1", None),
+        ("select 1", None),
+        ("", None),
+    ],
+)
+def test_transaction_steps_are_told_from_statements(sql: str, step: str | None) -> None:
+    """By their first words, SQLAlchemy's own savepoints and hand-written ones alike."""
+    assert transaction_step(sql) == step

@@ -1,0 +1,193 @@
+"""SQL on the flame: pieces cut at the edges of statements, time conserved, and the mean of many requests."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyinstrument.session import Session
+from sqlalchemy import create_engine, text
+
+from placebench.errors import ProfilerError
+from placebench.profiler import SqlProfiler
+from placebench.profiler.flame import Edge, innermost, leaf, with_leaves, without_profiler
+from placebench.profiler.merging import merge_sessions
+
+SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000) select count(*) from n"
+
+
+def times(records: Any) -> dict[str, float]:
+    """Seconds by the last frame of the stack."""
+    found: dict[str, float] = {}
+    for stack, seconds in records:
+        found[stack[-1]] = found.get(stack[-1], 0.0) + seconds
+    return found
+
+
+def test_pieces_are_cut_at_the_edges_of_statements() -> None:
+    """From 10 to 20 s: python until 12, a statement until 15, python until 16, another until 17 and python again."""
+    records = [(["python"], 4.0), (["later"], 6.0)]
+    edges = [Edge(16.0, 17.0, ["python", "sql b"]), Edge(12.0, 15.0, ["python", "sql a"])]
+
+    assert with_leaves(records, 10.0, edges) == [
+        (["python"], 2.0),
+        (["python", "sql a"], 2.0),
+        (["python", "sql a"], 1.0),
+        (["later"], 1.0),
+        (["python", "sql b"], 1.0),
+        (["later"], 3.0),
+    ]
+
+
+def test_of_nested_edges_the_inner_one_counts() -> None:
+    """A collection of garbage inside of a fetch is the collector's time, not the fetch's."""
+    edges = [Edge(0.0, 10.0, ["fetch"]), Edge(4.0, 6.0, ["gc"])]
+
+    assert [(edge.started, edge.ended, edge.stack[0]) for edge in innermost(edges)] == [
+        (0.0, 4.0, "fetch"),
+        (4.0, 6.0, "gc"),
+        (6.0, 10.0, "fetch"),
+    ]
+
+
+INTERVALS = st.lists(st.tuples(st.floats(0, 100), st.floats(0.001, 20)), max_size=12)
+
+
+@given(st.lists(st.floats(0.001, 10), max_size=20), INTERVALS)
+def test_time_is_conserved(pieces: list[float], intervals: list[tuple[float, float]]) -> None:
+    """Whatever the samples and the statements are, also overlapping ones of two tasks."""
+    records = [([f"f{number}"], seconds) for number, seconds in enumerate(pieces)]
+    edges = [Edge(start, start + seconds, ["sql"]) for start, seconds in intervals]
+
+    cut = with_leaves(records, 0.0, edges)
+
+    assert math.isclose(sum(seconds for _, seconds in cut), sum(pieces), abs_tol=1e-9)
+    assert all(seconds > 0 for _, seconds in cut)
+
+
+@given(INTERVALS)
+def test_edges_become_disjoint_and_cover_the_same(intervals: list[tuple[float, float]]) -> None:
+    """In order of time, none over another."""
+    flat = list(innermost([Edge(start, start + seconds, ["sql"]) for start, seconds in intervals]))
+
+    assert all(edge.started < edge.ended for edge in flat)
+    assert all(before.ended <= after.started for before, after in pairwise(flat))
+    ends = sorted((start, start + seconds) for start, seconds in intervals)
+    covered, reach = 0.0, float("-inf")
+    for start, end in ends:
+        covered += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    assert math.isclose(sum(edge.ended - edge.started for edge in flat), covered, abs_tol=1e-9)
+
+
+def test_a_leaf_is_one_short_line() -> None:
+    """pyinstrument's separators cannot come from a statement's text."""
+    frame = leaf("select\n  1\x00\x01" + "x" * 500, "sql")
+
+    function, kind, line = frame.split("\x00")
+    assert (function[:9], len(function), kind, line) == ("select 1 ", 161, "sql", "0")
+
+
+def test_the_profilers_own_frames_are_taken_out() -> None:
+    """What they did themselves is a leaf; a built-in that they called is the driver."""
+    import placebench.profiler.driver as ours
+
+    own, app, built_in = f"_run\x00{ours.__file__}\x001", "view\x00/app.py\x001", "execute\x00<built-in>\x000"
+
+    assert without_profiler([own, app]) == [app]
+    assert without_profiler([app, own]) == [app, "the profiler's own work\x00profiler\x000"]
+    assert without_profiler([app, own, built_in]) == [app, built_in]
+
+
+def test_a_flames_statements_have_the_time_of_its_recording() -> None:
+    """On the frame that ran them; the session's total is the record's elapsed time."""
+    engine = create_engine("sqlite://")
+    profiler = SqlProfiler(engine)
+
+    def view() -> None:
+        with engine.connect() as connection:
+            connection.execute(text(SLOW)).all()
+
+    engine.connect().close()
+    with profiler.record("flame", mode="flame") as recording:
+        view()
+    profiler.remove()
+    engine.dispose()
+
+    records = recording.session.frame_records
+    on_leaves = [(stack, seconds) for stack, seconds in records if stack[-1].startswith("with recursive")]
+    statement = recording.statements[0]
+    assert math.isclose(sum(seconds for _, seconds in on_leaves), statement.execute_s, rel_tol=1e-6)
+    assert math.isclose(sum(seconds for _, seconds in records), recording.elapsed_s, abs_tol=2e-3)
+    assert all("view" in "".join(stack[:-1]) for stack, _ in on_leaves)
+
+
+def session(records: list[tuple[list[str], float]], start: list[str], duration: float = 1.0) -> Session:
+    """A session of pyinstrument's."""
+    return Session.from_json(
+        {
+            "frame_records": records,
+            "start_time": 0.0,
+            "duration": duration,
+            "sample_count": len(records),
+            "start_call_stack": start,
+            "target_description": "a request",
+            "cpu_time": 0.5,
+            "sys_path": ["/app"],
+            "sys_prefixes": ["/lib"],
+        }
+    )
+
+
+THREAD_1, THREAD_2 = "one\x00<thread>\x001", "two\x00<thread>\x002"
+SERVE, VIEW, LIBRARY = "serve\x00/lib/server.py\x001", "view\x00/lib/shop/app.py\x009", "parse\x00/lib/x.py\x005"
+
+
+def saved(folder: Path, *sessions: Session) -> list[Path]:
+    """The sessions as files."""
+    paths = [folder / f"{number}.pyisession" for number in range(len(sessions))]
+    for path, each in zip(paths, sessions, strict=True):
+        each.save(path)
+    return paths
+
+
+def test_merged_requests_of_two_threads_are_one_mean_request(tmp_path: Path) -> None:
+    """Equal stacks fall together though the threads and the lines differ: (1 + 3) / 2 and (2 + 0) / 2 seconds."""
+    one = session(
+        [([THREAD_1, SERVE + "\x01l3", VIEW + "\x01l10"], 1.0), ([THREAD_1, SERVE, VIEW, LIBRARY], 2.0)],
+        [THREAD_1, SERVE],
+    )
+    two = session([([THREAD_2, SERVE, VIEW + "\x01l11"], 3.0)], [THREAD_2, SERVE], duration=3.0)
+
+    merged = merge_sessions(saved(tmp_path, one, two))
+
+    root = merged.root_frame()
+    view = root.children[0]
+    assert (root.function, root.time, merged.duration, merged.sample_count) == ("one request", 3.0, 2.0, 3)
+    assert (view.function, view.time, len(root.children)) == ("view", 3.0, 1)
+    assert [(child.function, child.time) for child in view.children if not child.is_synthetic] == [("parse", 1.0)]
+
+
+def test_the_application_can_be_an_installed_package(tmp_path: Path) -> None:
+    """By default what is installed is a library, which the page folds away."""
+    path = saved(tmp_path, session([([THREAD_1, VIEW], 1.0), ([THREAD_1, LIBRARY], 1.0)], [THREAD_1]))
+
+    default = merge_sessions(path).root_frame()
+    told = merge_sessions(path, application=["shop"]).root_frame()
+
+    assert {frame.function: frame.is_application_code for frame in default.children} == {"parse": False, "view": False}
+    assert {frame.function: frame.is_application_code for frame in told.children} == {"parse": False, "view": True}
+
+
+def test_merging_needs_sessions(tmp_path: Path) -> None:
+    """No files, or a file that is none: the user's error, with the file's name."""
+    (tmp_path / "bad.pyisession").write_text(json.dumps({"no": "session"}))
+
+    with pytest.raises(ProfilerError, match="no profiled requests to merge"):
+        merge_sessions([])
+    with pytest.raises(ProfilerError, match=r"bad\.pyisession cannot be read as a pyinstrument session"):
+        merge_sessions([tmp_path / "bad.pyisession"])

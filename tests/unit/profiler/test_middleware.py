@@ -1,0 +1,255 @@
+"""A recording for each request: when it ends, where it goes, and that none gets lost."""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from wsgiref.util import FileWrapper
+
+import pytest
+from pyinstrument.session import Session
+from sqlalchemy import Engine
+from sqlalchemy.pool import QueuePool
+
+from placebench.errors import ProfilerError
+from placebench.profiler import Keep, Recording, SqlProfiler
+
+
+def environ(path: str = "/x") -> dict[str, Any]:
+    """A request."""
+    return {"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": "token=secret"}
+
+
+def start_response(status: str, headers: list[tuple[str, str]], error: object = None) -> None:
+    """The server's part."""
+
+
+def answering(body: Callable[[], Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """An application that answers every request with the same."""
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return body()
+
+    return application
+
+
+def query(engine: Engine, sql: str = "select 1") -> None:
+    """One statement."""
+    with engine.connect() as connection:
+        connection.exec_driver_sql(sql).all()
+
+
+class Body:
+    """A streamed body that queries for each piece and notes that it was closed."""
+
+    def __init__(self, engine: Engine, pieces: int) -> None:
+        self.engine = engine
+        self.pieces = pieces
+        self.closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for _ in range(self.pieces):
+            query(self.engine)
+            yield b"piece"
+
+    def close(self) -> None:
+        """Closing queries too."""
+        query(self.engine)
+        self.closed = True
+
+
+def test_each_request_is_a_recording(profiler: SqlProfiler, engine: Engine) -> None:
+    """Without a folder the last ones are kept in memory; the name has no query, which may hold secrets."""
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        query(engine)
+        return [b"body"]
+
+    profiled = profiler.wsgi(application)
+    bodies = [profiled(environ(), start_response) for _ in range(2)]
+
+    assert bodies == [[b"body"], [b"body"]]
+    assert [(each.name, each.mode, each.statement_count) for each in profiler.recordings] == [
+        ("GET /x", "light", 1)
+    ] * 2
+
+
+def test_a_streaming_body_ends_at_close(profiler: SqlProfiler, engine: Engine) -> None:
+    """The statements of the body and of its close belong to the request, though the application has returned."""
+    body = Body(engine, pieces=3)
+    profiled = profiler.wsgi(answering(lambda: body))
+
+    answer = profiled(environ(), start_response)
+    read = [piece for piece, _ in zip(answer, range(2), strict=False)]
+    before = len(profiler.recordings)
+    answer.close()
+    answer.close()
+
+    assert (read, before, body.closed) == ([b"piece", b"piece"], 0, True)
+    assert [each.statement_count for each in profiler.recordings] == [4]
+
+
+def test_a_body_that_is_used_up_has_ended(profiler: SqlProfiler, engine: Engine) -> None:
+    """Also if the server forgets to close it."""
+    profiled = profiler.wsgi(answering(lambda: (query(engine) or b"x" for _ in range(2))))
+
+    pieces = list(profiled(environ(), start_response))
+
+    assert pieces == [b"x", b"x"]
+    assert [each.statement_count for each in profiler.recordings] == [2]
+
+
+def test_what_runs_between_the_pieces_is_not_the_requests(profiler: SqlProfiler, engine: Engine) -> None:
+    """The server's thread may do other things while a body is open: even start the next request."""
+    profiled = profiler.wsgi(answering(lambda: (query(engine) or b"x" for _ in range(2))))
+
+    first = profiled(environ("/first"), start_response)
+    next(iter(first))
+    query(engine)
+    second = list(profiled(environ("/second"), start_response))
+    list(first)
+
+    assert second == [b"x", b"x"]
+    assert [(each.name, each.statement_count) for each in profiler.recordings] == [
+        ("GET /second", 2),
+        ("GET /first", 2),
+    ]
+
+
+def test_a_request_that_raises_is_saved(profiler: SqlProfiler, engine: Engine, tmp_path: Path) -> None:
+    """With the error's class; werkzeug's profiler loses the profile of just the request that one wants to see."""
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        query(engine)
+        raise RuntimeError("no")
+
+    profiled = profiler.wsgi(application, folder=tmp_path)
+    with pytest.raises(RuntimeError, match="no"):
+        profiled(environ(), start_response)
+
+    saved = Recording.load(tmp_path / f"{os.getpid()}-1.recording.json")
+    assert (saved.error, saved.statement_count) == ("RuntimeError", 1)
+
+
+def test_a_body_that_raises_is_saved(profiler: SqlProfiler, engine: Engine) -> None:
+    """In the middle of its pieces."""
+
+    def pieces() -> Iterator[bytes]:
+        query(engine)
+        yield b"x"
+        raise RuntimeError("no")
+
+    profiled = profiler.wsgi(answering(pieces))
+    with pytest.raises(RuntimeError, match="no"):
+        list(profiled(environ(), start_response))
+
+    assert [(each.error, each.statement_count) for each in profiler.recordings] == [("RuntimeError", 1)]
+
+
+def test_the_servers_own_file_wrapper_goes_through(profiler: SqlProfiler, tmp_path: Path) -> None:
+    """Wrapped, it would lose the server's sendfile."""
+    (tmp_path / "file").write_bytes(b"content")
+
+    with (tmp_path / "file").open("rb") as file:
+        wrapper = FileWrapper(file)
+        profiled = profiler.wsgi(answering(lambda: wrapper))
+        answer = profiled({**environ(), "wsgi.file_wrapper": FileWrapper}, start_response)
+
+    assert answer is wrapper
+    assert len(profiler.recordings) == 1
+
+
+def test_a_flame_is_saved_beside_its_recording(profiler: SqlProfiler, engine: Engine, tmp_path: Path) -> None:
+    """As a session that pyinstrument loads; nothing unfinished is left."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path / "new", mode="flame")
+    profiled(environ(), start_response)
+
+    names = sorted(file.name for file in (tmp_path / "new").iterdir())
+    assert names == [f"{os.getpid()}-1.pyisession", f"{os.getpid()}-1.recording.json"]
+    assert isinstance(Session.load(tmp_path / "new" / names[0]), Session)
+
+
+def test_the_first_requests_are_kept_and_later_ones_run_unprofiled(profiler: SqlProfiler, tmp_path: Path) -> None:
+    """A long run neither fills the disk nor goes on paying for what nobody keeps."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path, keep=Keep(2))
+    bodies = [profiled(environ(), start_response) for _ in range(5)]
+
+    assert len(bodies) == 5
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_slowest_requests_are_kept(profiler: SqlProfiler, engine: Engine, clock: Any, tmp_path: Path) -> None:
+    """Of requests of 1, 5, 2, 4 and 3 seconds the two slowest stay."""
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        clock.advance(int(environ["PATH_INFO"]))
+        return [b"x"]
+
+    profiled = profiler.wsgi(application, folder=tmp_path, mode="flame", keep=Keep(2, "slowest"))
+    for seconds in (1, 5, 2, 4, 3):
+        profiled(environ(str(seconds)), start_response)
+
+    kept = [Recording.load(file).elapsed_s for file in tmp_path.glob("*.recording.json")]
+    assert sorted(kept) == [4.0, 5.0]
+    assert len(list(tmp_path.glob("*.pyisession"))) == 2
+
+
+def test_requests_of_two_threads_do_not_mix(make_engine: Callable[..., Engine], tmp_path: Path) -> None:
+    """Each thread's requests hold its own statements, in mode flame too."""
+    engine = make_engine(poolclass=QueuePool)
+    profiler = SqlProfiler(engine)
+    both = threading.Barrier(2)
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        for _ in range(5):
+            both.wait()
+            query(engine, f"select 1 as {environ['PATH_INFO']}")
+        return [b"x"]
+
+    profiled = profiler.wsgi(application, folder=tmp_path, mode="flame")
+    threads = [threading.Thread(target=profiled, args=(environ(path), start_response)) for path in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    profiler.remove()
+    saved = [Recording.load(file) for file in tmp_path.glob("*.recording.json")]
+    seen = {recording.name: [statement.sql for statement in recording.statements] for recording in saved}
+    assert seen == {"GET a": ["select ? as a"] * 5, "GET b": ["select ? as b"] * 5}
+
+
+def test_a_forked_worker_counts_from_one(profiler: SqlProfiler, tmp_path: Path) -> None:
+    """Its files bear its own process's number, and its parent's count is not its own."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path, keep=Keep(1))
+    profiled(environ(), start_response)
+    child = os.fork()
+    if child == 0:
+        profiled(environ(), start_response)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {f"{os.getpid()}-1.recording.json", f"{child}-1.recording.json"}
+
+
+def test_a_folder_that_cannot_be_written_stops_the_profiler_not_the_request(
+    profiler: SqlProfiler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk is the same: the answers go on."""
+    folder = tmp_path / "gone"
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=folder)
+    folder.rmdir()
+
+    answers = [profiled(environ(), start_response) for _ in range(3)]
+
+    assert (answers, profiler.active, len(caplog.records)) == ([[b"x"]] * 3, False, 1)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_at_once(profiler: SqlProfiler, tmp_path: Path) -> None:
+    """Before the first request."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ProfilerError, match="for recordings cannot be made"):
+        profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path / "file")

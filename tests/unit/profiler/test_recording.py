@@ -1,0 +1,115 @@
+"""A recording as a file, merged with others, and in short."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import ProfilerError
+from placebench.profiler import Caller, Recording, Span, Statement, Transaction
+
+
+def recording(name: str = "GET /", **changed: object) -> Recording:
+    """A recording of two executions of one statement."""
+    statement = Statement(
+        sql="select ?",
+        fingerprint="b9a4c90ce4157373",
+        started_s=0.5,
+        caller=Caller("app.py", 3, "view"),
+        compile_s=0.25,
+        pool_wait_s=0.25,
+        execute_s=1.0,
+        fetch_s=0.5,
+        row_count=10,
+        round_trips=2,
+        cache_hit=False,
+        transaction=1,
+    )
+    again = Statement(sql="select ?", fingerprint="b9a4c90ce4157373", started_s=3.0, execute_s=1.0, cache_hit=True)
+    fields: dict[str, object] = {
+        "statements": [statement, again],
+        "transactions": [Transaction("BEGIN", 0.5, number=1), Transaction("COMMIT", 4.0, 0.5, 1, 1)],
+        "spans": [Span("work", 1.0, 2.0)],
+        "elapsed_s": 8.0,
+        "cpu_s": 4.0,
+        "sql_s": 3.5,
+        "gc_s": 0.25,
+        "gc_collections": 1,
+    }
+    return Recording(name, "full", **{**fields, **changed})
+
+
+def test_a_saved_recording_loads_as_it_was(tmp_path: Path) -> None:
+    """Every field, with its format version in the file, and no half-written file beside it."""
+    recording().save(tmp_path / "one.json")
+
+    assert Recording.load(tmp_path / "one.json") == recording()
+    assert json.loads((tmp_path / "one.json").read_text())["format_version"] == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read as a recording"),
+        ("[]", "has format_version None, expected 1"),
+        ('{"format_version": 2}', "has format_version 2, expected 1"),
+        ('{"format_version": 1, "name": "x", "mode": "full"}', "is no recording: 'statements'"),
+    ],
+)
+def test_what_is_no_recording_is_an_error_of_the_user(tmp_path: Path, text: str, message: str) -> None:
+    """The message names the file and what was expected."""
+    (tmp_path / "bad.json").write_text(text)
+
+    with pytest.raises(ProfilerError, match=message):
+        Recording.load(tmp_path / "bad.json")
+
+
+def test_merging_adds_up() -> None:
+    """Sums are totals, statements stand one after the other, and what one does not know the merged one does not."""
+    merged = Recording.merge([recording(), recording(cpu_s=None)], name="both")
+
+    assert (merged.name, merged.requests, merged.statement_count) == ("both", 2, 4)
+    assert (merged.elapsed_s, merged.sql_s, merged.cpu_s, merged.gc_collections) == (16.0, 7.0, None, 2)
+
+
+def test_merging_nothing_is_an_error() -> None:
+    """A mean over no requests is no mean."""
+    with pytest.raises(ProfilerError, match="no recordings to merge"):
+        Recording.merge([])
+
+
+def test_python_is_what_sql_is_not() -> None:
+    """8 s of which 3.5 s in SQL; where statements overlapped the difference says nothing."""
+    assert recording().python_s == 4.5
+    assert recording(sql_s=9.0).python_s is None
+    assert recording(sql_s=None).python_s is None
+
+
+def test_sums_tell_what_was_measured() -> None:
+    """Rows and round trips of those that know; None if none does."""
+    unknown = recording(statements=[], transactions=[])
+
+    assert (recording().row_count, recording().round_trips) == (10, 3)
+    assert (unknown.row_count, unknown.round_trips) == (None, None)
+
+
+def test_the_summary_groups_by_fingerprint() -> None:
+    """Two executions are one group, with the times of both."""
+    summary = recording().summary()
+    group = summary.groups[0]
+
+    assert (group.calls, group.elapsed_s, group.row_count, group.cache_misses) == (2, 3.0, 10, 1)
+    assert group.callers == (Caller("app.py", 3, "view"),)
+    assert (summary.execute_s, summary.transactions_s) == (2.0, 0.5)
+
+
+def test_the_summary_is_a_table_too() -> None:
+    """With units, and with words where nothing was measured."""
+    text = str(recording(cpu_s=None).summary())
+
+    assert text.splitlines()[:3] == [
+        "GET /: 8.00 s, 1 recorded",
+        "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms",
+        "  compile 250 ms · pool_wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
+    ]
