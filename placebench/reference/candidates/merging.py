@@ -21,7 +21,7 @@ class Merge:
         self._isolate = search.request.isolate
         self._shared = bool(search.sharing)
         suffixes = [group.suffix for group in search.request.groups]
-        self._subtrees = [[suffixes.index(suffix) for suffix in named] for named in search.request.same_subtrees]
+        self._subtrees = [sorted(suffixes.index(suffix) for suffix in named) for named in search.request.same_subtrees]
         self._alone = [place for place, suffix in enumerate(suffixes) if suffix]
         self.limit = search.request.limit
         self.anchors = _common(search, solved)
@@ -52,7 +52,7 @@ class Merge:
     def prospects(self, placed: Sequence[Candidate]) -> object:
         """All that the groups to come must know of those placed: from equal prospects they grow alike."""
         taken = frozenset(self._taken(placed)) if self._isolate else None
-        waiting = (places for places in self._subtrees if max(places) >= len(placed))
+        waiting = (places for places in self._subtrees if places[-1] >= len(placed))
         held = tuple(
             frozenset(key for place in places if place < len(placed) for key in _providers(placed[place]))
             for places in waiting
@@ -83,11 +83,10 @@ class Merge:
 
     def _keep_together(self, placed: Sequence[Candidate]) -> bool:
         """The providers of each same_subtree's groups, once all of these are placed, lie below one of them."""
-        return all(
-            self._one_above_all([placed[place] for place in places])
-            for places in self._subtrees
-            if max(places) < len(placed)
-        )
+        for places in self._subtrees:
+            if places[-1] < len(placed) and not self._one_above_all([placed[place] for place in places]):
+                return False
+        return True
 
     def _one_above_all(self, solutions: Iterable[Candidate]) -> bool:
         providers = {provider_id for solution in solutions for provider_id in _providers(solution)}

@@ -37,7 +37,10 @@ class Search:
     def anchors(self, provider_id: int) -> Collection[int]:
         """The roots that the provider can serve: of its own tree, and if it shares, of others; each once."""
         own = self.root_of[provider_id]
-        roots = dict.fromkeys((own, *self.sharing.get(provider_id, ())))
+        shared = self.sharing.get(provider_id)
+        if shared is None and self.allowed_roots is None:
+            return (own,)
+        roots = dict.fromkeys((own, *(shared or ())))
         return [root_id for root_id in roots if self.is_allowed(root_id)]
 
     def is_allowed(self, root_id: int) -> bool:
