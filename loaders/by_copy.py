@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+import psycopg2.errors
 from sqlalchemy import Connection, Row, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Text
@@ -80,8 +81,14 @@ def _copy(connection: Connection, rows: Rows, meter: Meter) -> None:
     """COPY <table> (created_at, …) FROM STDIN WITH (NULL 'None'); no text of ours is the one word None."""
     columns = ", ".join(("created_at", *rows.columns))
     statement = f"COPY {rows.table.name} ({columns}) FROM STDIN WITH (NULL 'None')"
+    stream = _Stream(_chunks(rows, meter))
     cursor: Any = connection.connection.cursor()
-    cursor.copy_expert(statement, _Stream(_chunks(rows, meter)))
+    try:
+        cursor.copy_expert(statement, stream)
+    except psycopg2.errors.QueryCanceled:
+        if stream.interrupted_by:
+            raise stream.interrupted_by from None
+        raise
 
 
 def _chunks(rows: Rows, meter: Meter) -> Iterator[str]:
@@ -94,11 +101,16 @@ def _chunks(rows: Rows, meter: Meter) -> Iterator[str]:
 
 
 class _Stream:
-    """What psycopg2 reads a COPY from."""
+    """What psycopg2 reads a COPY from. It hides what is raised in `read`, be it Ctrl-C: so we keep it here, too."""
 
     def __init__(self, chunks: Iterator[str]) -> None:
         self._chunks = chunks
+        self.interrupted_by: BaseException | None = None
 
     def read(self, _size: int) -> str:
         """The next chunk, whatever size is asked for; nothing at the end."""
-        return next(self._chunks, "")
+        try:
+            return next(self._chunks, "")
+        except BaseException as error:
+            self.interrupted_by = error
+            raise

@@ -32,6 +32,8 @@ class Api:
     """Requests to one server, over connections that are kept when the server keeps them."""
 
     def __init__(self, url: str) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise SeedError(f"{url!r} is no address of a server: expected http://host:port")
         self._url = url.rstrip("/")
         # A server that closes connections may close one just as it is taken again: that request was not seen.
         retries = urllib3.Retry(total=2, redirect=0, status=0, allowed_methods=None)
@@ -45,8 +47,8 @@ class Api:
             answer = self._pool.request(
                 method, self._url + path, body=None if body is None else json.dumps(body).encode()
             )
-        except (urllib3.exceptions.HTTPError, urllib3.exceptions.LocationValueError) as error:
-            raise SeedError(f"{self._url} does not answer: {error}") from error
+        except urllib3.exceptions.HTTPError as error:
+            raise SeedError(f"{self._url} does not answer: {getattr(error, 'reason', error)}") from error
         if answer.status >= 300:
             raise SeedError(f"{method} {self._url}{path} answered {answer.status}: {_detail(answer.data)}")
         return dict(json.loads(answer.data)) if answer.data else {}

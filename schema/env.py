@@ -48,10 +48,11 @@ def migrate_named_database() -> None:
 
 def named_database() -> str:
     """The URL in the environment variable; a bare `postgresql://` means psycopg2, as everywhere in placebench."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        raise CommandError(f"which database? set {VARIABLE}=postgresql://user:password@host/name")
     try:
-        url = make_url(os.environ[VARIABLE])
-    except KeyError:
-        raise CommandError(f"which database? set {VARIABLE}=postgresql+psycopg2://USER:PASSWORD@HOST/NAME") from None
+        url = make_url(named)
     except ArgumentError as error:
         raise CommandError(f"{VARIABLE} is no database URL: {error}") from error
     if url.drivername in ("postgres", "postgresql"):

@@ -28,7 +28,7 @@ def connected(url: str) -> Iterator[Connection]:
             _wait_for_others(connection)
             yield connection
     except (DBAPIError, driver.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
+        cause = _first(error, (DBAPIError, driver.Error))
         if not isinstance(cause, (driver.OperationalError, driver.InterfaceError)) and not _lacks_rights(cause):
             raise
         raise DatabaseError(f"{engine.url.render_as_string()}: {_first_line(cause)}") from error
@@ -42,11 +42,18 @@ def _wait_for_others(connection: Connection) -> None:
         connection.commit()
 
 
-def _lacks_rights(error: BaseException | None) -> bool:
+def _first(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException:
+    """The trouble that the others came from: a connection that was lost cannot be rolled back either."""
+    while isinstance(error.__context__, kinds):
+        error = error.__context__
+    return error
+
+
+def _lacks_rights(error: BaseException) -> bool:
     return getattr(error, "pgcode", None) == _INSUFFICIENT_PRIVILEGE
 
 
-def _first_line(error: BaseException | None) -> str:
+def _first_line(error: BaseException) -> str:
     """What the driver said: "server closed the connection unexpectedly"."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 

@@ -103,8 +103,7 @@ def _parent(section: Section, places: Mapping[str, int]) -> int | None:
 
 
 def _inventories(section: Section) -> tuple[Inventory, ...]:
-    classes = Section(section.file, section.key, {"": list(section.values)}).texts("", CLASS)
-    return tuple(_inventory(resource_class, section.table(resource_class)) for resource_class in classes)
+    return tuple(_inventory(resource_class, section.table(resource_class)) for resource_class in section.keys(CLASS))
 
 
 def _inventory(resource_class: str, section: Section) -> Inventory:

@@ -36,9 +36,13 @@ class Section:
             if name not in names:
                 raise self.error(name, f"unknown key, expected one of {', '.join(names)}")
 
-    def text(self, name: str, form: Form, default: str | None = None) -> str:
+    def keys(self, form: Form) -> tuple[str, ...]:
+        """The keys of this table, where they are names of the user's choice."""
+        return tuple(self._text(name, name, form) for name in self.values)
+
+    def text(self, name: str, form: Form) -> str:
         """The text under *name*."""
-        return self._text(name, self.values.get(name, default), form)
+        return self._text(name, self.values.get(name), form)
 
     def texts(self, name: str, form: Form) -> tuple[str, ...]:
         """The list of different texts under *name*; an absent list is an empty one."""

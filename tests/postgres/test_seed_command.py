@@ -1,0 +1,87 @@
+"""`placebench seed`: what it prints where, and what it refuses in one line."""
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+
+from placebench.commands import seed as command
+from placebench.errors import DatabaseError, PlacebenchError
+from placebench.seeding import data_digest
+
+Seed = Callable[..., int]
+
+
+@pytest.fixture
+def placebench_seed() -> Seed:
+    """The command with these arguments; returns its exit code."""
+    parser = ArgumentParser()
+    command.configure(parser)
+    return lambda *arguments: command.run(parser.parse_args(arguments))
+
+
+def test_json_is_the_receipt_alone_on_stdout(
+    placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Messages go to stderr, so that the output can be piped."""
+    placebench_seed("--db", database_url, "--trees", "2")
+    capsys.readouterr()
+
+    exit_code = placebench_seed("--db", database_url, "--trees", "3", "--seed", "7", "--reset", "--json")
+
+    printed = capsys.readouterr()
+    receipt = json.loads(printed.out)
+    assert exit_code == 0
+    assert (receipt["providers"], receipt["inventories"], receipt["provider_traits"]) == (21, 27, 12)
+    assert (receipt["seed"], receipt["digest"]) == (7, data_digest(database_url))
+    assert receipt["elapsed_s"] > 0
+    assert "removed 18 inventories, 8 resource_provider_traits, 14 resource_providers" in printed.err
+
+
+def test_the_variable_names_the_database(
+    placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --db; the result is one line that a reader can check."""
+    monkeypatch.setenv("PLACEBENCH_DATABASE_URL", database_url)
+
+    placebench_seed("--topology", "flat-perfload", "--trees", "2")
+
+    assert capsys.readouterr().out.startswith("flat-perfload, 2 trees, seed 1, by_copy: 2 providers, 6 inventories, ")
+
+
+def test_no_database_is_told_in_one_line(placebench_seed: Seed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """seed acts on the database that it is given, and on no other."""
+    monkeypatch.delenv("PLACEBENCH_DATABASE_URL", raising=False)
+
+    with pytest.raises(DatabaseError, match="which database\\? give --db"):
+        placebench_seed()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topology", "x"], "no topology 'x': there are"),
+        (["--loader", "x"], "no loader 'x': there are copy, http, sql"),
+        (["--trees", "-1"], "trees: expected a whole number from 0"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(
+    placebench_seed: Seed, database_url: str, arguments: list[str], message: str
+) -> None:
+    """Exit code 2, before anything is written."""
+    with pytest.raises(PlacebenchError, match=message) as caught:
+        placebench_seed("--db", database_url, *arguments)
+
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.skipif(find_spec("pyuwsgi") is None, reason="no uWSGI here to serve with")
+def test_http_without_a_server_serves_by_itself(
+    placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reference service answers for as long as it is loaded."""
+    placebench_seed("--db", database_url, "--trees", "2", "--loader", "http", "--json")
+
+    assert json.loads(capsys.readouterr().out)["providers"] == 14

@@ -1,0 +1,29 @@
+"""What lies in the room `loaders`, found by name."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import SeedError, TopologyError
+from placebench.seeding import loader_named, topology_named
+
+
+def test_a_topology_is_found_by_name_or_by_path(tmp_path: Path) -> None:
+    """A file of one's own is as good as one of ours."""
+    path = tmp_path / "mine.toml"
+    path.write_text('request = "/x"\n[[providers]]\nname = "cn"')
+
+    assert topology_named(str(path)).name == "mine"
+    assert topology_named("flat-perfload", trees=3, seed=7).trees == 3
+
+
+def test_an_unknown_topology_is_answered_with_the_list() -> None:
+    """One line that says what there is."""
+    with pytest.raises(TopologyError, match="no topology 'x': there are flat-perfload, nested-perfload, or the path"):
+        topology_named("x")
+
+
+def test_an_unknown_loader_is_answered_with_the_list() -> None:
+    """One line that says what there is."""
+    with pytest.raises(SeedError, match="no loader 'x': there are copy, http, sql"):
+        loader_named("x")

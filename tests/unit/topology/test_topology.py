@@ -1,0 +1,90 @@
+"""A cloud as data: what a tree holds, how it is counted, and that it is never held as a whole."""
+
+import pytest
+
+from placebench.seeding import topology_named
+from placebench.topology import Inventory, Node, Provider, Topology
+
+CUSTOM = Inventory("CUSTOM_SLOT", total=4)
+
+
+@pytest.fixture
+def topology() -> Topology:
+    """A pair, three times.
+
+    cn [rack]   CUSTOM_SLOT 4
+    └── gpu     HW_GPU_API_VULKAN
+    """
+    nodes = (
+        Node("cn", "cn", inventories=(CUSTOM,), aggregates=("rack",)),
+        Node("gpu", "cn/gpu", parent=0, traits=("HW_GPU_API_VULKAN",)),
+    )
+    return Topology("pair", trees=3, seed=1, request="/allocation_candidates?resources=VCPU:1", nodes=nodes)
+
+
+def test_a_tree_holds_its_providers_with_parent_and_root(topology: Topology) -> None:
+    """Names end with the number of the tree; the child names its parent and its root."""
+    cn, gpu = topology.tree(2)
+
+    assert cn == Provider(
+        uuid="9518d296-b947-59eb-981d-22e397030ed6",
+        name="cn-2",
+        parent_uuid=None,
+        root_uuid=cn.uuid,
+        inventories=(CUSTOM,),
+        traits=(),
+        aggregate_uuids=(topology.aggregate_uuids["rack"],),
+    )
+    assert (gpu.name, gpu.parent_uuid, gpu.root_uuid) == ("gpu-2", cn.uuid, cn.uuid)
+    assert gpu.traits == ("HW_GPU_API_VULKAN",)
+
+
+def test_an_aggregate_is_shared_by_the_trees(topology: Topology) -> None:
+    """The cloud has one aggregate of each name."""
+    aggregates = {uuid for tree in range(3) for provider in topology.tree(tree) for uuid in provider.aggregate_uuids}
+
+    assert aggregates == {topology.aggregate_uuids["rack"]}
+
+
+def test_the_gates_tree_has_seven_providers_nine_inventories_and_four_traits() -> None:
+    """The counts of Placement's own gate job, on its thousand trees."""
+    topology = topology_named("nested-perfload")
+
+    traits = sum(len(provider.traits) for tree in range(1000) for provider in topology.tree(tree))
+
+    assert (topology.trees, topology.providers, topology.inventories, traits) == (1000, 7000, 9000, 4000)
+
+
+def test_a_flat_provider_is_in_one_to_three_aggregates_and_has_one_to_three_traits() -> None:
+    """The shape of placeload: each number occurs, and no other."""
+    topology = topology_named("flat-perfload", trees=100)
+
+    providers = [provider for tree in range(100) for provider in topology.tree(tree)]
+
+    assert {len(provider.aggregate_uuids) for provider in providers} == {1, 2, 3}
+    assert {len(provider.traits) for provider in providers} == {1, 2, 3}
+    assert {provider.parent_uuid for provider in providers} == {None}
+
+
+def test_more_trees_leave_the_first_ones_as_they_are() -> None:
+    """A cloud grows at its end."""
+    small, large = topology_named("flat-perfload", trees=2), topology_named("flat-perfload", trees=2000)
+
+    assert list(small.tree(1)) == list(large.tree(1))
+
+
+def test_another_seed_makes_other_ids_and_other_choices() -> None:
+    """The seed reaches everything that is drawn."""
+    one, two = topology_named("flat-perfload", trees=50, seed=1), topology_named("flat-perfload", trees=50, seed=2)
+
+    assert {one.uuids(tree)[0] for tree in range(50)} & {two.uuids(tree)[0] for tree in range(50)} == set()
+    assert [len(next(one.tree(tree)).traits) for tree in range(50)] != [
+        len(next(two.tree(tree)).traits) for tree in range(50)
+    ]
+
+
+def test_a_tree_is_made_when_it_is_asked_for() -> None:
+    """A cloud of two hundred million trees is as small as one of two: no provider is held."""
+    topology = topology_named("nested-perfload", trees=200_000_000)
+
+    assert next(topology.tree(199_999_999)).name == "cn1-199999999"
