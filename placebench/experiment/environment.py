@@ -6,6 +6,7 @@ The key piece is `manifest`. Nothing in it is secret: no password of a URL, no e
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ PACKAGES = (
     "gevent",
 )
 _ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
+_PASSWORD = re.compile(r"(://[^:/@]*:)[^@/]*@")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -38,7 +40,7 @@ def manifest(database_url: str) -> dict[str, Any]:
     return {
         "placebench": __version__,
         "commit": _commit(),
-        "argv": sys.argv,
+        "argv": [_PASSWORD.sub(r"\1***@", argument) for argument in sys.argv],
         "machine": _machine(),
         "python": _python(),
         "packages": _packages(),
