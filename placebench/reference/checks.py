@@ -39,6 +39,18 @@ def integer(minimum: int, maximum: int = MAX_INTEGER) -> Check[int]:
     return check
 
 
+def at_least(minimum: int) -> Check[int]:
+    """An integer from *minimum*, of any size: for amounts, which an inventory's largest unit bounds."""
+
+    def check(value: Any, where: str) -> int:
+        number = any_integer(value, where)
+        if number < minimum:
+            raise _wrong(where, f"an integer from {minimum}", value)
+        return number
+
+    return check
+
+
 def number(maximum: float) -> Check[float]:
     """A number up to *maximum*, of either sign."""
 
@@ -83,12 +95,12 @@ def nullable(check: Check[T]) -> Check[T | None]:
     return lambda value, where: None if value is None else check(value, where)
 
 
-def array(check: Check[T], *, unique: bool = False) -> Check[list[T]]:
-    """An array of what *check* lets through; unique: no element twice."""
+def array(check: Check[T], *, minimum: int = 0, unique: bool = False) -> Check[list[T]]:
+    """An array of at least *minimum* elements that *check* lets through; unique: no element twice."""
 
     def checked(value: Any, where: str) -> list[T]:
-        if not isinstance(value, list):
-            raise _wrong(where, "an array", value)
+        if not isinstance(value, list) or len(value) < minimum:
+            raise _wrong(where, f"an array of at least {minimum} elements", value)
         elements = [check(element, f"{where}[{index}]") for index, element in enumerate(value)]
         if unique and len(set(elements)) < len(elements):
             raise _wrong(where, "an array without repetition", value)

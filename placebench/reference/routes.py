@@ -13,6 +13,7 @@ from werkzeug.routing import Map, Rule
 from placebench.reference.call import Handler
 from placebench.reference.handlers import (
     aggregates,
+    allocations,
     candidates,
     inventories,
     provider_traits,
@@ -20,6 +21,7 @@ from placebench.reference.handlers import (
     resource_classes,
     root,
     traits,
+    usages,
 )
 
 
@@ -44,6 +46,11 @@ class Found:
 ROUTES: Final = (
     Route("/", {"GET": root.show}, in_every_version=True),
     Route("/allocation_candidates", {"GET": candidates.index}, since=10),
+    Route("/allocations", {"POST": allocations.replace_several}, since=13),
+    Route(
+        "/allocations/<consumer_uuid>",
+        {"GET": allocations.show, "PUT": allocations.replace, "DELETE": allocations.delete},
+    ),
     Route("/resource_classes", {"GET": resource_classes.index, "POST": resource_classes.create}, since=2),
     Route(
         "/resource_classes/<name>",
@@ -56,6 +63,7 @@ ROUTES: Final = (
         {"GET": providers.show, "PUT": providers.update, "DELETE": providers.delete},
     ),
     Route("/resource_providers/<uuid>/aggregates", {"GET": aggregates.show, "PUT": aggregates.replace}, since=1),
+    Route("/resource_providers/<uuid>/allocations", {"GET": allocations.of_provider}),
     Route(
         "/resource_providers/<uuid>/inventories",
         {
@@ -74,8 +82,10 @@ ROUTES: Final = (
         {"GET": provider_traits.show, "PUT": provider_traits.replace, "DELETE": provider_traits.clear},
         since=6,
     ),
+    Route("/resource_providers/<uuid>/usages", {"GET": usages.of_provider}),
     Route("/traits", {"GET": traits.index}, since=6),
     Route("/traits/<name>", {"GET": traits.show, "PUT": traits.ensure, "DELETE": traits.delete}, since=6),
+    Route("/usages", {"GET": usages.of_project}, since=9),
 )
 
 # A trailing slash leads nowhere, and no path is redirected: Placement has no canonical form to redirect to.

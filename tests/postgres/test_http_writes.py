@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, insert, select, text
+from sqlalchemy import Engine, create_engine, func, insert, select, text
 from werkzeug.test import Client, TestResponse
 
 from placebench import tables
@@ -164,6 +164,49 @@ def test_a_class_is_not_deleted_from_under_an_inventory(send: Send, engine: Engi
             classes = set(connection.scalars(select(tables.resource_classes.c.id)))
             assert set(connection.scalars(select(tables.inventories.c.resource_class_id))) <= classes
         send("DELETE", path)
+
+
+def test_claimants_never_get_more_than_there_is(send: Send, engine: Engine) -> None:
+    """Claims on the same two providers in either order: the last unit goes once, nobody deadlocks, all is counted."""
+    for number in (1, 2):
+        send("POST", "/resource_providers", {"name": f"rp{number}", "uuid": uuid(number)})
+        body = {"resource_class": "VCPU", "total": 10}
+        send("POST", f"/resource_providers/{uuid(number)}/inventories", body)
+
+    def work(writer: int) -> list[int]:
+        providers = (uuid(1), uuid(2)) if writer % 2 else (uuid(2), uuid(1))
+        return [claim(send, 100 + writer * 10 + attempt, providers) for attempt in range(5)]
+
+    statuses = Counter(status for statuses in together(work) for status in statuses)
+    assert statuses == {204: 10, 409: WRITERS * 5 - 10}
+    for number in (1, 2):
+        assert send("GET", f"/resource_providers/{uuid(number)}/usages").json == {
+            "resource_provider_generation": 11,
+            "usages": {"VCPU": 10},
+        }
+    with engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(tables.consumers)) == 10
+
+
+def claim(send: Send, consumer: int, providers: tuple[str, ...]) -> int:
+    """The status of one more claim, for one VCPU of each provider."""
+    body = {
+        "allocations": {provider: {"resources": {"VCPU": 1}} for provider in providers},
+        "project_id": f"project{consumer % 3}",
+        "user_id": "user",
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+    }
+    return send("PUT", f"/allocations/{uuid(consumer)}", body).status_code
+
+
+def test_of_claims_with_one_generation_one_wins(send: Send) -> None:
+    """The others get 409 concurrent_update, for a new consumer too."""
+    send("POST", "/resource_providers", {"name": "rp", "uuid": uuid(1)})
+    send("POST", f"/resource_providers/{uuid(1)}/inventories", {"resource_class": "VCPU", "total": 100})
+
+    responses = together(lambda _: claim(send, 100, (uuid(1),)))
+    assert Counter(responses) == {204: 1, 409: WRITERS - 1}
 
 
 def test_a_read_sees_one_snapshot(engine: Engine) -> None:

@@ -1,0 +1,81 @@
+"""Allocations: what consumers have of providers."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from werkzeug import Response
+
+from placebench.reference import answers, checks
+from placebench.reference.call import Call
+from placebench.reference.names import ANY_CLASS, LONGEST
+from placebench.reference.problems import BadRequest
+from placebench.reference.store import allocations, claims, providers
+from placebench.reference.store.consumers import Claim
+
+UUID_TEXT: Final = "[0-9a-fA-F-]{36}"
+
+_uuid = checks.text(36, pattern=UUID_TEXT)
+_name = checks.text(LONGEST, minimum=1)
+_class = checks.text(LONGEST, minimum=1, pattern=ANY_CLASS)
+_resources = checks.mapping(_class, checks.at_least(1), minimum=1)
+_allocation = checks.record({"resources": _resources}, {"generation": checks.any_integer})
+_mappings = checks.mapping(checks.text(LONGEST), checks.array(checks.uuid, minimum=1), minimum=1)
+of_one_consumer = checks.record(
+    {
+        "allocations": checks.mapping(_uuid, _allocation),
+        "project_id": _name,
+        "user_id": _name,
+        "consumer_generation": checks.nullable(checks.any_integer),
+        "consumer_type": _class,
+    },
+    {"mappings": _mappings},
+)
+of_consumers = checks.mapping(_uuid, of_one_consumer, minimum=1)
+
+
+def show(call: Call, consumer_uuid: str) -> Response:
+    """GET /allocations/{consumer_uuid}: an unknown consumer has none."""
+    with call.database.snapshot() as connection:
+        return answers.document(allocations.of_consumer(connection, consumer_uuid))
+
+
+def replace(call: Call, consumer_uuid: str) -> Response:
+    """PUT /allocations/{consumer_uuid}: all that the consumer is to have; nothing, to take it all away."""
+    if not checks.looks_like_uuid(consumer_uuid):
+        raise BadRequest(f"consumer {consumer_uuid}: expected a UUID")
+    claim = claim_of(str(UUID(consumer_uuid)), of_one_consumer(call.body(), "body"))
+    call.database.write(lambda connection: claims.write(connection, [claim]))
+    return answers.nothing()
+
+
+def replace_several(call: Call) -> Response:
+    """POST /allocations: all that several consumers are to have, together or not at all."""
+    several = [claim_of(consumer, content) for consumer, content in of_consumers(call.body(), "body").items()]
+    call.database.write(lambda connection: claims.write(connection, several))
+    return answers.nothing()
+
+
+def delete(call: Call, consumer_uuid: str) -> Response:
+    """DELETE /allocations/{consumer_uuid}: all of them, whatever the generation."""
+    call.database.write(lambda connection: allocations.remove(connection, consumer_uuid))
+    return answers.nothing()
+
+
+def of_provider(call: Call, uuid: str) -> Response:
+    """GET /resource_providers/{uuid}/allocations: by consumer."""
+    with call.database.snapshot() as connection:
+        provider_id, generation = providers.id_and_generation(connection, uuid)
+        found = allocations.of_provider(connection, provider_id)
+    return answers.document({"allocations": found, "resource_provider_generation": generation})
+
+
+def claim_of(consumer: str, content: dict[str, Any]) -> Claim:
+    """The claim that a checked body makes."""
+    return Claim(
+        consumer=consumer,
+        generation=content["consumer_generation"],
+        project=content["project_id"],
+        user=content["user_id"],
+        consumer_type=content["consumer_type"],
+        allocations={provider: entry["resources"] for provider, entry in content["allocations"].items()},
+    )

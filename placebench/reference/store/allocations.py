@@ -1,0 +1,92 @@
+"""Allocations read and taken away; `claims.py` writes them."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, select
+
+from placebench.reference.problems import NotFound
+from placebench.reference.store.consumers import forget_idle
+from placebench.tables import (
+    allocations,
+    consumer_types,
+    consumers,
+    projects,
+    resource_classes,
+    resource_providers,
+    users,
+)
+
+NO_TYPE: Final = "unknown"
+
+
+def of_consumer(connection: Connection, consumer: str) -> dict[str, Any]:
+    """The document of a consumer: {"allocations": {}} alone if it has nothing.
+
+    SELECT rp.uuid, rp.generation, rc.name, a.used, c.generation, p.external_id, u.external_id, t.name
+    FROM allocations a JOIN resource_providers rp ... JOIN resource_classes rc ... JOIN consumers c ON c.uuid =
+    a.consumer_id JOIN projects p ... JOIN users u ... LEFT JOIN consumer_types t ... WHERE a.consumer_id = :consumer
+    """
+    own = allocations.c
+    provider, kind, who = resource_providers.c, consumer_types.c, consumers.c
+    joined = (
+        allocations.join(resource_providers, provider.id == own.resource_provider_id)
+        .join(resource_classes, resource_classes.c.id == own.resource_class_id)
+        .join(consumers, who.uuid == own.consumer_id)
+        .join(projects, projects.c.id == who.project_id)
+        .join(users, users.c.id == who.user_id)
+        .outerjoin(consumer_types, kind.id == who.consumer_type_id)
+    )
+    query = select(
+        provider.uuid.label("provider"),
+        provider.generation,
+        resource_classes.c.name.label("resource_class"),
+        own.used,
+        who.generation.label("consumer_generation"),
+        projects.c.external_id.label("project_id"),
+        users.c.external_id.label("user_id"),
+        kind.name.label("consumer_type"),
+    ).select_from(joined)
+    rows = connection.execute(query.where(own.consumer_id == consumer).order_by(own.id)).mappings().all()
+    found: dict[str, Any] = {"allocations": {}}
+    for row in rows:
+        entry = found["allocations"].setdefault(row["provider"], {"generation": row["generation"], "resources": {}})
+        entry["resources"][row["resource_class"]] = row["used"]
+    if rows:
+        found |= {name: rows[0][name] for name in ("project_id", "user_id", "consumer_generation")}
+        found["consumer_type"] = rows[0]["consumer_type"] or NO_TYPE
+    return found
+
+
+def of_provider(connection: Connection, provider_id: int) -> dict[str, Any]:
+    """The provider's allocations by consumer.
+
+    SELECT c.uuid, c.generation, rc.name, a.used FROM allocations a JOIN consumers c ON c.uuid = a.consumer_id
+    JOIN resource_classes rc ON rc.id = a.resource_class_id WHERE a.resource_provider_id = :provider_id
+    """
+    own = allocations.c
+    joined = allocations.join(consumers, consumers.c.uuid == own.consumer_id).join(
+        resource_classes, resource_classes.c.id == own.resource_class_id
+    )
+    query = select(consumers.c.uuid, consumers.c.generation, resource_classes.c.name, own.used).select_from(joined)
+    rows = connection.execute(query.where(own.resource_provider_id == provider_id).order_by(own.id))
+    return _by_consumer(rows)
+
+
+def remove(connection: Connection, consumer: str) -> None:
+    """Take all from the consumer, whatever its generation, and forget it; NotFound if it has nothing.
+
+    Three statements; the providers' generations stay, as in Placement.
+    """
+    connection.execute(select(consumers.c.id).where(consumers.c.uuid == consumer).with_for_update())
+    if connection.execute(delete(allocations).where(allocations.c.consumer_id == consumer)).rowcount == 0:
+        raise NotFound(f"no allocations for consumer {consumer}")
+    forget_idle(connection, consumer)
+
+
+def _by_consumer(rows: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for consumer, generation, resource_class, used in rows:
+        entry = found.setdefault(consumer, {"consumer_generation": generation, "resources": {}})
+        entry["resources"][resource_class] = used
+    return found

@@ -1,0 +1,139 @@
+"""Allocations written: what consumers are to have replaces what they had, if it all fits.
+
+The key piece is `write`. It takes locks in one order (consumers by uuid, then providers by id), so that claimants wait
+for each other and do not deadlock; with the providers held, what is used of them stays until the commit.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, case, delete, func, insert, or_, select
+
+from placebench.reference.problems import BadRequest, Conflict
+from placebench.reference.store import consumers, resource_classes
+from placebench.reference.store.consumers import Claim
+from placebench.reference.store.providers import Locked, bump
+from placebench.reference.store.room import Room
+from placebench.tables import allocations, inventories, resource_providers
+
+Key = tuple[int, int]  # the ids of a provider and of a resource class
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """One allocation to be: so much of a class of a provider."""
+
+    consumer: str
+    provider: str
+    resource_class: str
+    key: Key
+    amount: int
+
+
+def write(connection: Connection, claims: Sequence[Claim]) -> None:
+    """Replace the allocations of the claims' consumers, and move on the generations of consumers and providers.
+
+    Raises ConcurrentUpdate for another generation of a consumer, BadRequest for an unknown provider or class,
+    Conflict if an amount does not fit. About ten statements and one for each consumer and provider.
+    """
+    consumers.settle(connection, claims)
+    claimants = [claim.consumer for claim in claims]
+    held = _held_providers(connection, claims)
+    wanted = list(_amounts(connection, claims, held))
+    _check(wanted, _rooms(connection, wanted, claimants))
+    connection.execute(delete(allocations).where(allocations.c.consumer_id.in_(claimants)))
+    rows = [
+        {"consumer_id": each.consumer, "resource_provider_id": each.key[0], "resource_class_id": each.key[1]}
+        | {"used": each.amount}
+        for each in wanted
+    ]
+    if rows:
+        connection.execute(insert(allocations), rows)
+    for provider in held.values():
+        bump(connection, provider)
+
+
+def _held_providers(connection: Connection, claims: Sequence[Claim]) -> dict[str, Locked]:
+    """The providers that the claims name, and those that a consumer who is to have nothing had something of.
+
+    SELECT id, uuid, generation FROM resource_providers WHERE uuid IN :named
+    OR id IN (SELECT resource_provider_id FROM allocations WHERE consumer_id IN :emptied) ORDER BY id FOR UPDATE
+    """
+    named = {provider for claim in claims for provider in claim.allocations}
+    emptied = [claim.consumer for claim in claims if not claim.allocations]
+    own = resource_providers.c
+    left = select(allocations.c.resource_provider_id).where(allocations.c.consumer_id.in_(emptied))
+    query = select(own.id, own.uuid, own.generation).where(or_(own.uuid.in_(named), own.id.in_(left)))
+    held = {row.uuid: Locked(*row) for row in connection.execute(query.order_by(own.id).with_for_update())}
+    if missing := sorted(named - held.keys()):
+        raise BadRequest(f"allocations: no resource provider {', '.join(missing)}")
+    return held
+
+
+def _amounts(connection: Connection, claims: Sequence[Claim], held: Mapping[str, Locked]) -> Iterator[_Amount]:
+    """Each amount with the ids that it is stored under; BadRequest for an unknown class."""
+    names = {name for claim in claims for resources in claim.allocations.values() for name in resources}
+    ids = resource_classes.held_ids(connection, names) if names else {}
+    for claim in claims:
+        for provider, resources in claim.allocations.items():
+            for name, amount in resources.items():
+                yield _Amount(claim.consumer, provider, name, (held[provider].id, ids[name]), amount)
+
+
+def _check(wanted: Sequence[_Amount], rooms: Mapping[Key, Room]) -> None:
+    """Conflict at the first amount that has no inventory or does not fit, alone or with the others."""
+    sums: Counter[Key] = Counter()
+    for each in wanted:
+        if each.key not in rooms:
+            raise Conflict(f"resource provider {each.provider} has no inventory of {each.resource_class}")
+        rooms[each.key].check_unit(each.amount)
+        sums[each.key] += each.amount
+    for key, amount in sums.items():
+        rooms[key].check_sum(amount)
+
+
+def _rooms(connection: Connection, wanted: Sequence[_Amount], claimants: Collection[str]) -> dict[Key, Room]:
+    """The inventories that the amounts are taken from.
+
+    SELECT resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio
+    FROM inventories WHERE resource_provider_id IN :providers AND resource_class_id IN :classes
+    """
+    names = {each.key: f"{each.resource_class} on {each.provider}" for each in wanted}
+    used = _used(connection, names, claimants)
+    own = inventories.c
+    query = select(
+        own.resource_provider_id,
+        own.resource_class_id,
+        own.total,
+        own.reserved,
+        own.min_unit,
+        own.max_unit,
+        own.step_size,
+        own.allocation_ratio,
+    )
+    providers, classes = {key[0] for key in names}, {key[1] for key in names}
+    rows = connection.execute(
+        query.where(own.resource_provider_id.in_(providers), own.resource_class_id.in_(classes))
+    ).all()
+    keyed = {(row[0], row[1]): row[2:] for row in rows}
+    return {key: Room(names[key], *keyed[key], *used.get(key, (0, 0))) for key in names.keys() & keyed.keys()}
+
+
+def _used(connection: Connection, keys: Collection[Key], claimants: Collection[str]) -> dict[Key, tuple[int, int]]:
+    """What is used of each, by all and by others than the claimants.
+
+    SELECT resource_provider_id, resource_class_id, sum(used),
+    sum(CASE WHEN consumer_id IN :claimants THEN 0 ELSE used END) FROM allocations
+    WHERE resource_provider_id IN :providers AND resource_class_id IN :classes
+    GROUP BY resource_provider_id, resource_class_id
+    """
+    own = allocations.c
+    by_others = case((own.consumer_id.in_(claimants), 0), else_=own.used)
+    query = (
+        select(own.resource_provider_id, own.resource_class_id, func.sum(own.used), func.sum(by_others))
+        .where(own.resource_provider_id.in_({key[0] for key in keys}))
+        .where(own.resource_class_id.in_({key[1] for key in keys}))
+        .group_by(own.resource_provider_id, own.resource_class_id)
+    )
+    return {(row[0], row[1]): (int(row[2]), int(row[3])) for row in connection.execute(query)}

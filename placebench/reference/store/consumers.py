@@ -1,0 +1,94 @@
+"""Consumers, whom allocations are made for, with the project, user and type that they belong to."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Table, delete, insert, select, update
+
+from placebench.reference.problems import ConcurrentUpdate
+from placebench.tables import consumer_types, consumers, projects, users
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a consumer is to have, all of it: amounts by resource class by provider; nothing takes what it had."""
+
+    consumer: str
+    generation: int | None  # that the client last saw; None: the consumer must be new
+    project: str
+    user: str
+    consumer_type: str
+    allocations: Mapping[str, Mapping[str, int]]
+
+
+def settle(connection: Connection, claims: Sequence[Claim]) -> None:
+    """Make or change the claims' consumers, one generation on, and delete those that are to have nothing.
+
+    Each is held until the commit, in the order of their uuids. Raises ConcurrentUpdate if one has another generation
+    than its claim says. Up to three statements, and for each project, user and type one or two, for each consumer one.
+    """
+    generations = _held(connection, [claim.consumer for claim in claims])
+    for claim in claims:
+        _check_generation(claim, generations.get(claim.consumer))
+    keeping = [claim for claim in claims if claim.allocations]
+    if emptied := generations.keys() - {claim.consumer for claim in keeping}:
+        connection.execute(delete(consumers).where(consumers.c.uuid.in_(emptied)))
+    project_ids = _ensured(connection, projects, "external_id", {claim.project for claim in keeping})
+    user_ids = _ensured(connection, users, "external_id", {claim.user for claim in keeping})
+    type_ids = _ensured(connection, consumer_types, "name", {claim.consumer_type for claim in keeping})
+    for claim in sorted(keeping, key=lambda claim: claim.consumer):
+        row = {
+            "project_id": project_ids[claim.project],
+            "user_id": user_ids[claim.user],
+            "consumer_type_id": type_ids[claim.consumer_type],
+        }
+        _write(connection, claim, row)
+
+
+def forget_idle(connection: Connection, uuid: str) -> None:
+    """Delete a consumer that has nothing any more: DELETE FROM consumers WHERE uuid = :uuid"""
+    connection.execute(delete(consumers).where(consumers.c.uuid == uuid))
+
+
+def _held(connection: Connection, uuids: Collection[str]) -> dict[str, int]:
+    """The generations of those consumers that there are.
+
+    SELECT uuid, generation FROM consumers WHERE uuid IN :uuids ORDER BY uuid FOR UPDATE
+    """
+    own = consumers.c
+    query = select(own.uuid, own.generation).where(own.uuid.in_(uuids)).order_by(own.uuid).with_for_update()
+    return {row.uuid: row.generation for row in connection.execute(query)}
+
+
+def _check_generation(claim: Claim, generation: int | None) -> None:
+    if claim.generation != generation:
+        seen = "does not exist" if generation is None else f"has generation {generation}"
+        said = "must be new" if claim.generation is None else f"has {claim.generation}"
+        raise ConcurrentUpdate(f"consumer {claim.consumer} {seen}, but the request says that it {said}: read it again")
+
+
+def _ensured(connection: Connection, table: Table, column: str, names: Collection[str]) -> dict[str, int]:
+    """The ids of the rows with these names, made where they are missing.
+
+    SELECT id FROM projects WHERE external_id = :name
+    """
+    ids = {}
+    for name in sorted(names):
+        found = connection.scalar(select(table.c.id).where(table.c[column] == name))
+        made = insert(table).values({column: name}).returning(table.c.id)
+        ids[name] = found if found is not None else connection.execute(made).scalar_one()
+    return ids
+
+
+def _write(connection: Connection, claim: Claim, row: Mapping[str, int]) -> None:
+    """A new consumer has generation 1 once it has its allocations.
+
+    UPDATE consumers SET generation = :next, ... WHERE uuid = :uuid AND generation = :generation
+    """
+    if claim.generation is None:
+        connection.execute(insert(consumers).values(uuid=claim.consumer, generation=1, **row))
+        return
+    own = consumers.c
+    unchanged = update(consumers).where(own.uuid == claim.consumer, own.generation == claim.generation)
+    if connection.execute(unchanged.values(generation=claim.generation + 1, **row)).rowcount != 1:
+        raise ConcurrentUpdate(f"consumer {claim.consumer} was changed meanwhile: read it and try again")
