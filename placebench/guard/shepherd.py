@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +215,8 @@ def main(control: str, report: str, folder: str = "") -> None:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         Shepherd(int(control), int(report)).work()
     except OSError as error:
-        os.write(int(report), json.dumps({"error": str(error)}).encode() + b"\n")
+        with suppress(BrokenPipeError):
+            os.write(int(report), json.dumps({"error": str(error)}).encode() + b"\n")
     finally:
         if folder:
             remove(Path(folder))

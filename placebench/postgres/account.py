@@ -46,13 +46,22 @@ class Account:
         )
 
     def own(self, path: Path) -> None:
-        """Become the owner of *path*."""
+        """Become the owner of *path*, which has to lie in a folder that is not this user's.
+
+        (chown follows links: in a folder of its own the user could have put one there, to get whatever it points to.)
+        """
         if self.ids:
             os.chown(path, *self.ids)
 
+    def enter(self, folder: Path) -> None:
+        """Be let into a private *folder*, through the user's group, without a right to change it."""
+        if self.gid is not None:
+            os.chown(folder, -1, self.gid)
+            folder.chmod(0o710)
+
     def may_enter(self, folder: Path) -> bool:
         """Whether this user can reach what lies in *folder*, from the root of the file system down."""
-        return not self.ids or all(_open_to_all(step) for step in (folder.resolve(), *folder.resolve().parents))
+        return not self.ids or all(_anybody_may_enter(step) for step in (folder.resolve(), *folder.resolve().parents))
 
 
 def server_account() -> Account:
@@ -74,5 +83,5 @@ def server_account() -> Account:
     )
 
 
-def _open_to_all(folder: Path) -> bool:
+def _anybody_may_enter(folder: Path) -> bool:
     return bool(folder.stat().st_mode & 0o001)

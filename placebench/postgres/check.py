@@ -41,41 +41,24 @@ def connected(url: str) -> Iterator[Connection]:
         engine.dispose()
 
 
-def ask(connection: Connection) -> Facts:
-    """The facts about the server behind *connection*, in one round trip.
-
-    SELECT current_setting('server_version_num')::int, current_setting('server_version'), rolsuper, rolcreatedb
-    FROM pg_roles WHERE rolname = current_user
-    """
-    row = connection.execute(
-        text(
-            "SELECT current_setting('server_version'), current_setting('server_version_num')::int,"
-            " rolsuper, rolsuper OR rolcreatedb FROM pg_roles WHERE rolname = current_user"
-        )
-    ).one()
-    return Facts(row[0].split()[0], row[1], row[2], row[3])
-
-
 def check_server(url: str) -> Facts:
     """The facts about the server at the normalised *url*; raises DatabaseError when it is silent or too old."""
     with connected(url) as connection:
-        facts = ask(connection)
-    if facts.version_number < OLDEST_VERSION * 10000:
-        raise DatabaseError(
-            f"{describe(url)} is PostgreSQL {facts.version}, but {OLDEST_VERSION} is needed: name a newer server"
-        )
-    return facts
+        return _facts(connection, url)
 
 
 def check_database(url: str) -> int:
     """The version number (180006 for 18.6) of the server behind *url*, after making sure that we may work there.
 
     Raises DatabaseError when it does not answer within 10 s, is older than PostgreSQL 12, only reads, or when the role
-    may not make tables in it. Costs two connections.
+    may not make tables in it.
+
+    SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE'),
+           current_setting('transaction_read_only')::bool
     """
     url = normalise_url(url)
-    facts = check_server(url)
     with connected(url) as connection:
+        facts = _facts(connection, url)
         schema, may_create, read_only = connection.execute(
             text(
                 "SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE'),"
@@ -86,10 +69,30 @@ def check_database(url: str) -> int:
         raise DatabaseError(f"{describe(url)} is read-only: name a server that can be written to")
     if not may_create:
         raise DatabaseError(
-            f"{describe(url)}: the role may not make tables in the schema {schema or 'public'}: name the owner of the "
-            f"database, or GRANT CREATE ON SCHEMA {schema or 'public'} TO the role"
+            f"{describe(url)}: the role may not make tables in the schema {schema or 'public'}: "
+            f"name the owner of the database, or GRANT CREATE ON SCHEMA {schema or 'public'} to the role"
         )
     return facts.version_number
+
+
+def _facts(connection: Connection, url: str) -> Facts:
+    """Ask the server about itself and our role, in one round trip.
+
+    SELECT current_setting('server_version'), current_setting('server_version_num')::int, rolsuper,
+           rolsuper OR rolcreatedb FROM pg_roles WHERE rolname = current_user
+    """
+    row = connection.execute(
+        text(
+            "SELECT current_setting('server_version'), current_setting('server_version_num')::int, rolsuper,"
+            " rolsuper OR rolcreatedb FROM pg_roles WHERE rolname = current_user"
+        )
+    ).one()
+    facts = Facts(row[0].split()[0], row[1], row[2], row[3])
+    if facts.version_number < OLDEST_VERSION * 10000:
+        raise DatabaseError(
+            f"{describe(url)} is PostgreSQL {facts.version}, but {OLDEST_VERSION} or later is needed: name a newer one"
+        )
+    return facts
 
 
 def _one_line(error: DBAPIError) -> str:

@@ -17,7 +17,9 @@ THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "o
 
 def make_data(place: Place, keeper: Keeper, password: str, settings: Mapping[str, str]) -> None:
     """Make the data folder with *settings* in it; takes 0.4 to 0.6 s. Raises DatabaseError with what initdb said."""
-    place.account.own(place.folder)
+    place.account.enter(place.folder)
+    place.data.mkdir(mode=0o700)
+    place.account.own(place.data)
     password_file = place.folder / "password"
     password_file.touch(mode=0o600)
     password_file.write_text(password)
@@ -28,7 +30,7 @@ def make_data(place: Place, keeper: Keeper, password: str, settings: Mapping[str
     if initdb.wait():
         raise DatabaseError(f"initdb failed: {last_words(initdb, place)}")
     password_file.unlink()
-    write_settings(place.data, settings)
+    write_configuration(place, settings)
 
 
 def measuring_settings(place: Place) -> dict[str, str]:
@@ -50,11 +52,12 @@ def measuring_settings(place: Place) -> dict[str, str]:
     return settings | quick_login | no_helpers
 
 
-def write_settings(data: Path, settings: Mapping[str, str]) -> None:
-    """Append *settings* to the data folder's postgresql.conf: the last mention of a setting wins."""
+def write_configuration(place: Place, settings: Mapping[str, str]) -> None:
+    """Write our postgresql.conf: what initdb chose for the data, and over it *settings* (the last mention wins)."""
     lines = (f"{name} = '{_escaped(value)}'\n" for name, value in settings.items())
-    with (data / "postgresql.conf").open("a") as stream:
-        stream.writelines(("\n# placebench\n", *lines))
+    with place.configuration.open("w") as stream:
+        stream.writelines((f"include = '{_escaped(str(place.data / 'postgresql.conf'))}'\n", *lines))
+    place.configuration.chmod(0o644)
 
 
 def _initdb_command(place: Place, password_file: Path, *, durable: bool) -> list[str]:

@@ -54,7 +54,7 @@ def copy_for(account: Account, binaries: Binaries, folder: Path) -> Binaries:
     except shutil.Error as error:
         first_reason = error.args[0][0][2]
         raise DatabaseError(f"PostgreSQL could not be copied to {folder}: {first_reason}") from error
-    _open_to_all(folder)
+    _make_readable(folder)
     copy = Binaries(copied / binaries.folder.name, binaries.kind)
     if not can_run(account, copy):
         raise DatabaseError(
@@ -85,7 +85,7 @@ def _kept_copy(account: Account, binaries: Binaries) -> tuple[Binaries, Keeper]:
         raise
 
 
-def _open_to_all(folder: Path) -> None:
+def _make_readable(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             mode = path.stat().st_mode

@@ -55,7 +55,7 @@ def _launch(place: Place, keeper: Keeper, settings: Mapping[str, str]) -> Launch
     make_data(place, keeper, password, measuring_settings(place) | THROWAWAY | dict(settings))
     for _ in range(_PORTS_TRIED):
         port = free_port()
-        command = (place.binaries.program("postgres"), "-D", str(place.data), "-p", str(port))
+        command = [place.binaries.program("postgres"), "-D", str(place.data), "-p", str(port), *place.server_options]
         child = start(place.spec("PostgreSQL", *command), keeper)
         if _becomes_ready(child, place.data):
             return Launched(own_url(password, port), keeper, child)

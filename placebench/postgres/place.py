@@ -20,7 +20,11 @@ _LITTLE_SPACE_MB = 200
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server of ours lives, whose programs it runs, and as whom."""
+    """Where a server of ours lives, whose programs it runs, and as whom.
+
+    Of all that is in *folder*, only the data belongs to that user: when root makes a file or changes its owner, nobody
+    else can have put a link in its place.
+    """
 
     folder: Path
     binaries: Binaries
@@ -38,6 +42,16 @@ class Place:
     def data(self) -> Path:
         """The data folder."""
         return self.folder / "data"
+
+    @property
+    def configuration(self) -> Path:
+        """Our postgresql.conf, beside the data folder."""
+        return self.folder / "postgresql.conf"
+
+    @property
+    def server_options(self) -> list[str]:
+        """What `postgres` has to be told besides its data folder."""
+        return ["-c", f"config_file={self.configuration}"]
 
     @property
     def log(self) -> Path:

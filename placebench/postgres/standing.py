@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import time
@@ -30,7 +31,7 @@ from placebench.postgres.urls import own_url
 
 _LIMIT_S = 60
 _POLL_S = 0.02
-_CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "server.json")
+_CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "postgresql.conf", "server.json")
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,8 @@ class StandingServer:
         place.log.touch(mode=0o600)
         place.account.own(place.log)
         command = [place.binaries.program("pg_ctl"), "start", "--wait", f"--timeout={_LIMIT_S}", "--silent"]
-        where = [f"--pgdata={place.data}", f"--log={place.log}", f"--options=-p {port}"]
+        options = shlex.join(["-p", str(port), *place.server_options])
+        where = [f"--pgdata={place.data}", f"--log={place.log}", f"--options={options}"]
         done = place.account.run([*command, *where], environment=place.environment)
         if done.returncode:
             raise DatabaseError(f"PostgreSQL {place.version} did not start in {self.folder}: {tail(place.log)}")
@@ -203,7 +205,7 @@ def _make_folder(folder: Path, account: Account) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     if any(folder.iterdir()) and not (folder / "server.json").exists():
         raise DatabaseError(f"{folder} holds other files: name a new or an empty folder with --dir")
-    account.own(folder)
+    account.enter(folder)
 
 
 @contextmanager

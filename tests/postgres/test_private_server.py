@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError
 from placebench.postgres import Server, open_server
+from placebench.postgres.ports import free_port
 
 Eventually = Callable[[Callable[[], bool]], bool]
 Runs = Callable[[int], bool]
@@ -142,6 +145,27 @@ def test_a_setting_that_does_not_exist(open_folder: Path, monkeypatch: pytest.Mo
         open_server(settings={"colour": "red"})
 
     assert list(open_folder.iterdir()) == []
+
+
+def test_a_port_that_somebody_takes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that was free when we looked and is taken when the server starts is no reason to give up."""
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        taken = thief.getsockname()[1]
+        ports = iter([taken, taken, free_port()])
+        monkeypatch.setattr("placebench.postgres.launcher.free_port", lambda: next(ports))
+        with open_server() as opened:
+            port = make_url(opened.url).port
+
+    assert port != taken
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user owns everything in its folder")
+def test_the_user_that_runs_roots_server_owns_the_data_alone(private: Server) -> None:
+    """Beside the data that user can change nothing, so that it cannot lead root astray by a link."""
+    folder = Path(f"/proc/{private.pid}/cwd").readlink().parent
+    owned = {path.name for path in folder.iterdir() if path.stat().st_uid != 0}
+
+    assert (owned, folder.stat().st_uid, folder.stat().st_mode & 0o777) == ({"data"}, 0, 0o710)
 
 
 def test_no_room_for_the_data(open_folder: Path) -> None:

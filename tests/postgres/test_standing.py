@@ -157,23 +157,25 @@ def test_a_start_that_was_interrupted(standing: StandingServer) -> None:
     assert run(standing.url(), "SELECT 1") == [1]
 
 
-def test_data_of_another_postgresql(standing: StandingServer) -> None:
+def test_data_of_another_postgresql(folder: Path) -> None:
     """Data that this version cannot read is neither touched nor removed."""
-    standing.stop()
-    access = json.loads((standing.folder / "server.json").read_text())
-    (standing.folder / "server.json").write_text(json.dumps(access | {"data_version": 9}))
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "PG_VERSION").write_text("9")
+    (folder / "server.json").write_text('{"port": 5432, "password": "sesame", "data_version": 9}')
 
     with pytest.raises(DatabaseError, match=r"was made by PostgreSQL 9, but \d+ is installed"):
-        standing.start()
-    assert (standing.folder / "data" / "PG_VERSION").exists()
+        StandingServer(folder).start()
+    assert (folder / "data" / "PG_VERSION").read_text() == "9"
 
 
-def test_a_damaged_server_json(standing: StandingServer) -> None:
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"port": 5432, "password": "sesame", "colour": "red"}'])
+def test_a_damaged_server_json(folder: Path, content: str) -> None:
     """The line names the file."""
-    (standing.folder / "server.json").write_text("{}")
+    folder.mkdir()
+    (folder / "server.json").write_text(content)
 
     with pytest.raises(DatabaseError, match=r"server\.json is damaged"):
-        standing.url()
+        StandingServer(folder).start()
 
 
 def test_a_folder_with_other_files(folder: Path) -> None:
@@ -187,13 +189,14 @@ def test_a_folder_with_other_files(folder: Path) -> None:
     assert (server.stop(), server.remove(), (folder / "thesis.txt").read_text()) == (False, False, "irreplaceable")
 
 
-def test_removal_leaves_what_is_not_ours(standing: StandingServer) -> None:
+def test_removal_leaves_what_is_not_ours(folder: Path) -> None:
     """A file that somebody put beside the data stays, and with it the folder."""
-    (standing.folder / "thesis.txt").write_text("irreplaceable")
-    standing.stop()
+    (folder / "data").mkdir(parents=True)
+    (folder / "server.json").write_text('{"port": 5432, "password": "sesame", "data_version": 9}')
+    (folder / "thesis.txt").write_text("irreplaceable")
 
-    assert standing.remove()
-    assert [path.name for path in standing.folder.iterdir()] == ["thesis.txt"]
+    assert StandingServer(folder).remove()
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's server runs as that user, who can enter")
