@@ -76,94 +76,66 @@ class Flow:
 
 
 class Draft:
-    """One statement, or with *step* one transaction step, while its times are running."""
+    """One statement, or with *step* one transaction step, while its times are running.
 
-    __slots__ = (
-        "cache_hit",
-        "caller",
-        "compile_s",
-        "entered",
-        "error",
-        "execute_s",
-        "fetch_s",
-        "fetched_rows",
-        "fingerprint",
-        "flow",
-        "number",
-        "parameters",
-        "pool_wait_s",
-        "round_trips",
-        "row_count",
-        "running",
-        "sql",
-        "started",
-        "step",
-        "tape",
-    )
+    The methods that the driver's calls pass through are short and cannot fail: they run for every statement.
+    """
 
-    def __init__(self, tape: "Tape", flow: Flow, sql: str, *, step: str | None, started: float) -> None:
+    fingerprint = ""
+    running = True
+    caller: Caller | None = None
+    parameters: str | None = None
+    compile_s: float | None = None
+    pool_wait_s: float | None = None
+    execute_s: float | None = None
+    fetch_s: float | None = None
+    row_count: int | None = None
+    fetched_rows: int | None = None
+    round_trips: int | None = None
+    cache_hit: bool | None = None
+    error: str | None = None
+
+    def __init__(self, tape: "Tape", flow: Flow, sql: str, step: str | None) -> None:
         self.tape = tape
         self.flow = flow
         self.sql = sql[:_LONGEST_SQL]
         self.step = step
-        self.started = self.entered = started
         self.number = flow.transaction
-        self.running = True
-        self.fingerprint = ""
-        self.caller: Caller | None = None
-        self.parameters: str | None = None
-        self.compile_s: float | None = None
-        self.pool_wait_s: float | None = None
-        self.execute_s: float | None = None
-        self.fetch_s: float | None = None
-        self.row_count: int | None = None
-        self.fetched_rows: int | None = None
-        self.round_trips: int | None = None
-        self.cache_hit: bool | None = None
-        self.error: str | None = None
+        self.started = self.entered = tape.clock()
 
-    def give_up(self, error: Exception) -> None:
-        """Switch the profiler off."""
-        self.tape.give_up(error)
-
-    @guarded
     def enter(self) -> None:
         """The driver is about to be called."""
         self.entered = self.tape.clock()
 
-    @guarded
     def leave_execute(self, round_trips: int | None) -> None:
-        """The driver's execute has ended, well or not."""
+        """The driver's execute has ended, well or not; round_trips is None if the driver cannot tell."""
         self.execute_s = (self.execute_s or 0.0) + self._spent("")
-        self._travelled(round_trips)
+        if round_trips is not None:
+            self.round_trips = (self.round_trips or 0) + round_trips
 
-    @guarded
     def leave_fetch(self, rows: int, round_trips: int | None) -> None:
         """The driver's fetch has ended with so many rows."""
         self.fetch_s = (self.fetch_s or 0.0) + self._spent("fetch ")
         self.fetched_rows = (self.fetched_rows or 0) + rows
-        self._travelled(round_trips)
+        if round_trips is not None:
+            self.round_trips = (self.round_trips or 0) + round_trips
 
-    @guarded
     def failed(self, error: BaseException) -> None:
         """The driver raised."""
-        name = type(error).__name__
+        self.error = type(error).__name__
         # A message may quote values: it is kept only where values were asked for.
-        self.error = f"{name}: {error}".strip() if self.tape.options.parameters else name
+        if self.tape.options.parameters:
+            self.error = f"{self.error}: {_message(error)}"
 
     def _spent(self, verb: str) -> float:
         """Seconds since `enter`, charged to the connection and, for a flame, put on the frame that ran the driver."""
-        now = self.tape.clock()
+        tape = self.tape
+        now = tape.clock()
         seconds = now - self.entered
         self.flow.measured_s += seconds
-        if self.tape.flame is not None:
-            self.tape.flame.add(self.entered, now, f"{verb}{self._shown()}")
+        if tape.flame is not None:
+            tape.leaf(self.entered, now, f"{verb}{self._shown()}", "sql")
         return seconds
-
-    def _travelled(self, round_trips: int | None) -> None:
-        """Add round trips; a driver that cannot count them leaves None."""
-        if round_trips is not None:
-            self.round_trips = (self.round_trips or 0) + round_trips
 
     def _shown(self) -> str:
         """The text for people: without literals unless they were asked for."""
@@ -204,3 +176,11 @@ class Draft:
         """Rows by the driver's own count, or as fetched where it gives none (SQLite, server-side cursors)."""
         known = [count for count in (self.row_count, self.fetched_rows) if count is not None]
         return max(known) if known else None
+
+
+def _message(error: BaseException) -> str:
+    """The message of an error of any driver's, or of an application's whose __str__ fails."""
+    try:
+        return str(error).strip()
+    except Exception as broken:  # noqa: BLE001  it is not ours, and its text is not worth a failure
+        return f"(its message cannot be shown: {type(broken).__name__})"

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
+    from contextvars import ContextVar
+
     from placebench.profiler.draft import Draft
+    from placebench.profiler.tape import Tape
 
 _READY = 1  # psycopg2.extensions.STATUS_READY: no transaction is open
 
@@ -17,6 +20,7 @@ _READY = 1  # psycopg2.extensions.STATUS_READY: no transaction is open
 class Watcher(Protocol):
     """What the timed classes ask of the profiler; none of these raises."""
 
+    current: "ContextVar[Tape | None]"
     timed_classes: dict[tuple[type, type], type]
 
     def driver_call(self, cursor: "TimedCursor", sql: object) -> "Draft | None":
@@ -34,6 +38,8 @@ class TimedCursor:
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed."""
+        if self.placebench_watcher.current.get() is None:
+            return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
         return self._run(super().execute, sql, args, kwargs, self._trips_of_execute())  # type: ignore[misc]
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
@@ -78,7 +84,6 @@ class TimedCursor:
         draft = self.placebench_watcher.driver_call(self, sql)
         if draft is None:
             return call(sql, *args, **kwargs)
-        draft.enter()
         try:
             return call(sql, *args, **kwargs)
         except BaseException as error:
@@ -119,7 +124,6 @@ class TimedConnection:
         draft = self.placebench_watcher.driver_step(self, step)
         if draft is None:
             return call()
-        draft.enter()
         try:
             return call()
         except BaseException as error:
@@ -179,16 +183,18 @@ class SqliteConnection(TimedConnection):
     """sqlite3 asks its connection, not its connect function, for the class of a cursor."""
 
     in_transaction: bool
+    placebench_cursor: ClassVar[type]
 
     def in_a_transaction(self) -> bool:
         """Whether sqlite3 has begun a transaction, which it does before the first write."""
         return self.in_transaction
 
     def cursor(self, factory: Any = None) -> Any:
-        """A timed cursor of the class that was asked for."""
-        import sqlite3
-
-        return super().cursor(timed_class(TimedCursor, factory or sqlite3.Cursor, self.placebench_watcher))  # type: ignore[misc]
+        """A timed cursor, of the class that was asked for if one was."""
+        cursor = (
+            self.placebench_cursor if factory is None else timed_class(TimedCursor, factory, self.placebench_watcher)
+        )
+        return super().cursor(cursor)  # type: ignore[misc]
 
 
 def use_timed_classes(watcher: Watcher, driver: str, connect_arguments: MutableMapping[str, Any]) -> None:
@@ -229,4 +235,8 @@ def _for_sqlite(watcher: Watcher, arguments: MutableMapping[str, Any]) -> None:
     """sqlite3 takes the connection's class at connect."""
     import sqlite3
 
-    arguments["factory"] = timed_class(SqliteConnection, arguments.get("factory") or sqlite3.Connection, watcher)
+    users = arguments.get("factory") or sqlite3.Connection
+    if isinstance(users, type):
+        made = timed_class(SqliteConnection, users, watcher)
+        made.placebench_cursor = timed_class(TimedCursor, sqlite3.Cursor, watcher)
+        arguments["factory"] = made

@@ -41,6 +41,8 @@ _STEPS = {
     "abort": "ROLLBACK",
     "begin": "BEGIN",
 }
+# Three letters tell a SELECT from a SAVEPOINT without a search: this is asked for every statement.
+_STEP_BEGINNINGS = frozenset({"sav", "rel", "com", "end", "abo", "beg", "rol", "pre", "sta"})
 _STEPS_OF_TWO_WORDS = {"prepare transaction": "PREPARE", "start transaction": "BEGIN"}
 
 
@@ -78,10 +80,10 @@ def redacted(sql: str) -> str:
 
 
 def transaction_step(sql: str) -> str | None:
-    """The kind of transaction step (SAVEPOINT, COMMIT …) that the text is, or None for a statement."""
-    words = sql[:80].lower().replace(";", " ").split(None, 3)
-    if not words:
+    """The kind of transaction step (SAVEPOINT, COMMIT …) that the text is, or None for a statement or for no text."""
+    if sql[:3].lower() not in _STEP_BEGINNINGS:
         return None
+    words = sql[:80].lower().replace(";", " ").split(None, 3)
     if words[0] == "rollback":
         return "ROLLBACK TO" if "to" in words[1:3] else "ROLLBACK"
     return _STEPS.get(words[0]) or _STEPS_OF_TWO_WORDS.get(" ".join(words[:2]))

@@ -48,7 +48,7 @@ class Flame:
         self._profiler.start(caller_frame=caller)
         self._started = clock()
 
-    def add(self, started: float, ended: float, label: str, *, kind: str = "sql") -> None:
+    def add(self, started: float, ended: float, label: str, kind: str) -> None:
         """Something from *started* to *ended* in the running frame, unless it is very short or the flame is full."""
         if ended - started < _SHORTEST_S or len(self._edges) >= _MOST_EDGES:
             return

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext
@@ -25,23 +25,21 @@ from placebench.profiler.fingerprint import fingerprint, transaction_step
 from placebench.profiler.pool import PoolWatch
 from placebench.profiler.tape import Clock, Tape
 
-P = ParamSpec("P")
-
 _LOG = logging.getLogger("placebench.profiler")
 _PING = re.compile(r"\s*select\s+1\s*;?\s*\Z", re.IGNORECASE)
 _LONGEST_PARAMETERS = 1000
 
 
-def recording(hook: Callable[Concatenate["Hooks", Tape, P], None]) -> Callable[Concatenate["Hooks", P], None]:
+def recording(hook: Callable[..., None]) -> Callable[..., None]:
     """*hook* as a listener: called with the running record's tape, not at all without one, and never raising."""
 
     @functools.wraps(hook)
-    def listener(self: "Hooks", /, *args: P.args, **kwargs: P.kwargs) -> None:
-        tape = self._tape()
-        if tape is None:
+    def listener(self: "Hooks", *args: Any) -> None:
+        tape = self.current.get()
+        if tape is None or self.failed:
             return
         try:
-            hook(self, tape, *args, **kwargs)
+            hook(self, tape, *args)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.give_up(error)
 
@@ -116,6 +114,7 @@ class Hooks:
         """The draft of an execute: SQLAlchemy's own, or a new one for a cursor that the application uses by itself."""
         draft = cursor.placebench_draft
         if draft is not None and draft.running:
+            draft.enter()
             return draft
         tape = self._tape()
         # What runs while connecting is part of the CONNECT.
@@ -134,7 +133,7 @@ class Hooks:
             return None
         if tape.flow(connection).transaction is None and not connection.in_a_transaction():
             return None
-        draft = tape.draft(connection, step, step=step)
+        draft = tape.draft(connection, step, step)
         draft.flow.transaction = None
         return draft
 
@@ -147,7 +146,7 @@ class Hooks:
         use_timed_classes(self, dialect.driver, keywords)
         tape = self._tape()
         if tape is not None:
-            self._connecting.set(tape.draft(None, "CONNECT", step="CONNECT"))
+            self._connecting.set(tape.draft(None, "CONNECT", "CONNECT"))
 
     @recording
     def _checkout(self, tape: Tape, dbapi_connection: object, _record: object, _proxy: object) -> None:
@@ -174,7 +173,7 @@ class Hooks:
         if came:
             self._wait.set((self._wait.get() or 0.0) + seconds)
             return
-        draft = tape.draft(None, "POOL TIMEOUT", step="POOL TIMEOUT")
+        draft = tape.draft(None, "POOL TIMEOUT", "POOL TIMEOUT")
         draft.started -= seconds
         draft.entered = draft.started
         draft.leave_execute(None)
@@ -190,7 +189,7 @@ class Hooks:
             return
         tape.begun += 1
         flow.transaction = tape.begun
-        tape.draft(dbapi_connection, "BEGIN", step="BEGIN")
+        tape.draft(dbapi_connection, "BEGIN", "BEGIN")
 
     def _commit(self, connection: Connection) -> None:
         self._ended(connection, "COMMIT")
@@ -203,7 +202,7 @@ class Hooks:
         """The event comes before the driver's call and nothing comes after it: only a timed connection can time it."""
         dbapi_connection = _dbapi(connection)
         if dbapi_connection is not None and not isinstance(dbapi_connection, TimedConnection):
-            tape.draft(dbapi_connection, step, step=step).flow.transaction = None
+            tape.draft(dbapi_connection, step, step).flow.transaction = None
 
     # Statements.
 
@@ -225,14 +224,15 @@ class Hooks:
         context: ExecutionContext,
         _executemany: bool,
     ) -> None:
-        draft = tape.draft(_dbapi(connection), statement, step=transaction_step(statement))
+        draft = tape.draft(connection.connection.dbapi_connection, statement, transaction_step(statement))
         _describe(draft, context, statement)
         if tape.options.parameters:
             draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
         tape.running[id(context)] = draft
         if isinstance(cursor, TimedCursor):
             cursor.placebench_draft = draft
-        draft.enter()
+        else:
+            draft.enter()
 
     @recording
     def _after_cursor_execute(
@@ -279,10 +279,7 @@ class Hooks:
             now = tape.clock()
             tape.gc_s += now - tape.gc_started
             tape.gc_collections += 1
-            if tape.flame is not None:
-                tape.flame.add(
-                    tape.gc_started, now, f"garbage collection, generation {details['generation']}", kind="gc"
-                )
+            tape.leaf(tape.gc_started, now, f"garbage collection, generation {details['generation']}", "gc")
             tape.gc_started = None
 
 
@@ -310,12 +307,13 @@ def _raw_draft(tape: Tape, cursor: Any, sql: object, *, checking_out: bool) -> D
     """The draft of a statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
     text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
     draft = tape.draft(
-        cursor.connection, text, step="PING" if checking_out and _PING.match(text) else transaction_step(text)
+        cursor.connection, text, "PING" if checking_out and _PING.match(text) else transaction_step(text)
     )
     draft.running = False
     draft.compile_s = 0.0
     draft.fingerprint = fingerprint(text)
     _locate(draft)
+    draft.enter()
     return draft
 
 

@@ -56,7 +56,7 @@ class Tape:
     ) -> None:
         self.name = name
         self.options = options
-        self.clock = clocks.elapsed
+        self.clock = clocks.elapsed if clocks.elapsed is time.perf_counter else steady(clocks.elapsed, give_up)
         self.give_up = give_up
         self.statements: list[Draft] = []
         self.steps: list[Draft] = []
@@ -77,6 +77,14 @@ class Tape:
         self.elapsed_s = 0.0
         self.cpu_s: float | None = None
 
+    def leaf(self, started: float, ended: float, label: str, kind: str) -> None:
+        """Put something on the frame that runs now, if this record is a flame."""
+        try:
+            if self.flame is not None:
+                self.flame.add(started, ended, label, kind)
+        except Exception as error:  # noqa: BLE001  called inside of the application's own calls
+            self.give_up(error)
+
     def end(self) -> None:
         """Take the final times; has to come before any work of the profiler's own."""
         self.elapsed_s = self.clock() - self.started
@@ -90,14 +98,14 @@ class Tape:
         Found by id, so that nothing keeps a connection alive; an id used again finds an idle flow, which is harmless.
         """
         key = id(dbapi_connection)
-        flow = self._flows.get(key)
-        if flow is None:
-            flow = self._flows[key] = Flow()
-        return flow
+        try:
+            return self._flows[key]
+        except KeyError:
+            return self._flows.setdefault(key, Flow())
 
-    def draft(self, dbapi_connection: object, sql: str, *, step: str | None = None) -> Draft:
+    def draft(self, dbapi_connection: object, sql: str, step: str | None = None) -> Draft:
         """A new draft on that connection, kept unless the recording is full."""
-        draft = Draft(self, self.flow(dbapi_connection), sql, step=step, started=self.clock())
+        draft = Draft(self, self.flow(dbapi_connection), sql, step)
         kept = self.statements if step is None else self.steps
         if len(kept) < self.options.max_statements:
             kept.append(draft)
@@ -139,6 +147,21 @@ class Tape:
         self.gc_s += inner.gc_s
         self.gc_collections += inner.gc_collections
         self.flow(None).measured_s += inner.sql_s()
+
+
+def steady(clock: Clock, give_up: Callable[[Exception], None]) -> Clock:
+    """*clock* without its failures: it stands still instead, and *give_up* is told."""
+    last = 0.0
+
+    def never_raises() -> float:
+        nonlocal last
+        try:
+            last = clock()
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            give_up(error)
+        return last
+
+    return never_raises
 
 
 def _inside_event_loop() -> bool:
