@@ -10,13 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError
 from placebench.experiment.answers import Answer, fetch
 from placebench.experiment.load import LoadSpec, run_load
 from placebench.experiment.meters import ServerMeter
-from placebench.experiment.records import CountedPass, LoadPass, LoadResult
+from placebench.experiment.records import CountedPass, LoadPass
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.profiler import Recording
@@ -101,10 +101,9 @@ def counted_pass(bench: Bench, variant: str, *, requests: int) -> CountedPass:
     recordings = _fresh_folder(bench.folder / "log" / f"counted-{variant}")
     with bench.serve(variant, PLACEBENCH_PROFILE="light", PLACEBENCH_PROFILE_DIR=str(recordings)) as server:
         bench.warm_up(server)
-        _discard(recordings, "*.recording.json", bench.warm_up_requests)
+        _discard_warm_up(bench, recordings)
         body_bytes = sum(_body_bytes(server, bench.request) for _ in range(requests))
-    merged = [Recording.load(path) for path in sorted(recordings.glob("*.recording.json"))]
-    counted = _count(variant, merged, body_bytes)
+    counted = _count(variant, list(_recorded(bench, recordings).values()), body_bytes)
     counted.save(bench.folder / f"counted-{variant}.json")
     shutil.rmtree(recordings)
     return counted
@@ -125,45 +124,57 @@ def _count(variant: str, recordings: list[Recording], body_bytes: int) -> Counte
         rows=sum(statement.row_count or 0 for each in recordings for statement in each.statements),
         body_bytes=body_bytes,
         elapsed_s=sum(each.elapsed_s for each in recordings),
-        sql_s=sum(each.sql_s for each in recordings),
-        gc_s=sum(each.gc_s for each in recordings),
-        gc_collections=sum(each.gc_collections for each in recordings),
+        sql_s=sum(each.sql_s or 0.0 for each in recordings),
+        gc_s=sum(each.gc_s or 0.0 for each in recordings),
+        gc_collections=sum(each.gc_collections or 0 for each in recordings),
     )
 
 
-def profiled_pass(bench: Bench, variant: str, *, requests: int, unprofiled: LoadResult) -> None:
+def profiled_pass(bench: Bench, variant: str, *, requests: int) -> None:
     """*requests* requests under the closed load with pyinstrument on, merged into one page.
 
-    unprofiled: the same load without the profiler, from which the page says how much the profiler slows a request.
     Saved as profile-<variant>.html and profile-<variant>.speedscope.json.
     """
     sessions = _fresh_folder(bench.folder / "log" / f"profiled-{variant}")
     with bench.serve(variant, PLACEBENCH_PROFILE="flame", PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
         bench.warm_up(server)
-        _discard(sessions, "*.pyisession", bench.warm_up_requests)
+        _discard_warm_up(bench, sessions)
         load = LoadSpec(
             url=server.url, request=bench.request, kind="closed", users=bench.users, requests=requests, seed=bench.seed
         )
-        profiled = run_load(load, folder=bench.folder / "log")
+        run_load(load, folder=bench.folder / "log")
         server.check()
-    found = sorted(sessions.glob("*.pyisession"))
+    found = list(_recorded(bench, sessions))
     session = merge_sessions(found, application=("placebench/reference",))
-    slowdown = median(profiled.latency_s) / median(unprofiled.latency_s)
     page = bench.folder / f"profile-{variant}.html"
-    write_flame_page(session, page, title=variant, requests=len(found), slowdown=slowdown)
+    write_flame_page(session, page, title=variant, requests=len(found))
     write_speedscope(session, page.with_suffix(".speedscope.json"))
     shutil.rmtree(sessions)
 
 
-def _discard(folder: Path, pattern: str, expected: int) -> None:
-    """Delete what the warm-up left, all *expected* files of it: the last is written after its answer was read."""
+def _discard_warm_up(bench: Bench, folder: Path) -> None:
+    """Delete what the warm-up left, all of it: the last recording is written after its answer was read."""
     deadline = time.monotonic() + _WRITTEN_WITHIN_S
-    while len(list(folder.glob(pattern))) < expected:
+    while len(found := _recorded(bench, folder)) < bench.warm_up_requests:
         if time.monotonic() > deadline:
-            raise ServerError(f"the profiler left {len(list(folder.glob(pattern)))} of {expected} files in {folder}")
+            raise ServerError(f"the profiler left {len(found)} of {bench.warm_up_requests} recordings in {folder}")
         time.sleep(0.02)
     for path in folder.iterdir():
         path.unlink()
+
+
+def _recorded(bench: Bench, folder: Path) -> dict[Path, Recording]:
+    """The recordings of the request in *folder*, by the file of their flame (in mode light there is none).
+
+    What else the service was asked, such as whether it is ready, is left out.
+    """
+    name = f"GET {urlsplit(bench.request).path}"
+    recordings = {path: Recording.load(path) for path in sorted(folder.glob("*.recording.json"))}
+    return {
+        path.with_name(path.name.replace(".recording.json", ".pyisession")): recording
+        for path, recording in recordings.items()
+        if recording.name == name
+    }
 
 
 def _fresh_folder(folder: Path) -> Path:

@@ -117,8 +117,7 @@ class Perfload:
                 open_pass(bench, variant, time_s=self._settings.open_s, rate_per_s=self._slowest_per_s() / 2)
             for variant in (BASELINE, BEST):
                 self._say(f"{variant}: profile of {self._settings.profiled_requests} requests")
-                unprofiled = self._loaded[variant].result
-                profiled_pass(bench, variant, requests=self._settings.profiled_requests, unprofiled=unprofiled)
+                profiled_pass(bench, variant, requests=self._settings.profiled_requests)
             self._data_unchanged(bench)
 
     @contextmanager
