@@ -144,7 +144,7 @@ def serve(spec: ServerSpec) -> RunningServer:
     Raises ServerError, one line with the end of uWSGI's log, when the port is taken, the application does not load or
     nothing answers within spec.start_timeout_s; MissingExtraError when there is no uWSGI.
     """
-    _check_address(spec.host, spec.port)
+    _check(spec)
     scratch = Path(tempfile.mkdtemp(prefix="placebench-uwsgi-"))
     log = ChildLog(spec.log or scratch / "uwsgi.log")
     child = start(
@@ -173,14 +173,17 @@ def serve(spec: ServerSpec) -> RunningServer:
     return server
 
 
-def _check_address(host: str, port: int) -> None:
-    """uWSGI itself would take a host that does not resolve, and then not be reached."""
-    if not 0 <= port <= _LAST_PORT:
-        raise ServerError(f"port {port} was asked for: it has to lie between 0 (any free one) and {_LAST_PORT}")
+def _check(spec: ServerSpec) -> None:
+    if spec.processes < 1 or spec.threads < 1:
+        raise ServerError(
+            f"{spec.processes} processes with {spec.threads} threads were asked for: at least 1 is needed"
+        )
+    if not 0 <= spec.port <= _LAST_PORT:
+        raise ServerError(f"port {spec.port} was asked for: it has to lie between 0 (any free one) and {_LAST_PORT}")
     try:
-        socket.getaddrinfo(host, port)
-    except OSError as error:
-        raise ServerError(f"host {host!r} is not an address of this machine: {error.strerror}") from error
+        socket.getaddrinfo(spec.host, spec.port)
+    except OSError as error:  # uWSGI itself would take it, and then not be reached
+        raise ServerError(f"host {spec.host!r} is not an address of this machine: {error.strerror}") from error
 
 
 def _environment(spec: ServerSpec) -> dict[str, str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from placebench.errors import MissingExtraError
 
-# The most that uWSGI takes. It holds a request's headers and, twice (REQUEST_URI and QUERY_STRING), its query, so a query
-# of more than some 32 KB arrives without QUERY_STRING.
+# The most that uWSGI takes. It holds a request's headers and, twice (REQUEST_URI and QUERY_STRING), its query, so that
+# a query of more than some 32 KB arrives without QUERY_STRING.
 _BUFFER_BYTES = 65_535
 _BACKLOG = 1024
 _SOCKET_TIMEOUT_S = 300

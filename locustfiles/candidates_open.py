@@ -1,0 +1,27 @@
+"""An open load on GET /allocation_candidates: requests come when they are due, whatever became of the ones before.
+
+    locust -f locustfiles/candidates_open.py --headless --rate 5 -t 5s -H http://127.0.0.1:8000
+
+Latency counts from when a request was due. A closed load, and locust's own constant_throughput and poisson, ask less
+while the server stalls, and so hide the stall.
+"""
+
+from pathlib import Path
+
+from locust import FastHttpUser, task
+
+from placebench.telemetry.load_session import LoadSession, candidates_path
+from placebench.topology import read
+
+NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
+
+session = LoadSession("open", candidates_path(read(NESTED_PERFLOAD, trees=1, seed=1).request))
+
+
+class ScheduledUser(FastHttpUser):
+    """Sends everyone's requests: one user is the whole load, further ones do nothing."""
+
+    @task
+    def follow(self) -> None:
+        """The whole schedule."""
+        session.follow_schedule(self.client)

@@ -1,0 +1,142 @@
+"""`placebench load`: a headless locust run against a service, and what it saw."""
+
+import tempfile
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placebench import units
+from placebench.commands.console import print_json, print_result, progress, say
+
+if TYPE_CHECKING:
+    from placebench.experiment.load import LoadSpec
+    from placebench.experiment.records import LoadResult
+
+HELP = "put a closed or an open load on a service, with locust"
+EXIT_FAILURES = 1
+_EXIT_INTERRUPTED = 130
+_TIME_S = 10.0
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `load`."""
+    parser.add_argument("--url", required=True, metavar="U", help="the service, such as http://127.0.0.1:8000")
+    parser.add_argument(
+        "--locustfile",
+        default="closed",
+        metavar="F",
+        help="closed: users wait for answers; open: arrivals on a schedule; noop: GET / (closed); or a file's path",
+    )
+    parser.add_argument("--users", type=int, default=1, metavar="N", help="of a closed load (default: 1)")
+    parser.add_argument("--rate", type=float, metavar="R", help="arrivals per second of an open load")
+    parser.add_argument("--time", type=float, metavar="S", help=f"seconds (default: {_TIME_S:g} without --requests)")
+    parser.add_argument("--requests", type=int, metavar="N", help="stop after exactly so many")
+    parser.add_argument("--warmup", type=int, default=0, metavar="N", help="requests before these, not counted")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the open load's schedule (default: 1)")
+    parser.add_argument(
+        "--path", metavar="P", help="path and query (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="keep every sample there, as JSON")
+    parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
+
+
+def run(arguments: Namespace) -> int:
+    """Make the run; exit code 1 when requests failed."""
+    from placebench.experiment.load import LoadInterrupted
+
+    with tempfile.TemporaryDirectory(prefix="placebench-load-") as folder:
+        try:
+            result = _load(_spec(arguments), Path(folder))
+        except LoadInterrupted as interrupted:
+            say("interrupted" if interrupted.result else "interrupted before any request had ended")
+            if interrupted.result:
+                _tell(interrupted.result, arguments)
+            return _EXIT_INTERRUPTED
+    _tell(result, arguments)
+    return EXIT_FAILURES if result.failures else 0
+
+
+def _spec(arguments: Namespace) -> "LoadSpec":
+    from placebench.experiment.load import LoadSpec
+
+    time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
+    return LoadSpec(
+        url=arguments.url,
+        request=arguments.path,
+        kind=arguments.locustfile,
+        users=arguments.users,
+        rate_per_s=arguments.rate,
+        time_s=time_s,
+        requests=arguments.requests,
+        warmup=arguments.warmup,
+        seed=arguments.seed,
+    )
+
+
+def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
+    from placebench.experiment.load import run_load
+
+    label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
+    with progress(label, total) as advance:
+        return run_load(spec, folder=folder, progress=lambda done, _: advance(done))
+
+
+def _tell(result: "LoadResult", arguments: Namespace) -> None:
+    if arguments.out:
+        result.save(arguments.out)
+    if arguments.json:
+        print_json(_summary(result))
+    else:
+        print_result("\n".join(_lines(result)))
+
+
+def _summary(result: "LoadResult") -> dict[str, Any]:
+    """What --json prints: everything but the samples themselves."""
+    return {
+        "kind": result.kind,
+        "users": result.users,
+        "rate_per_s": result.rate_per_s,
+        "requests": result.requests,
+        "failures": result.failures,
+        "failure_messages": result.failure_messages,
+        "statuses": result.statuses,
+        "in_flight": result.in_flight,
+        "missed": result.missed,
+        "elapsed_s": result.elapsed_s,
+        "throughput_per_s": result.throughput_per_s,
+        "latency_s": _quantiles(result.latency_s),
+        "service_s": _quantiles(result.service_s),
+        "body_bytes": sum(result.body_bytes),
+        "client_cpu_s": result.client_cpu_s,
+    }
+
+
+def _quantiles(samples: list[float]) -> dict[str, float | None]:
+    """By name; None where fewer than 10 samples lie above."""
+    from placebench.compare import quantile
+
+    ordered = sorted(samples)
+    return {name: quantile(ordered, share) for name, share in _QUANTILES.items()}
+
+
+def _lines(result: "LoadResult") -> list[str]:
+    took, throughput = units.duration(result.elapsed_s), units.rate(result.throughput_per_s)
+    lines = [
+        f"requests    {units.count(result.requests)} in {took}: {throughput}",
+        f"latency     {_quantiles_in_words(result.latency_s)}; longest {units.duration(max(result.latency_s))}",
+        f"bodies      {units.size(sum(result.body_bytes))}",
+        f"generator   {units.duration(result.client_cpu_s / result.requests)} of CPU a request",
+        f"failures    {units.count(result.failures)}",
+        *(f"            {message}" for message in result.failure_messages),
+    ]
+    if result.in_flight:
+        lines.append(f"in flight   {units.count(result.in_flight)} at the end, not counted")
+    if result.missed:
+        lines.append(f"missed      {units.count(result.missed)} sent more than 10 ms late")
+    return lines
+
+
+def _quantiles_in_words(samples: list[float]) -> str:
+    shown = {name: seconds for name, seconds in _quantiles(samples).items() if seconds is not None}
+    return ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in shown.items()) or "too few for a quantile"

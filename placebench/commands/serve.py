@@ -1,0 +1,83 @@
+"""`placebench serve`: the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
+
+import json
+import os
+import signal
+import threading
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench.commands.console import print_result, say
+from placebench.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from placebench.experiment.server import RunningServer
+
+HELP = "serve a seeded database under uWSGI, in the foreground"
+_VARIABLE = "PLACEBENCH_DATABASE_URL"
+_LOOK_EVERY_S = 0.5
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `serve`."""
+    parser.add_argument("--db", metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
+    parser.add_argument("--variant", default="tuned", metavar="V", help="how candidates are found (default: tuned)")
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
+    parser.add_argument("--port", type=int, default=8000, metavar="P", help="0: a free one (default: 8000)")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default: 1)")
+    parser.add_argument("--threads", type=int, default=1, metavar="M", help="threads in each of them (default: 1)")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="keep uWSGI's log there")
+    parser.add_argument("--json", action="store_true", help="when ready, one line of JSON on stdout")
+
+
+def run(arguments: Namespace) -> int:
+    """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
+    from placebench.experiment.server import ServerSpec, serve
+
+    spec = ServerSpec(
+        database_url=_seeded(arguments.db or os.environ.get(_VARIABLE)),
+        variant=arguments.variant,
+        host=arguments.host,
+        port=arguments.port,
+        processes=arguments.processes,
+        threads=arguments.threads,
+        log=arguments.log,
+    )
+    with serve(spec) as server:
+        told_to_stop = _listen()
+        say(f"{spec.variant} answers at {server.url}; Ctrl-C stops it")
+        if arguments.json:
+            print_result(json.dumps({"url": server.url, "pid": server.pid, "variant": spec.variant}))
+        _watch(server, told_to_stop)
+    return 0
+
+
+def _listen() -> threading.Event:
+    """An event that Ctrl-C and SIGTERM set; a second one changes nothing while requests in flight are answered."""
+    told_to_stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: told_to_stop.set())
+    return told_to_stop
+
+
+def _watch(server: "RunningServer", told_to_stop: threading.Event) -> None:
+    while not told_to_stop.wait(_LOOK_EVERY_S):
+        server.check()
+
+
+def _seeded(url: str | None) -> str:
+    """The normalised *url* after a look that the tables are there: `serve` never migrates."""
+    from sqlalchemy import inspect
+
+    from placebench.postgres import normalise_url
+    from placebench.postgres.check import connected
+    from placebench.tables import resource_providers
+
+    if not url:
+        raise DatabaseError(f"which database? give --db postgresql://user:password@host/name, or set {_VARIABLE}")
+    url = normalise_url(url)
+    with connected(url) as connection:
+        if not inspect(connection).has_table(resource_providers.name):
+            raise DatabaseError("this database has no table resource_providers: run `placebench seed --db URL` first")
+    return url

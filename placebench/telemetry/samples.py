@@ -1,0 +1,115 @@
+"""The exact samples of one load run, one entry for each request that was answered or failed.
+
+The key piece is `Samples`. What it writes are the fields of `placebench.experiment.records.LoadResult`; locust's own
+figures are not used anywhere, since they are rounded to two digits.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MISSED_AFTER_S = 0.010
+"""A request sent this much after it was due is a missed arrival: the generator was full."""
+_MESSAGES_KEPT = 5
+
+
+@dataclass
+class Samples:
+    """Grows while the load runs; offsets are seconds since `begin`."""
+
+    kind: str
+    users: int
+    rate_per_s: float | None
+    seed: int
+    clock: Callable[[], float] = time.perf_counter
+    cpu_clock: Callable[[], float] = time.process_time
+    started_s: list[float] = field(default_factory=list)
+    latency_s: list[float] = field(default_factory=list)
+    service_s: list[float] = field(default_factory=list)
+    body_bytes: list[int] = field(default_factory=list)
+    statuses: Counter[str] = field(default_factory=Counter)
+    failures: int = 0
+    failure_messages: list[str] = field(default_factory=list)
+    sent: int = 0
+    missed: int = 0
+    zero: float | None = None
+    """Reading of the clock at `begin`; None before."""
+    cpu_at_zero_s: float = 0.0
+    cpu_s: float = 0.0
+    """CPU seconds of this process from `begin` to the last end."""
+
+    def begin(self) -> None:
+        """From here on it counts; only the first call does anything."""
+        if self.zero is None:
+            self.zero, self.cpu_at_zero_s = self.clock(), self.cpu_clock()
+
+    def now_s(self) -> float:
+        """Seconds since `begin`."""
+        if self.zero is None:
+            raise RuntimeError("Samples.begin has to be called first")
+        return self.clock() - self.zero
+
+    def send(self, due_s: float | None = None) -> float:
+        """A request leaves now, due at offset *due_s* in an open load; returns the offset of now."""
+        now_s = self.now_s()
+        self.sent += 1
+        self.missed += due_s is not None and now_s - due_s > MISSED_AFTER_S
+        return now_s
+
+    def end(
+        self, sent_s: float, ended_s: float, *, due_s: float | None, status: str, body_bytes: int, failure: str | None
+    ) -> None:
+        """The request that left at *sent_s* has ended; *failure* says why it does not count as answered."""
+        self.cpu_s = self.cpu_clock() - self.cpu_at_zero_s
+        started_s = sent_s if due_s is None else due_s
+        self.started_s.append(started_s)
+        self.latency_s.append(ended_s - started_s)
+        self.service_s.append(ended_s - sent_s)
+        self.body_bytes.append(body_bytes)
+        self.statuses[status] += 1
+        if failure is not None:
+            self._fail(failure)
+
+    @property
+    def completed(self) -> int:
+        """How many requests have ended, failed ones included."""
+        return len(self.latency_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields of LoadResult."""
+        return {
+            "kind": self.kind,
+            "users": self.users,
+            "rate_per_s": self.rate_per_s,
+            "seed": self.seed,
+            "elapsed_s": self._elapsed_s(),
+            "started_s": self.started_s,
+            "latency_s": self.latency_s,
+            "service_s": self.service_s,
+            "body_bytes": self.body_bytes,
+            "statuses": dict(self.statuses),
+            "failures": self.failures,
+            "failure_messages": self.failure_messages,
+            "in_flight": self.sent - self.completed,
+            "missed": self.missed,
+            "client_cpu_s": self.cpu_s,
+        }
+
+    def save(self, path: Path) -> None:
+        """Write atomically."""
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(self.to_json()))
+        partial.replace(path)
+
+    def _elapsed_s(self) -> float:
+        ended_s = (started + latency for started, latency in zip(self.started_s, self.latency_s, strict=True))
+        return max(ended_s, default=0.0) - min(self.started_s, default=0.0)
+
+    def _fail(self, message: str) -> None:
+        self.failures += 1
+        if message not in self.failure_messages and len(self.failure_messages) < _MESSAGES_KEPT:
+            self.failure_messages.append(message)
