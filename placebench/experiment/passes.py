@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError
 from placebench.experiment.answers import Answer, fetch
-from placebench.experiment.load import LoadSpec, run_load
+from placebench.experiment.load import LoadInterrupted, LoadSpec, run_load
 from placebench.experiment.meters import ServerMeter
 from placebench.experiment.records import CountedPass, LoadPass
 from placebench.experiment.requesting import get
@@ -87,12 +87,21 @@ def open_pass(bench: Bench, variant: str, *, time_s: float, rate_per_s: float) -
 
 
 def _loaded(bench: Bench, variant: str, server: RunningServer, load: LoadSpec) -> LoadPass:
+    """Load the warmed-up server with its meters read; a pass that is interrupted is saved as far as it got."""
+    interrupted: LoadInterrupted | None = None
     bench.warm_up(server)
     with ServerMeter(server.worker_pids, bench.database_url) as meter:
-        result = run_load(load, folder=bench.folder / "log")
-    server.check()
+        try:
+            result = run_load(load, folder=bench.folder / "log")
+        except LoadInterrupted as error:
+            if error.result is None:
+                raise
+            interrupted, result = error, error.result
     loaded = LoadPass(variant=variant, result=result, meters=meter.read())
     loaded.save(bench.folder / f"locust-{variant}-{load.kind}.json")
+    if interrupted:
+        raise interrupted
+    server.check()
     return loaded
 
 
