@@ -8,25 +8,21 @@ theirs, so that their work is not taken for the driver's. What SQLAlchemy has no
 import functools
 import gc
 import logging
-import re
-import sys
 from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext
-from sqlalchemy.engine.interfaces import CacheStats
 
-from placebench.profiler.callsite import caller_of
 from placebench.profiler.draft import Draft, guarded
+from placebench.profiler.drafting import dbapi_of, describe, raw_draft, unborn
 from placebench.profiler.driver import TimedConnection, TimedCursor, use_timed_classes
-from placebench.profiler.fingerprint import fingerprint, transaction_step
+from placebench.profiler.fingerprint import transaction_step
 from placebench.profiler.pool import PoolWatch
 from placebench.profiler.tape import Clock, Tape
 
 _LOG = logging.getLogger("placebench.profiler")
-_PING = re.compile(r"\s*select\s+1\s*;?\s*\Z", re.IGNORECASE)
 _LONGEST_PARAMETERS = 1000
 
 
@@ -122,7 +118,7 @@ class Hooks:
             cursor.placebench_draft = None
         else:
             # Between the pool's queue and its checkout event only the pool's own test of a connection runs.
-            cursor.placebench_draft = _raw_draft(tape, cursor, sql, checking_out=self._wait.get() is not None)
+            cursor.placebench_draft = raw_draft(tape, cursor, sql, checking_out=self._wait.get() is not None)
         return cursor.placebench_draft
 
     @guarded
@@ -182,7 +178,7 @@ class Hooks:
 
     @recording
     def _begin(self, tape: Tape, connection: Connection) -> None:
-        dbapi_connection = _dbapi(connection)
+        dbapi_connection = dbapi_of(connection)
         flow = tape.flow(dbapi_connection)
         if getattr(dbapi_connection, "autocommit", False) is True:
             flow.transaction = None
@@ -200,7 +196,7 @@ class Hooks:
     @recording
     def _ended(self, tape: Tape, connection: Connection, step: str) -> None:
         """The event comes before the driver's call and nothing comes after it: only a timed connection can time it."""
-        dbapi_connection = _dbapi(connection)
+        dbapi_connection = dbapi_of(connection)
         if dbapi_connection is not None and not isinstance(dbapi_connection, TimedConnection):
             tape.draft(dbapi_connection, step, step).flow.transaction = None
 
@@ -208,7 +204,7 @@ class Hooks:
 
     @recording
     def _before_execute(self, tape: Tape, connection: Connection, *_statement: object) -> None:
-        dbapi_connection = _dbapi(connection)
+        dbapi_connection = dbapi_of(connection)
         if dbapi_connection is not None:
             flow = tape.flow(dbapi_connection)
             flow.compiling.append((tape.clock(), flow.measured_s))
@@ -225,7 +221,7 @@ class Hooks:
         _executemany: bool,
     ) -> None:
         draft = tape.draft(connection.connection.dbapi_connection, statement, transaction_step(statement))
-        _describe(draft, context, statement)
+        describe(draft, context, statement)
         if tape.options.parameters:
             draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
         tape.running[id(context)] = draft
@@ -257,7 +253,7 @@ class Hooks:
     @recording
     def _handle_error(self, tape: Tape, failure: ExceptionContext) -> None:
         context, error = failure.execution_context, failure.original_exception
-        draft = tape.running.pop(id(context), None) if context is not None else _unborn(tape, failure)
+        draft = tape.running.pop(id(context), None) if context is not None else unborn(tape, failure)
         if context is None and failure.connection is None:
             self._connecting.set(None)
         if draft is None:
@@ -281,54 +277,3 @@ class Hooks:
             tape.gc_collections += 1
             tape.leaf(tape.gc_started, now, f"garbage collection, generation {details['generation']}", "gc")
             tape.gc_started = None
-
-
-def _dbapi(connection: Connection) -> object | None:
-    """The driver's connection behind SQLAlchemy's; None if it has none now, and none is made by asking."""
-    return None if connection.closed or connection.invalidated else connection.connection.dbapi_connection
-
-
-def _describe(draft: Draft, context: ExecutionContext, statement: str) -> None:
-    """Fill in what SQLAlchemy knows of a statement before it runs."""
-    compiled = context.compiled
-    draft.compile_s = 0.0 if compiled is None else draft.flow.compiled(draft.started)
-    if draft.step is None:
-        draft.pool_wait_s = draft.flow.waited()
-    if compiled is None:
-        draft.fingerprint = fingerprint(statement)
-    else:
-        draft.cache_hit = getattr(context, "cache_hit", None) is CacheStats.CACHE_HIT
-        # The template: its IN lists are not expanded, and no other listener has rewritten it.
-        draft.fingerprint = fingerprint(compiled.string or statement)
-    _locate(draft)
-
-
-def _raw_draft(tape: Tape, cursor: Any, sql: object, *, checking_out: bool) -> Draft:
-    """The draft of a statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
-    text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
-    draft = tape.draft(
-        cursor.connection, text, "PING" if checking_out and _PING.match(text) else transaction_step(text)
-    )
-    draft.running = False
-    draft.compile_s = 0.0
-    draft.fingerprint = fingerprint(text)
-    _locate(draft)
-    draft.enter()
-    return draft
-
-
-def _unborn(tape: Tape, failure: ExceptionContext) -> Draft | None:
-    """The draft of a statement that failed before it had a cursor: a wrong parameter. None for a failed connect."""
-    if failure.connection is None or failure.statement is None:
-        return None
-    draft = tape.draft(_dbapi(failure.connection), failure.statement)
-    draft.compile_s = draft.flow.compiled(draft.started)
-    draft.fingerprint = fingerprint(failure.statement)
-    _locate(draft)
-    return draft
-
-
-def _locate(draft: Draft) -> None:
-    """Note the application's line, unless the record is a light one."""
-    if draft.tape.options.mode != "light":
-        draft.caller = caller_of(sys._getframe(2))

@@ -1,0 +1,69 @@
+"""Drafts of statements from what an event or a cursor tells, whichever way a statement comes.
+
+The key pieces are `describe`, for a statement of SQLAlchemy's, and `raw_draft`, for one that went past it.
+"""
+
+import re
+import sys
+from typing import Any
+
+from sqlalchemy.engine import Connection, ExceptionContext, ExecutionContext
+from sqlalchemy.engine.interfaces import CacheStats
+
+from placebench.profiler.callsite import caller_of
+from placebench.profiler.draft import Draft
+from placebench.profiler.fingerprint import fingerprint, transaction_step
+from placebench.profiler.tape import Tape
+
+_PING = re.compile(r"\s*select\s+1\s*;?\s*\Z", re.IGNORECASE)
+
+
+def dbapi_of(connection: Connection) -> object | None:
+    """The driver's connection behind SQLAlchemy's; None if it has none now, and none is made by asking."""
+    return None if connection.closed or connection.invalidated else connection.connection.dbapi_connection
+
+
+def describe(draft: Draft, context: ExecutionContext, statement: str) -> None:
+    """Fill in what SQLAlchemy knows of a statement before it runs."""
+    compiled = context.compiled
+    draft.compile_s = 0.0 if compiled is None else draft.flow.compiled(draft.started)
+    if draft.step is None:
+        draft.pool_wait_s = draft.flow.waited()
+    if compiled is None:
+        draft.fingerprint = fingerprint(statement)
+    else:
+        draft.cache_hit = getattr(context, "cache_hit", None) is CacheStats.CACHE_HIT
+        # The template: its IN lists are not expanded, and no other listener has rewritten it.
+        draft.fingerprint = fingerprint(compiled.string or statement)
+    _locate(draft)
+
+
+def raw_draft(tape: Tape, cursor: Any, sql: object, *, checking_out: bool) -> Draft:
+    """The draft of a statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
+    text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+    draft = tape.draft(
+        cursor.connection, text, "PING" if checking_out and _PING.match(text) else transaction_step(text)
+    )
+    draft.running = False
+    draft.compile_s = 0.0
+    draft.fingerprint = fingerprint(text)
+    _locate(draft)
+    draft.enter()
+    return draft
+
+
+def unborn(tape: Tape, failure: ExceptionContext) -> Draft | None:
+    """The draft of a statement that failed before it had a cursor: a wrong parameter. None for a failed connect."""
+    if failure.connection is None or failure.statement is None:
+        return None
+    draft = tape.draft(dbapi_of(failure.connection), failure.statement)
+    draft.compile_s = draft.flow.compiled(draft.started)
+    draft.fingerprint = fingerprint(failure.statement)
+    _locate(draft)
+    return draft
+
+
+def _locate(draft: Draft) -> None:
+    """Note the application's line, unless the record is a light one."""
+    if draft.tape.options.mode != "light":
+        draft.caller = caller_of(sys._getframe(2))
