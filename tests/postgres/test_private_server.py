@@ -18,6 +18,8 @@ from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError
 from placebench.postgres import Server, open_server
+from placebench.postgres.binaries import Binaries
+from placebench.postgres.launcher import launch
 from placebench.postgres.ports import free_port
 
 Eventually = Callable[[Callable[[], bool]], bool]
@@ -219,6 +221,17 @@ def test_programs_that_only_their_owner_can_read(open_folder: Path) -> None:
 
     assert (opened["user"] != 0, opened["program"].startswith(str(closed))) == (True, not root)
     assert not Path(opened["program"]).exists() or not root
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user can read its own folders")
+def test_a_postgresql_of_the_machine_is_not_copied(open_folder: Path) -> None:
+    """What root's user may not run, and is not the wheel's, is one line that says who may not run what."""
+    programs = open_folder / "closed" / "bin"
+    programs.mkdir(parents=True)
+    programs.parent.chmod(0o700)
+
+    with pytest.raises(DatabaseError, match=rf"the user \w+, who runs root's servers, may not run {programs}/postgres"):
+        launch(Binaries(programs, "found"), {})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs every other test this way already")
