@@ -63,7 +63,7 @@ def _named(url: str | None) -> str:
 @contextmanager
 def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
     """The address of the API that by_http speaks to: the named one, or our own service for as long as it takes."""
-    if arguments.loader != "http" or arguments.api_url:
+    if arguments.loader != "http" or arguments.api_url or arguments.trees == 0:
         yield arguments.api_url
         return
     from placebench.experiment.server import ServerSpec, serve

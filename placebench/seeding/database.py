@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import URL, Connection, Table, create_engine, func, make_url, pool, select, text
+from sqlalchemy import Connection, Engine, Table, create_engine, func, make_url, pool, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from placebench.errors import DatabaseError
@@ -18,20 +18,47 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 def connected(url: str) -> Iterator[Connection]:
     """One connection, closed afterwards, nobody else seeding meanwhile.
 
-    Raises DatabaseError, in one line, for no URL, no answer, lost connection, full disk and missing rights. What was
-    not committed by then is gone.
+    Raises DatabaseError, in one line and without the password, for no URL, no answer, a lost connection, a full disk,
+    missing rights, and what the database refuses. What was not committed by then is gone.
     """
-    engine = create_engine(_parsed(url), poolclass=pool.NullPool)
+    engine = _engine(url)
     driver = engine.dialect.loaded_dbapi
+    refusals = (driver.OperationalError, driver.InterfaceError, driver.NotSupportedError)
     try:
         with engine.connect() as connection:
             _wait_for_others(connection)
             yield connection
     except (DBAPIError, driver.Error) as error:
         cause = _first(error, (DBAPIError, driver.Error))
-        if not isinstance(cause, (driver.OperationalError, driver.InterfaceError)) and not _lacks_rights(cause):
+        if not isinstance(cause, refusals) and not _lacks_rights(cause):
             raise
-        raise DatabaseError(f"{engine.url.render_as_string()}: {_first_line(cause)}") from error
+        raise DatabaseError(f"{shown(engine)}: {_first_line(cause)}") from error
+
+
+def shown(engine: Engine) -> str:
+    """The engine's URL as a message shows it, without anything that may be a password."""
+    return engine.url.set(query={}).render_as_string(hide_password=True)
+
+
+def continue_ids(connection: Connection, table: Table) -> None:
+    """Let the table's sequence go on after the highest id, which a loader has given and not the sequence.
+
+    SELECT setval(pg_get_serial_sequence('<table>', 'id'), coalesce(max(id), 0) + 1, false) FROM <table>
+    """
+    if connection.dialect.name == "postgresql" and "id" in table.c:
+        following = func.coalesce(func.max(table.c.id), 0) + 1
+        connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), following, False)))
+
+
+def _engine(url: str) -> Engine:
+    """An engine without a pool; a bare `postgresql://` means psycopg2, as everywhere in placebench."""
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgres", "postgresql"):
+            parsed = parsed.set(drivername="postgresql+psycopg2")
+        return create_engine(parsed, poolclass=pool.NullPool)
+    except (ArgumentError, ValueError) as error:
+        raise DatabaseError(f"no database URL: {error}; expected postgresql://user:password@host/name") from error
 
 
 def _wait_for_others(connection: Connection) -> None:
@@ -56,24 +83,3 @@ def _lacks_rights(error: BaseException) -> bool:
 def _first_line(error: BaseException) -> str:
     """What the driver said: "server closed the connection unexpectedly"."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def _parsed(url: str) -> URL:
-    """The URL; a bare `postgresql://` means psycopg2, as everywhere in placebench."""
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise DatabaseError(f"no database URL: {error}; expected postgresql://USER:PASSWORD@HOST/NAME") from error
-    if parsed.drivername in ("postgres", "postgresql"):
-        return parsed.set(drivername="postgresql+psycopg2")
-    return parsed
-
-
-def continue_ids(connection: Connection, table: Table) -> None:
-    """Let the table's sequence go on after the highest id, which a loader has given and not the sequence.
-
-    SELECT setval(pg_get_serial_sequence('<table>', 'id'), coalesce(max(id), 0) + 1, false) FROM <table>
-    """
-    if connection.dialect.name == "postgresql" and "id" in table.c:
-        following = func.coalesce(func.max(table.c.id), 0) + 1
-        connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), following, False)))

@@ -4,7 +4,7 @@ from sqlalchemy import Connection
 
 from placebench.errors import DatabaseError
 from placebench.paths import room
-from placebench.seeding.database import connected
+from placebench.seeding.database import connected, shown
 
 
 def migrate(url: str, revision: str = "head") -> None:
@@ -28,5 +28,5 @@ def migrate_connection(connection: Connection, revision: str = "head") -> None:
     try:
         command.upgrade(config, revision)
     except CommandError as error:
-        raise DatabaseError(f"{connection.engine.url.render_as_string()}: {error}") from error
+        raise DatabaseError(f"{shown(connection.engine)}: {error}") from error
     connection.commit()

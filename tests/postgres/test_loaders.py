@@ -167,6 +167,18 @@ def test_reset_removes_what_others_wrote(database_url: str, engine: Engine) -> N
     assert receipt.digest == data_digest(database_url)
 
 
+def test_reset_does_not_follow_into_tables_of_others(database_url: str, engine: Engine) -> None:
+    """A table that refers to providers is not emptied with them: nothing is."""
+    seed(topology_named("nested-perfload", trees=1), database_url)
+    run(engine, "CREATE TABLE guests AS SELECT id AS provider FROM resource_providers")
+    run(engine, "ALTER TABLE guests ADD FOREIGN KEY (provider) REFERENCES resource_providers")
+
+    with pytest.raises(DatabaseError, match="cannot truncate a table referenced in a foreign key constraint"):
+        seed(topology_named("nested-perfload", trees=2), database_url, reset=True)
+
+    assert rows(engine, "SELECT count(*) FROM guests JOIN resource_providers ON id = provider") == [(7,)]
+
+
 @pytest.mark.parametrize("loader", ["copy", "sql"])
 @pytest.mark.parametrize(
     ("trouble", "message"),

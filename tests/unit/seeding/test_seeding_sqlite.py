@@ -163,7 +163,8 @@ def test_progress_is_told_in_providers(url: str) -> None:
     assert {total for _, total in seen} == {2800}
 
 
-def test_a_url_that_is_none_is_told_in_one_line() -> None:
+@pytest.mark.parametrize("url", ["not a url", "", "postgresql://host:port/name", "nosuch://host/name"])
+def test_a_url_that_is_none_is_told_in_one_line(url: str) -> None:
     """No traceback for a slip of the pen."""
-    with pytest.raises(DatabaseError, match="no database URL"):
-        migrate("not a url")
+    with pytest.raises(DatabaseError, match=r"no database URL: .* expected postgresql://user:password@host/name"):
+        migrate(url)

@@ -1,0 +1,39 @@
+"""The rows of each table, made from a topology one tree after the other."""
+
+from itertools import islice
+
+from placebench.seeding import Ids, rows_of, topology_named
+from placebench.topology import Inventory, Node, Some, Topology
+
+PAIR = Topology(
+    "pair",
+    trees=2,
+    seed=1,
+    request="/x",
+    nodes=(
+        Node("cn", "cn", inventories=(Inventory("VCPU", 8), Inventory("DISK_GB", 9, reserved=1)), aggregates=("a",)),
+        Node("gpu", "cn/gpu", parent=0, traits=("HW_X",), some_traits=Some(("HW_Y",), 1, 1)),
+    ),
+)
+IDS = Ids(resource_classes={"VCPU": 0, "DISK_GB": 2}, traits={"HW_X": 5, "HW_Y": 6}, aggregates={"a": 7})
+
+
+def test_the_rows_of_the_second_tree() -> None:
+    """Ids go on where the first tree ended, and every row points into its own tree."""
+    providers, inventories, traits, aggregates = (list(part.trees)[1] for part in rows_of(PAIR, IDS))
+
+    first, second = PAIR.uuids(1)
+    assert providers == [(3, first, "cn-1", 0, 3, None), (4, second, "gpu-1", 0, 3, 3)]
+    assert inventories == [(3, 3, 0, 8, 0, 1, 2147483647, 1, 1.0), (4, 3, 2, 9, 1, 1, 2147483647, 1, 1.0)]
+    assert traits == [(4, 5), (4, 6)]
+    assert aggregates == [(3, 7)]
+
+
+def test_no_more_trees_are_made_than_are_taken() -> None:
+    """The rows of two hundred million trees begin at once: memory does not grow with the cloud."""
+    topology = topology_named("nested-perfload", trees=200_000_000)
+    ids = Ids(dict.fromkeys(topology.resource_classes, 1), dict.fromkeys(topology.traits, 1), {})
+
+    taken = [[len(tree) for tree in islice(part.trees, 2)] for part in rows_of(topology, ids)]
+
+    assert taken == [[7, 7], [9, 9], [4, 4], [0, 0]]
