@@ -35,6 +35,7 @@ class Call:
     version: Microversion | None = None
     handler: Handler | None = None
     names: dict[str, str] = field(default_factory=dict)
+    roles: frozenset[str] = frozenset()
 
     @property
     def prefix(self) -> str:

@@ -30,7 +30,6 @@ from placebench.reference.routes import find
 log = logging.getLogger(__name__)
 
 NO_TOKEN_NEEDED: Final = frozenset({"/", ""})
-ROLES: Final = frozenset({"admin", "service"})
 
 
 def travel(call: Call) -> Response:
@@ -77,7 +76,7 @@ def declared(call: Call) -> None:
 
 
 def routed(call: Call) -> None:
-    """The handler of path and method.
+    """The handler of path and method, and the roles that may call it.
 
     Raises NotFound, also where the path did not exist yet in the version asked for; VersionNotAcceptable where it
     existed, in a form that is not spoken here; MethodNotAllowed with the methods that the path has.
@@ -93,17 +92,18 @@ def routed(call: Call) -> None:
         allow = ", ".join(handlers)
         detail = f"{call.request.method} is not served at {call.request.path}: expected {allow}"
         raise MethodNotAllowed(detail, headers={"Allow": allow})
-    call.handler, call.names = handlers[call.request.method], found.names
+    call.handler, call.names, call.roles = handlers[call.request.method], found.names, found.route.roles
 
 
 def authorized(call: Call) -> None:
-    """The user `admin` has the role admin, and `X-Roles` names other roles; Forbidden without one of `ROLES`."""
-    if call.request.path in NO_TOKEN_NEEDED:
-        return
+    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route asks for."""
     user = call.request.headers.get("X-Auth-Token", "").partition(":")[0]
     roles = call.request.headers.get("X-Roles", user if user == "admin" else "")
-    if ROLES.isdisjoint(roles.split(",")):
-        raise Forbidden(f"user {user!r} may not do this: send `x-auth-token: admin`")
+    if call.roles and call.roles.isdisjoint(roles.split(",")):
+        needed = " or ".join(sorted(call.roles))
+        raise Forbidden(
+            f"user {user!r} may not do this without the role {needed}: x-auth-token admin, or x-roles, has it"
+        )
 
 
 def acceptable(call: Call) -> None:

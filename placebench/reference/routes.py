@@ -18,20 +18,26 @@ from placebench.reference.handlers import (
     inventories,
     provider_traits,
     providers,
+    reshaper,
     resource_classes,
     root,
     traits,
     usages,
 )
 
+ADMINISTRATION: Final = frozenset({"admin", "service"})
+SERVICE: Final = frozenset({"service"})
+ANYBODY: Final = frozenset[str]()
+
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """One path: its methods, the minor version that brought it, and whether it is the same in every version."""
+    """One path: its methods, the minor version that brought it, and the roles of which a user needs one."""
 
     path: str
     handlers: Mapping[str, Handler]
     since: int = 0
+    roles: frozenset[str] = ADMINISTRATION
     in_every_version: bool = False
 
 
@@ -44,13 +50,14 @@ class Found:
 
 
 ROUTES: Final = (
-    Route("/", {"GET": root.show}, in_every_version=True),
+    Route("/", {"GET": root.show}, roles=ANYBODY, in_every_version=True),
     Route("/allocation_candidates", {"GET": candidates.index}, since=10),
     Route("/allocations", {"POST": allocations.replace_several}, since=13),
     Route(
         "/allocations/<consumer_uuid>",
         {"GET": allocations.show, "PUT": allocations.replace, "DELETE": allocations.delete},
     ),
+    Route("/reshaper", {"POST": reshaper.create}, since=30, roles=SERVICE),
     Route("/resource_classes", {"GET": resource_classes.index, "POST": resource_classes.create}, since=2),
     Route(
         "/resource_classes/<name>",

@@ -19,6 +19,7 @@ from placebench.reference.routes import ROUTES
 
 PROVIDER = "00000000-0000-4000-8000-000000000001"
 AGGREGATE = "00000000-0000-4000-8000-000000000050"
+HEADERS = {"X-Auth-Token": "admin", "X-Roles": "admin,service", "OpenStack-API-Version": "placement 1.39"}
 Request = dict[str, Any]
 
 STRANGE = ["", "\0", "a\0b", "\n", "%", "_", "'", "null", "é☃😀", "x" * 300, "-1", "1e9", "9" * 40, "٣", "in:", "!"]
@@ -122,6 +123,7 @@ GOOD: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/resource_classes", {"name": "CUSTOM_B"}),
     ("PUT", f"/allocations/{AGGREGATE}", CLAIM),
     ("POST", "/allocations", {AGGREGATE: CLAIM}),
+    ("POST", "/reshaper", {"inventories": {PROVIDER: STOCK}, "allocations": {AGGREGATE: CLAIM}}),
 ]
 
 
@@ -163,7 +165,7 @@ def app(server: Server) -> Iterator[Application]:
 def outcome(app: Application, request: Request) -> tuple[int, bytes]:
     """The status and body of the response, the request's bytes going in as a WSGI server hands them over."""
     body = request.get("body")
-    environ = EnvironBuilder(headers={"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}).get_environ()
+    environ = EnvironBuilder(headers=HEADERS).get_environ()
     environ |= {
         "REQUEST_METHOD": request["method"],
         "PATH_INFO": request["path"].decode("latin-1"),

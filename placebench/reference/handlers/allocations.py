@@ -1,6 +1,6 @@
 """Allocations: what consumers have of providers."""
 
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from werkzeug import Response
@@ -12,9 +12,7 @@ from placebench.reference.problems import BadRequest
 from placebench.reference.store import allocations, claims, providers
 from placebench.reference.store.consumers import Claim
 
-UUID_TEXT: Final = "[0-9a-fA-F-]{36}"
-
-_uuid = checks.text(36, pattern=UUID_TEXT)
+uuid_text = checks.text(36, pattern="[0-9a-fA-F-]{36}")
 _name = checks.text(LONGEST, minimum=1)
 _class = checks.text(LONGEST, minimum=1, pattern=ANY_CLASS)
 _resources = checks.mapping(_class, checks.at_least(1), minimum=1)
@@ -22,7 +20,7 @@ _allocation = checks.record({"resources": _resources}, {"generation": checks.any
 _mappings = checks.mapping(checks.text(LONGEST), checks.array(checks.uuid, minimum=1), minimum=1)
 of_one_consumer = checks.record(
     {
-        "allocations": checks.mapping(_uuid, _allocation),
+        "allocations": checks.mapping(uuid_text, _allocation),
         "project_id": _name,
         "user_id": _name,
         "consumer_generation": checks.nullable(checks.any_integer),
@@ -30,7 +28,7 @@ of_one_consumer = checks.record(
     },
     {"mappings": _mappings},
 )
-of_consumers = checks.mapping(_uuid, of_one_consumer, minimum=1)
+of_consumers = checks.mapping(uuid_text, of_one_consumer, minimum=1)
 
 
 def show(call: Call, consumer_uuid: str) -> Response:

@@ -48,7 +48,7 @@ def index(call: Call, uuid: str) -> Response:
 def replace(call: Call, uuid: str) -> Response:
     """PUT /resource_providers/{uuid}/inventories: just these; the generation moves on in any case."""
     content = all_of_them(call.body(), "body")
-    wanted = {name: _completed(name, given) for name, given in content["inventories"].items()}
+    wanted = {name: completed(name, given) for name, given in content["inventories"].items()}
 
     def work(connection: Connection) -> int:
         provider = providers.locked_at(connection, uuid, content["resource_provider_generation"])
@@ -61,7 +61,7 @@ def create(call: Call, uuid: str) -> Response:
     """POST /resource_providers/{uuid}/inventories: one more, whatever the generation."""
     content = one_more(call.body(), "body")
     name = content.pop("resource_class")
-    inventory = _completed(name, content)
+    inventory = completed(name, content)
     generation = call.database.write(
         lambda connection: inventories.add(connection, providers.locked(connection, uuid), name, inventory)
     )
@@ -88,7 +88,7 @@ def show(call: Call, uuid: str, resource_class: str) -> Response:
 def update(call: Call, uuid: str, resource_class: str) -> Response:
     """PUT /resource_providers/{uuid}/inventories/{resource_class}"""
     content = one_changed(call.body(), "body")
-    inventory = _completed(resource_class, content)
+    inventory = completed(resource_class, content)
 
     def work(connection: Connection) -> int:
         provider = providers.locked_at(connection, uuid, content["resource_provider_generation"])
@@ -105,7 +105,7 @@ def delete(call: Call, uuid: str, resource_class: str) -> Response:
     return answers.nothing()
 
 
-def _completed(name: str, given: dict[str, Any]) -> Inventory:
+def completed(name: str, given: dict[str, Any]) -> Inventory:
     """The inventory with every field; BadRequest if its capacity is negative."""
     full = DEFAULTS | given
     if int((full["total"] - full["reserved"]) * full["allocation_ratio"]) < 0:

@@ -1,14 +1,15 @@
 """Allocations written: what consumers are to have replaces what they had, if it all fits.
 
-The key piece is `write`. It takes locks in one order (consumers by uuid, then providers by id), so that claimants wait
-for each other and do not deadlock; with the providers held, what is used of them stays until the commit.
+The key piece is `write`; `reshaping.py` takes its parts. It takes locks in one order (consumers by uuid, then providers
+by id), so that claimants wait for each other and do not deadlock; with the providers held, what is used of them stays
+until the commit.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, case, delete, func, insert, or_, select
+from sqlalchemy import Connection, case, delete, func, insert, select
 
 from placebench.reference.problems import BadRequest, Conflict
 from placebench.reference.store import consumers, resource_classes
@@ -38,37 +39,56 @@ def write(connection: Connection, claims: Sequence[Claim]) -> None:
     Conflict if an amount does not fit. About ten statements and one for each consumer and provider.
     """
     consumers.settle(connection, claims)
-    claimants = [claim.consumer for claim in claims]
-    held = _held_providers(connection, claims)
-    wanted = list(_amounts(connection, claims, held))
-    _check(wanted, _rooms(connection, wanted, claimants))
-    connection.execute(delete(allocations).where(allocations.c.consumer_id.in_(claimants)))
-    rows = [
-        {"consumer_id": each.consumer, "resource_provider_id": each.key[0], "resource_class_id": each.key[1]}
-        | {"used": each.amount}
-        for each in wanted
-    ]
-    if rows:
-        connection.execute(insert(allocations), rows)
-    for provider in held.values():
-        bump(connection, provider)
+    allocate(connection, claims, hold(connection, touched(connection, claims)))
 
 
-def _held_providers(connection: Connection, claims: Sequence[Claim]) -> dict[str, Locked]:
-    """The providers that the claims name, and those that a consumer who is to have nothing had something of.
+def hold(connection: Connection, uuids: Collection[str]) -> dict[str, Locked]:
+    """These providers in their newest state, held until the commit; BadRequest if one is unknown.
 
-    SELECT id, uuid, generation FROM resource_providers WHERE uuid IN :named
-    OR id IN (SELECT resource_provider_id FROM allocations WHERE consumer_id IN :emptied) ORDER BY id FOR UPDATE
+    SELECT id, uuid, generation FROM resource_providers WHERE uuid IN :uuids ORDER BY id FOR UPDATE
+    """
+    own = resource_providers.c
+    query = select(own.id, own.uuid, own.generation).where(own.uuid.in_(uuids)).order_by(own.id).with_for_update()
+    held = {row.uuid: Locked(*row) for row in connection.execute(query)}
+    if missing := sorted(set(uuids) - held.keys()):
+        raise BadRequest(f"allocations: no resource provider {', '.join(missing)}")
+    return held
+
+
+def touched(connection: Connection, claims: Sequence[Claim]) -> set[str]:
+    """The providers that the claims name, and those that a consumer who is to have nothing has something of.
+
+    SELECT DISTINCT p.uuid FROM resource_providers p JOIN allocations a ON a.resource_provider_id = p.id
+    WHERE a.consumer_id IN :emptied
     """
     named = {provider for claim in claims for provider in claim.allocations}
     emptied = [claim.consumer for claim in claims if not claim.allocations]
-    own = resource_providers.c
-    left = select(allocations.c.resource_provider_id).where(allocations.c.consumer_id.in_(emptied))
-    query = select(own.id, own.uuid, own.generation).where(or_(own.uuid.in_(named), own.id.in_(left)))
-    held = {row.uuid: Locked(*row) for row in connection.execute(query.order_by(own.id).with_for_update())}
-    if missing := sorted(named - held.keys()):
-        raise BadRequest(f"allocations: no resource provider {', '.join(missing)}")
-    return held
+    if not emptied:
+        return named
+    joined = resource_providers.join(allocations, allocations.c.resource_provider_id == resource_providers.c.id)
+    left = select(resource_providers.c.uuid).distinct().select_from(joined)
+    return named | set(connection.scalars(left.where(allocations.c.consumer_id.in_(emptied))))
+
+
+def allocate(connection: Connection, claims: Sequence[Claim], held: Mapping[str, Locked]) -> dict[str, Locked]:
+    """Write the allocations; the providers that were touched, with their next generations.
+
+    held: all that `touched` names. Raises BadRequest for an unknown class, Conflict if an amount does not fit.
+    """
+    moved_on = {uuid: held[uuid] for uuid in touched(connection, claims)}
+    claimants = [claim.consumer for claim in claims]
+    wanted = list(_amounts(connection, claims, held))
+    _check(wanted, _rooms(connection, wanted, claimants))
+    connection.execute(delete(allocations).where(allocations.c.consumer_id.in_(claimants)))
+    if rows := [_row(each) for each in wanted]:
+        connection.execute(insert(allocations), rows)
+    return {uuid: replace(each, generation=bump(connection, each)) for uuid, each in moved_on.items()}
+
+
+def _row(each: _Amount) -> dict[str, str | int]:
+    provider_id, class_id = each.key
+    ids = {"resource_provider_id": provider_id, "resource_class_id": class_id}
+    return {"consumer_id": each.consumer, "used": each.amount, **ids}
 
 
 def _amounts(connection: Connection, claims: Sequence[Claim], held: Mapping[str, Locked]) -> Iterator[_Amount]:

@@ -97,9 +97,17 @@ def locked(connection: Connection, uuid: str) -> Locked:
 def locked_at(connection: Connection, uuid: str, generation: int) -> Locked:
     """As `locked`; ConcurrentUpdate if the provider has another generation than the caller last saw."""
     provider = locked(connection, uuid)
-    if provider.generation != generation:
-        raise _changed(uuid, generation, provider.generation)
+    check_generation(provider, generation)
     return provider
+
+
+def check_generation(provider: Locked, generation: int) -> None:
+    """ConcurrentUpdate if the provider has another generation than this one, which the client last saw."""
+    if provider.generation != generation:
+        raise ConcurrentUpdate(
+            f"resource provider {provider.uuid} has generation {provider.generation},"
+            f" the request says {generation}: read it again"
+        )
 
 
 def bump(connection: Connection, provider: Locked) -> int:
@@ -125,7 +133,3 @@ def refuse_taken(connection: Connection, condition: ColumnElement[bool], what: s
     """Conflict if a provider meets the condition: SELECT id FROM resource_providers WHERE ... LIMIT 1"""
     if connection.execute(select(resource_providers.c.id).where(condition).limit(1)).first() is not None:
         raise Conflict(f"a resource provider with {what} exists already", code=DUPLICATE_NAME)
-
-
-def _changed(uuid: str, expected: int, seen: int) -> ConcurrentUpdate:
-    return ConcurrentUpdate(f"resource provider {uuid} has generation {seen}, the request {expected}: read it again")

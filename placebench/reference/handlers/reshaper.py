@@ -1,0 +1,32 @@
+"""The reshaper: inventories and allocations changed together, for who splits a provider into several."""
+
+from werkzeug import Response
+
+from placebench.reference import answers, checks
+from placebench.reference.call import Call
+from placebench.reference.handlers.allocations import claim_of, of_one_consumer, uuid_text
+from placebench.reference.handlers.inventories import all_of_them, completed
+from placebench.reference.store import reshaping
+from placebench.reference.store.reshaping import Stock
+
+new_shape = checks.record(
+    {
+        "inventories": checks.mapping(uuid_text, all_of_them, minimum=1),
+        "allocations": checks.mapping(uuid_text, of_one_consumer),
+    }
+)
+
+
+def create(call: Call) -> Response:
+    """POST /reshaper: the final inventories of some providers, and the allocations that move with them."""
+    content = new_shape(call.body(), "body")
+    stocks = {
+        uuid: Stock(
+            generation=given["resource_provider_generation"],
+            inventories={name: completed(name, inventory) for name, inventory in given["inventories"].items()},
+        )
+        for uuid, given in content["inventories"].items()
+    }
+    several = [claim_of(consumer, given) for consumer, given in content["allocations"].items()]
+    call.database.write(lambda connection: reshaping.reshape(connection, stocks, several))
+    return answers.nothing()
