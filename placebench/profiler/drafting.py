@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Any
 
-from sqlalchemy.engine import Connection, ExceptionContext, ExecutionContext
+from sqlalchemy.engine import Connection, ExecutionContext
 from sqlalchemy.engine.interfaces import CacheStats
 
 from placebench.profiler.callsite import caller_of
@@ -52,13 +52,12 @@ def raw_draft(tape: Tape, cursor: Any, sql: object, *, checking_out: bool) -> Dr
     return draft
 
 
-def unborn(tape: Tape, failure: ExceptionContext) -> Draft | None:
-    """The draft of a statement that failed before it had a cursor: a wrong parameter. None for a failed connect."""
-    if failure.connection is None or failure.statement is None:
-        return None
-    draft = tape.draft(dbapi_of(failure.connection), failure.statement)
+def unborn(tape: Tape, connection: Connection, sql: str) -> Draft:
+    """The draft of a statement that failed before it had a cursor: by a wrong parameter, for example."""
+    draft = tape.draft(dbapi_of(connection), sql)
+    draft.running = False
     draft.compile_s = draft.flow.compiled(draft.started)
-    draft.fingerprint = fingerprint(failure.statement)
+    draft.fingerprint = fingerprint(sql)
     _locate(draft)
     return draft
 

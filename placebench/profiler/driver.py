@@ -49,33 +49,36 @@ class TimedCursor:
 
     def fetchone(self) -> Any:
         """The driver's fetchone, timed."""
-        draft = self.placebench_draft
-        if draft is None:
-            return super().fetchone()  # type: ignore[misc]
-        draft.enter()
-        row = super().fetchone()  # type: ignore[misc]
-        draft.leave_fetch(0 if row is None else 1, self._trips_of_fetch())
-        return row
+        return self._fetch(super().fetchone, (), {}, _one)  # type: ignore[misc]
 
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
         """The driver's fetchmany, timed."""
-        draft = self.placebench_draft
-        if draft is None:
-            return super().fetchmany(*args, **kwargs)  # type: ignore[misc]
-        draft.enter()
-        rows = super().fetchmany(*args, **kwargs)  # type: ignore[misc]
-        draft.leave_fetch(len(rows), self._trips_of_fetch())
-        return rows
+        return self._fetch(super().fetchmany, args, kwargs, _many)  # type: ignore[misc]
 
     def fetchall(self) -> Any:
         """The driver's fetchall, timed."""
+        return self._fetch(super().fetchall, (), {}, _many)  # type: ignore[misc]
+
+    def _fetch(
+        self,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        rows_in: Callable[[Any], int],
+    ) -> Any:
+        """Run the driver's *call*, with its time, rows and error in the draft of this cursor's statement."""
         draft = self.placebench_draft
         if draft is None:
-            return super().fetchall()  # type: ignore[misc]
+            return call(*args, **kwargs)
         draft.enter()
-        rows = super().fetchall()  # type: ignore[misc]
-        draft.leave_fetch(len(rows), self._trips_of_fetch())
-        return rows
+        try:
+            fetched = call(*args, **kwargs)
+        except BaseException as error:
+            draft.leave_fetch(0, self._trips_of_fetch())
+            draft.failed(error)
+            raise
+        draft.leave_fetch(rows_in(fetched), self._trips_of_fetch())
+        return fetched
 
     def _run(
         self, call: Callable[..., Any], sql: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], trips: int | None
@@ -103,6 +106,16 @@ class TimedCursor:
     def _trips_of_fetch(self) -> int | None:
         """Round trips of one fetch."""
         return None
+
+
+def _one(row: object) -> int:
+    """How many rows a fetchone gave."""
+    return 0 if row is None else 1
+
+
+def _many(rows: Any) -> int:
+    """How many rows a fetchmany or fetchall gave; a user's cursor may give something that has no length."""
+    return len(rows) if hasattr(rows, "__len__") else 0
 
 
 class TimedConnection:

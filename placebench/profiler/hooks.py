@@ -252,18 +252,27 @@ class Hooks:
 
     @recording
     def _handle_error(self, tape: Tape, failure: ExceptionContext) -> None:
-        context, error = failure.execution_context, failure.original_exception
-        draft = tape.running.pop(id(context), None) if context is not None else unborn(tape, failure)
-        if context is None and failure.connection is None:
-            self._connecting.set(None)
-        if draft is None:
-            # An error of a fetch, or of a statement that began before the record.
-            draft = getattr(failure.cursor, "placebench_draft", None)
-        elif draft.running and draft.execute_s is None and context is not None:
-            draft.leave_execute(None)
-        if draft is not None:
+        error, context = failure.original_exception, failure.execution_context
+        if failure.connection is None:
+            self._connect_failed(error)
+        elif context is None:
+            # A COMMIT that fails has no statement; its own step has noted the error.
+            if failure.statement is not None:
+                unborn(tape, failure.connection, failure.statement).failed(error)
+        elif (draft := tape.running.pop(id(context), None)) is not None:
+            if draft.execute_s is None:
+                draft.leave_execute(None)
             draft.running = False
             draft.failed(error)
+        # Else it is the error of a fetch, which its cursor has noted, or of a statement older than the record.
+
+    def _connect_failed(self, error: BaseException) -> None:
+        """The connection that is being made will not come."""
+        connecting = self._connecting.get()
+        if connecting is not None:
+            connecting.leave_execute(None)
+            connecting.failed(error)
+            self._connecting.set(None)
 
     # The garbage collector.
 

@@ -36,6 +36,10 @@ class Keep:
 class Recorder(Protocol):
     """What the middleware asks of the profiler; none of these raises."""
 
+    @property
+    def active(self) -> bool:
+        """Whether the profiler is on; if it is not, requests go through unwatched."""
+
     def start(self, name: str, options: "Options") -> "Tape | None":
         """A tape that runs from now on; None if the profiler is off."""
 
@@ -104,7 +108,7 @@ class ProfiledApplication:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request; the recording's name is its method and path, without the query, which may hold secrets."""
-        if self._folder is not None and not self._folder.admits():
+        if not self._recorder.active or (self._folder is not None and not self._folder.admits()):
             return self._application(environ, start_response)
         name = f"{environ.get('REQUEST_METHOD', '?')} {environ.get('PATH_INFO', '')}"
         request = ProfiledRequest(self._recorder, name, self._options, self._folder)

@@ -247,6 +247,15 @@ def test_a_folder_that_cannot_be_written_stops_the_profiler_not_the_request(
     assert (answers, profiler.active, len(caplog.records)) == ([[b"x"]] * 3, False, 1)
 
 
+def test_a_profiler_that_was_removed_lets_requests_through(profiler: SqlProfiler) -> None:
+    """Unwatched: an empty recording would say that nothing happened."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]))
+    profiler.remove()
+
+    assert profiled(environ(), start_response) == [b"x"]
+    assert len(profiler.recordings) == 0
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_at_once(profiler: SqlProfiler, tmp_path: Path) -> None:
     """Before the first request."""
     (tmp_path / "file").touch()

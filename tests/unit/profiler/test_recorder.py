@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -222,6 +223,22 @@ def test_a_wrong_parameter_is_an_error_of_its_own_statement(profiler: SqlProfile
     assert recording.statements[1].execute_s is None
 
 
+def test_a_fetch_that_fails_is_an_error_of_its_statement(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
+    """The statement ran well, and its third row did not come; the time until then is in fetch_s."""
+
+    def divide(by: int) -> float:
+        return clock.advance(6 / by)
+
+    with engine.connect() as connection:
+        connection.connection.dbapi_connection.create_function("divide", 1, divide)
+        rows = text("select divide(column1) from (values (1), (2), (0))")
+        with profiler.record("fetch") as recording, pytest.raises(exc.OperationalError):
+            connection.execute(rows).all()
+
+    statement = recording.statements[0]
+    assert (statement.execute_s, statement.fetch_s, statement.error) == (6.0, 3.0, "OperationalError")
+
+
 def test_transaction_steps_are_recorded(profiler: SqlProfiler, engine: Engine) -> None:
     """BEGIN, COMMIT, ROLLBACK and savepoints, each with the number of its transaction."""
     with profiler.record("steps") as recording, engine.connect() as connection:
@@ -279,6 +296,20 @@ def test_a_new_connection_is_a_step_with_its_time(make_engine: Any, clock: Any) 
     connect = recording.transactions[0]
     assert (connect.kind, connect.elapsed_s) == ("CONNECT", 4.0)
     assert [statement.sql for statement in recording.statements] == ["select ?"]
+
+
+def test_a_connection_that_cannot_be_made_is_a_step_with_its_error(tmp_path: Path) -> None:
+    """And the next connection is a step of its own."""
+    engine = create_engine(f"sqlite:///{tmp_path}/no/such/folder/file.db")
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("connect") as recording:
+        for _ in range(2):
+            with pytest.raises(exc.OperationalError):
+                engine.connect()
+
+    profiler.remove()
+    assert [(step.kind, step.error) for step in recording.transactions] == [("CONNECT", "OperationalError")] * 2
 
 
 def test_the_wait_for_a_connection_is_borne_by_its_first_statement(make_engine: Any) -> None:
