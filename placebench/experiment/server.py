@@ -176,7 +176,7 @@ def serve(spec: ServerSpec) -> RunningServer:
 def _check(spec: ServerSpec) -> None:
     if spec.processes < 1 or spec.threads < 1:
         raise ServerError(
-            f"{spec.processes} processes with {spec.threads} threads were asked for: at least 1 is needed"
+            f"{spec.processes} processes of {spec.threads} threads were asked for: at least 1 is needed"
         )
     if not 0 <= spec.port <= _LAST_PORT:
         raise ServerError(f"port {spec.port} was asked for: it has to lie between 0 (any free one) and {_LAST_PORT}")

@@ -125,6 +125,8 @@ class LoadSession:
         self._warmup_left = self.options.warmup
         self.samples = self._new_samples(parsed)
         self._warmup = self._new_samples(parsed)
+        # Locust times its -t on a clock that was last read before the imports: without this it ends a second early.
+        gevent.get_hub().loop.update_now()
         environment.stop_timeout = parsed.stop_timeout or self.options.answer_timeout_s
         for user in environment.user_classes:
             if issubclass(user, FastHttpUser):

@@ -1,0 +1,78 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from placebench.telemetry.samples import Samples
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def open_samples() -> tuple[Samples, Clock]:
+    """Begun at 100 s on the clock."""
+    clock = Clock()
+    samples = Samples("open", users=1, rate_per_s=2.0, seed=7, clock=clock, cpu_clock=lambda: clock.now / 10)
+    samples.begin()
+    return samples, clock
+
+
+def test_an_open_load_counts_from_when_a_request_was_due() -> None:
+    """Due at 1 s, sent at 1.5 s, answered at 2 s: a latency of 1 s, a service time of half a second, and missed."""
+    samples, clock = open_samples()
+    clock.now = 101.5
+    sent_s = samples.send(due_s=1.0)
+    clock.now = 102.0
+    samples.end(sent_s, samples.now_s(), due_s=1.0, status="200", body_bytes=10, failure=None)
+
+    assert (samples.started_s, samples.latency_s, samples.service_s) == ([1.0], [1.0], [0.5])
+    assert samples.missed == 1
+    assert samples.to_json()["client_cpu_s"] == pytest.approx(0.2)
+
+
+def test_a_request_up_to_10_ms_late_is_not_missed() -> None:
+    """A generator's timer is good to a few milliseconds."""
+    samples, clock = open_samples()
+    clock.now = 100.5
+    samples.send(due_s=0.495)
+    samples.send(due_s=0.485)
+
+    assert samples.missed == 1
+
+
+def test_what_was_sent_and_has_not_ended_is_in_flight() -> None:
+    """Two sent, one ended: its end is the end of the run."""
+    samples, clock = open_samples()
+    clock.now = 100.25
+    sent_s = samples.send()
+    samples.send()
+    clock.now = 100.75
+    samples.end(sent_s, samples.now_s(), due_s=None, status="200", body_bytes=10, failure=None)
+
+    assert (samples.to_json()["in_flight"], samples.to_json()["elapsed_s"]) == (1, 0.5)
+
+
+def test_failures_keep_a_few_different_messages() -> None:
+    """Every failure counts; a message that came before does not come again, and no more than five are kept."""
+    samples, _ = open_samples()
+    for number in [0, 0, 1, 2, 3, 4, 5, 6]:
+        samples.end(0.0, 0.5, due_s=None, status="500", body_bytes=4, failure=f"status 500: {number}")
+
+    assert samples.failures == 8
+    assert samples.failure_messages == [f"status 500: {number}" for number in range(5)]
+    assert samples.statuses == {"500": 8}
+
+
+def test_a_run_without_samples_can_be_saved(tmp_path: Path) -> None:
+    """Nothing was sent, nothing took time."""
+    samples = Samples("closed", users=1, rate_per_s=None, seed=1)
+    samples.save(tmp_path / "samples.json")
+
+    saved = json.loads((tmp_path / "samples.json").read_text())
+    assert (saved["latency_s"], saved["elapsed_s"], saved["in_flight"]) == ([], 0.0, 0)
