@@ -41,15 +41,15 @@ class Forest:
         make = self._model.stock
         rows = stocks_of_trees(self._reader, root_ids)
         for provider_id, root_id, class_id, total, reserved, allocation_ratio, max_unit, used in rows:
-            stock = make(class_id, int((total - reserved) * allocation_ratio), used, max_unit)
+            stock = make(class_id, _capacity(total, reserved, allocation_ratio), used, max_unit)
             trees[root_id].setdefault(provider_id, []).append(stock)
         self.trees_stocks.update(trees)
 
     def stock(
         self, class_id: int, total: int, reserved: int, allocation_ratio: float, max_unit: int, used: int
     ) -> Stock:
-        """What a row says of one class, its capacity truncated as Placement truncates it."""
-        return self._model.stock(class_id, int((total - reserved) * allocation_ratio), used, max_unit)
+        """What a row says of one class."""
+        return self._model.stock(class_id, _capacity(total, reserved, allocation_ratio), used, max_unit)
 
     def summarise(self, root_ids: Collection[int]) -> None:
         """Makes the summaries of the trees; 1 round trip for their traits, up to 2 for what is not known of them."""
@@ -84,3 +84,8 @@ class Forest:
         while above is not None:
             yield above
             above = self.providers[above].parent_id
+
+
+def _capacity(total: int, reserved: int, allocation_ratio: float) -> int:
+    """What can be given in all, truncated as Placement truncates it."""
+    return int((total - reserved) * allocation_ratio)
