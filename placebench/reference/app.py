@@ -1,7 +1,7 @@
 """The reference service as a WSGI application. The key piece is `make_app`."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from sqlalchemy import Engine
 from werkzeug import Request
@@ -11,21 +11,15 @@ from placebench.reference.database import Database
 from placebench.reference.journey import travel
 from placebench.reference.variants import variant
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from wsgiref.types import StartResponse, WSGIEnvironment
 
-Application = Callable[["WSGIEnvironment", "StartResponse"], "Iterable[bytes]"]
-
-
-def make_app(engine: Engine, variant_name: str) -> Application:
+def make_app(engine: Engine, variant_name: str) -> WSGIApplication:
     """The service over this engine's database, answering candidates in the named variant; makes no connection.
 
     Raises VariantError with the names that exist.
     """
     chosen, database = variant(variant_name), Database(engine)
 
-    def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> "Iterable[bytes]":
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
         request.max_content_length = BODY_LIMIT
         return travel(Call(request, database, chosen))(environ, start_response)

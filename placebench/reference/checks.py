@@ -77,7 +77,7 @@ def text(maximum: int, *, minimum: int = 0, pattern: str = ".*") -> Check[str]:
 
 
 def uuid(value: Any, where: str) -> str:
-    """A UUID in any of the forms that look like one, as it was written: Placement compares the text."""
+    """A UUID in a form of at most 36 characters, as it was written: Placement compares the text."""
     if not isinstance(value, str) or not looks_like_uuid(value) or len(value) > UUID_LENGTH:
         raise _wrong(where, "a UUID", value)
     return value

@@ -7,13 +7,14 @@ import gc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from wsgiref.types import WSGIApplication
 
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 import placebench
 from placebench.errors import DatabaseError, MissingExtraError, ServerError
-from placebench.reference.app import Application, make_app
+from placebench.reference.app import make_app
 from placebench.reference.variants import variant
 
 DEFAULT_VARIANT: Final = "tuned"
@@ -21,7 +22,7 @@ DEFAULT_POOL_SIZE: Final = "10"
 PROFILES: Final = ("", "light", "flame")
 
 
-def application_from(environment: Mapping[str, str]) -> Application:
+def application_from(environment: Mapping[str, str]) -> WSGIApplication:
     """The application that these variables describe.
 
     Raises the PlacebenchError of the first variable that cannot be used.
@@ -63,7 +64,7 @@ def _url(text: str) -> URL:
     return url
 
 
-def _profiled(app: Application, engine: Engine, environment: Mapping[str, str]) -> Application:
+def _profiled(app: WSGIApplication, engine: Engine, environment: Mapping[str, str]) -> WSGIApplication:
     mode, folder = environment.get("PLACEBENCH_PROFILE", ""), environment.get("PLACEBENCH_PROFILE_DIR", "")
     if mode not in PROFILES:
         raise ServerError(f"PLACEBENCH_PROFILE: expected light or flame, got {mode!r}")
@@ -72,7 +73,7 @@ def _profiled(app: Application, engine: Engine, environment: Mapping[str, str]) 
     if not folder:
         raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
     # By attribute: the door loads the profiler on first use, and only an app that is profiled should pay for it.
-    profiled: Application = placebench.SqlProfiler(engine).wsgi(app, folder=Path(folder), mode=mode)
+    profiled: WSGIApplication = placebench.SqlProfiler(engine).wsgi(app, folder=Path(folder), mode=mode)
     return profiled
 
 

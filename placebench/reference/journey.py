@@ -126,7 +126,7 @@ def stamped(call: Call, response: Response) -> None:
 
 
 def dated(_call: Call, response: Response) -> None:
-    """A document is of now: the tables' own stamps are left empty, which Placement reads as now too."""
+    """A document is dated now and not to be kept: Placement gives its rows' newest stamp, where they have one."""
     if response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON:
         response.headers["Cache-Control"] = "no-cache"
         response.last_modified = datetime.now(UTC)

@@ -14,13 +14,13 @@ line on stderr, and the server with it.
 
 import os
 import sys
+from wsgiref.types import WSGIApplication
 
 from placebench.errors import PlacebenchError
-from placebench.reference.app import Application
 from placebench.reference.deployment import application_from
 
 
-def _load() -> Application:
+def _load() -> WSGIApplication:
     try:
         return application_from(os.environ)
     except PlacebenchError as error:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
+from wsgiref.types import WSGIApplication
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,7 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from placebench import tables
 from placebench.postgres import Server
-from placebench.reference.app import Application, make_app
+from placebench.reference.app import make_app
 from placebench.reference.routes import ROUTES
 
 PROVIDER = "00000000-0000-4000-8000-000000000001"
@@ -146,7 +147,7 @@ def spoiled_requests(draw: st.DrawFn) -> Request:
 
 
 @pytest.fixture(scope="module")
-def app(server: Server) -> Iterator[Application]:
+def app(server: Server) -> Iterator[WSGIApplication]:
     """The service over a database with a provider, an aggregate, a trait and two classes."""
     engine = create_engine(server.create_database("placebench_test_robustness"))
     tables.metadata.create_all(engine)
@@ -162,7 +163,7 @@ def app(server: Server) -> Iterator[Application]:
     server.drop_database("placebench_test_robustness")
 
 
-def outcome(app: Application, request: Request) -> tuple[int, bytes]:
+def outcome(app: WSGIApplication, request: Request) -> tuple[int, bytes]:
     """The status and body of the response, the request's bytes going in as a WSGI server hands them over."""
     body = request.get("body")
     environ = EnvironBuilder(headers=HEADERS).get_environ()
@@ -178,7 +179,7 @@ def outcome(app: Application, request: Request) -> tuple[int, bytes]:
     return int(status.split()[0]), b"".join(chunks)
 
 
-def check(app: Application, request: Request, caplog: pytest.LogCaptureFixture) -> None:
+def check(app: WSGIApplication, request: Request, caplog: pytest.LogCaptureFixture) -> None:
     """The answer is no 5xx, nothing is in the log, and an error is one document with its five members."""
     status, content = outcome(app, request)
 
@@ -203,21 +204,23 @@ def often(examples: int) -> Callable[[Any], Any]:
 
 @often(300)
 @given(request=any_request)
-def test_any_request_is_answered(app: Application, caplog: pytest.LogCaptureFixture, request: Request) -> None:
+def test_any_request_is_answered(app: WSGIApplication, caplog: pytest.LogCaptureFixture, request: Request) -> None:
     """Bytes in the path, in headers, in the query and in the body."""
     check(app, request, caplog)
 
 
 @often(300)
 @given(query=queries)
-def test_any_query_for_candidates_is_answered(app: Application, caplog: pytest.LogCaptureFixture, query: bytes) -> None:
+def test_any_query_for_candidates_is_answered(
+    app: WSGIApplication, caplog: pytest.LogCaptureFixture, query: bytes
+) -> None:
     """Every parameter with anything for a value."""
     check(app, {"method": "GET", "path": b"/allocation_candidates", "query": query}, caplog)
 
 
 @often(400)
 @given(request=spoiled_requests())
-def test_any_body_is_answered(app: Application, caplog: pytest.LogCaptureFixture, request: Request) -> None:
+def test_any_body_is_answered(app: WSGIApplication, caplog: pytest.LogCaptureFixture, request: Request) -> None:
     """A good body with anything at some places in it."""
     check(app, request, caplog)
 
@@ -231,7 +234,7 @@ def test_any_body_is_answered(app: Application, caplog: pytest.LogCaptureFixture
         (f"/resource_providers/{PROVIDER}/inventories", {"resource_class": "VCPU", "total": float("nan")}),
     ],
 )
-def test_what_postgresql_cannot_hold_is_a_bad_request(app: Application, path: str, body: Any) -> None:
+def test_what_postgresql_cannot_hold_is_a_bad_request(app: WSGIApplication, path: str, body: Any) -> None:
     """NUL characters, lone surrogates, numbers beyond the column."""
     request = {"method": "POST", "path": path.encode(), "body": json.dumps(body).encode()}
 

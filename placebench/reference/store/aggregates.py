@@ -21,7 +21,7 @@ def of_provider(connection: Connection, provider_id: int) -> list[str]:
 
 
 def replace(connection: Connection, provider: Locked, uuids: Collection[str]) -> int:
-    """Put the provider into just these aggregates; its generation, moved on in any case. Three to five statements."""
+    """Put the provider into just these aggregates; its generation, moved on in any case. Three to six statements."""
     member = resource_provider_aggregates.c
     connection.execute(delete(resource_provider_aggregates).where(member.resource_provider_id == provider.id))
     if ids := _ensured(connection, uuids):

@@ -76,7 +76,7 @@ def change(connection: Connection, provider: Locked, resource_class: str, invent
 
 
 def remove(connection: Connection, provider: Locked, resource_class: str) -> int:
-    """Delete the inventory of one class; the provider's generation, moved on. Four statements.
+    """Delete the inventory of one class; the provider's generation, moved on. Five statements.
 
     Raises NotFound if there is none, ConcurrentUpdate if it has allocations (Placement has this code here, and
     `placement.inventory.inuse` where all inventories are set).

@@ -37,7 +37,7 @@ def held_ids(connection: Connection, names: Collection[str]) -> dict[str, int]:
 
 
 def ensure(connection: Connection, name: str) -> bool:
-    """Whether the class was made now; False if it was there. Two to three statements.
+    """Whether the class was made now; False if it was there. One to three statements.
 
     The id is the highest and one, as in Placement: the id of a deleted last class is used again.
     """

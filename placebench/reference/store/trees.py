@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 def create(connection: Connection, *, uuid: str, name: str, parent_uuid: str | None) -> Provider:
-    """A new provider, at the root of its own tree or below a parent, whose tree it joins. Three to five statements.
+    """A new provider, at the root of its own tree or below a parent, whose tree it joins. Four statements.
 
     Raises BadRequest without such a parent, Conflict if uuid or name is taken.
     """

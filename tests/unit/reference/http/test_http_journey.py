@@ -154,6 +154,15 @@ def test_a_body_must_be_json_and_say_so(service: Any, body: bytes, content_type:
     assert response.status_code == status
 
 
+def test_a_body_may_be_long_but_not_endless(service: Any) -> None:
+    """More than 64 MiB are refused by their declared length, unread."""
+    headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
+    declared = {"CONTENT_LENGTH": str(64 * 1024 * 1024 + 1)}
+    response = service.client.post("/resource_providers", json={}, headers=headers, environ_overrides=declared)
+
+    assert response.status_code == 413
+
+
 def test_a_bug_is_answered_and_logged(
     service: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
