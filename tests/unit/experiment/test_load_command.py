@@ -1,0 +1,71 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placebench.cli import main
+from placebench.experiment.records import LoadResult
+from placebench.experiment.requesting import get
+from placebench.experiment.server import RunningServer
+
+Served = Callable[..., RunningServer]
+
+
+def test_load_prints_what_it_saw(served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Requests, quantiles with 10 samples above them, failures; every sample goes where --out says."""
+    out = tmp_path / "samples.json"
+    exit_code = main(
+        ["load", "--url", served().url, "--path", "/work?size=1024", "--requests", "110", "--out", str(out)]
+    )
+
+    printed = capsys.readouterr().out
+    assert exit_code == 0
+    assert "requests    110 in " in printed
+    assert "latency     p50 " in printed
+    assert "p90" in printed
+    assert "p95" not in printed
+    assert "bodies      110 KiB" in printed
+    assert "failures    0" in printed
+    assert LoadResult.load(out).requests == 110
+
+
+def test_load_fails_when_requests_fail(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1, with the messages; too few requests for any quantile."""
+    exit_code = main(["load", "--url", served().url, "--path", "/work?status=500", "--requests", "3", "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert exit_code == 1
+    assert (document["requests"], document["failures"]) == (3, 3)
+    assert document["failure_messages"] == ["status 500: boom"]
+    assert document["latency_s"] == {"p50": None, "p90": None, "p95": None, "p99": None}
+
+
+def test_load_where_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and one line."""
+    exit_code = main(["load", "--url", "http://127.0.0.1:1"])
+
+    assert exit_code == 2
+    assert capsys.readouterr().err.startswith("placebench load: nothing answers at http://127.0.0.1:1 (")
+
+
+def test_ctrl_c_reports_what_was_measured(served: Served, tmp_path: Path) -> None:
+    """Exit code 130; what was asked until then is printed and kept, what was under way is in flight."""
+    server = served()
+    out = tmp_path / "samples.json"
+    command = [sys.executable, "-m", "placebench", "load", "--url", server.url, "--path", "/work?sleep=0.05"]
+    options = ["--time", "60", "--json", "--out", str(out)]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as load:
+        while int(get(server.url, "/counts").body.split()[0]) < 5:
+            time.sleep(0.02)
+        load.send_signal(signal.SIGINT)
+        printed, said = load.communicate(timeout=30)
+
+    assert load.returncode == 130, said
+    assert json.loads(printed)["requests"] >= 4
+    assert LoadResult.load(out).in_flight <= 1
+    assert "interrupted" in said
