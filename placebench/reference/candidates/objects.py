@@ -14,7 +14,11 @@ from placebench.reference.steps import Ways
 
 
 def answer_by_objects(connection: Connection, request: CandidateRequest, ways: Ways) -> bytes:
-    """The JSON body; 12 round trips for the headline request in the tuned ways, 18 in the plain ones, as in Placement."""
+    """The JSON body.
+
+    The headline request costs 12 round trips and 29 399 rows in the tuned ways at 1000 trees, 18 and 69 399 in the
+    plain ones; Placement's costs are 18 and 40 400.
+    """
     try:
         document = _document(open_search(connection, request, ways))
     except NothingFitsError:
