@@ -1,0 +1,134 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from placebench.cli import main
+from placebench.errors import ServerError
+from placebench.experiment.load import LoadSpec, run_load
+from placebench.experiment.requesting import get
+from placebench.experiment.server import ServerSpec, serve
+from placebench.guard import ChildSpec, start
+from placebench.postgres import Server
+from placebench.seeding import seed, topology_named
+
+NESTED = topology_named("nested-perfload", trees=3)
+
+
+@pytest.fixture(scope="module")
+def seeded(server: Server) -> Iterator[str]:
+    """Three trees: six candidates for the headline query."""
+    url = server.create_database("placebench_test_serve")
+    seed(NESTED, url)
+    yield url
+    server.drop_database("placebench_test_serve")
+
+
+@contextmanager
+def placebench_serve(url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """The command in the foreground, and what it printed when it was ready."""
+    command = [sys.executable, "-m", "placebench", "serve", "--db", url, "--port", "0", "--json", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def candidates(url: str) -> int:
+    """How many allocation requests the headline query is answered with."""
+    return len(json.loads(get(url, NESTED.request).body)["allocation_requests"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_answers_until_it_is_told_to_stop(seeded: str, number: signal.Signals) -> None:
+    """The headline query finds two candidates a tree; Ctrl-C and SIGTERM end it with exit code 0."""
+    with placebench_serve(seeded, "--variant", "naive", "--processes", "2", "--threads", "2") as (process, ready):
+        found = candidates(ready["url"])
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+
+    assert found == 6
+    assert (process.returncode, said.strip()) == (0, f"naive answers at {ready['url']}; Ctrl-C stops it")
+    with pytest.raises(OSError, match="Connection refused"):
+        get(ready["url"], "/")
+
+
+def test_serve_ends_when_a_worker_is_killed(seeded: str) -> None:
+    """Exit code 2 and one line with the end of uWSGI's log; nothing keeps running."""
+    with placebench_serve(seeded) as (process, ready):
+        [worker] = Path(f"/proc/{ready['pid']}/task/{ready['pid']}/children").read_text().split()
+        os.kill(int(worker), signal.SIGKILL)
+        _, said = process.communicate(timeout=30)
+
+    assert process.returncode == 2
+    assert re.search(r"^placebench serve: a worker of uWSGI died while it served .*killed by signal 9.*$", said, re.M)
+    assert not Path(f"/proc/{ready['pid']}").exists()
+
+
+def test_serve_never_migrates(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty database is left empty: exit code 2, and what to do."""
+    exit_code = main(["serve", "--db", database_url, "--port", "0"])
+
+    assert exit_code == 2
+    assert "has no table resource_providers: run `placebench seed --db URL` first" in capsys.readouterr().err
+
+
+def test_serve_without_a_database(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither --db nor the variable: exit code 2, and what to do."""
+    monkeypatch.delenv("PLACEBENCH_DATABASE_URL", raising=False)
+    exit_code = main(["serve"])
+
+    assert exit_code == 2
+    assert "which database? give --db postgresql://" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"variant": "quick"}, "could not serve .*the end of its log: .*quick"), ({"database_url": ""}, "DATABASE_URL")],
+)
+def test_a_service_that_cannot_be_made_is_told(seeded: str, wrong: dict[str, str], message: str) -> None:
+    """The service's own line is in the message."""
+    with pytest.raises(ServerError, match=message):
+        serve(ServerSpec(**{"database_url": seeded, **wrong}))
+
+
+def test_uwsgi_by_hand(seeded: str, tmp_path: Path) -> None:
+    """`uwsgi --module placebench.reference.wsgi:application` with the environment variables is enough."""
+    uwsgi = Path(sys.executable).with_name("uwsgi")
+    command = [uwsgi, "--http-socket", "127.0.0.1:0", "--module", "placebench.reference.wsgi:application"]
+    log = tmp_path / "uwsgi.log"
+    environment = {**os.environ, "PLACEBENCH_DATABASE_URL": seeded, "PLACEBENCH_VARIANT": "naive"}
+    by_hand = ChildSpec("uwsgi", list(map(str, command)), environment, tmp_path, log, stop_signal=signal.SIGINT)
+    with start(by_hand):
+        address = first(lambda: re.search(r"bound to TCP address (\S+) ", log.read_text() if log.exists() else ""))
+
+        assert candidates(f"http://{address}") == 6
+
+
+def first(found: Callable[[], re.Match[str] | None], within_s: float = 20.0) -> str:
+    """Wait until another process has written it."""
+    give_up_at = time.monotonic() + within_s
+    while (match := found()) is None:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+    return match[1]
+
+
+def test_the_locustfiles_ask_the_headline_query(seeded: str, tmp_path: Path) -> None:
+    """Without a request in the spec the query of nested-perfload is asked, and answered."""
+    with serve(ServerSpec(database_url=seeded, threads=2)) as server:
+        by_default = run_load(LoadSpec(url=server.url, users=2, requests=6), folder=tmp_path)
+        body = get(server.url, NESTED.request).body
+
+    assert by_default.statuses == {"200": 6}
+    assert by_default.body_bytes == [len(body)] * 6
