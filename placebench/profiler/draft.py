@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.fingerprint import redacted
 from placebench.profiler.statement import Caller, Statement, Transaction
+from placebench.profiler.wire import WireMeter
 
 if TYPE_CHECKING:
     from placebench.profiler.tape import Tape
@@ -50,9 +51,12 @@ class Flow:
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
     """
 
-    __slots__ = ("compiling", "measured_s", "pool_wait_s", "transaction")
+    __slots__ = ("_meter", "_read", "compiling", "measured_s", "pool_wait_s", "transaction")
 
-    def __init__(self) -> None:
+    def __init__(self, meter: WireMeter | None) -> None:
+        self._meter = meter
+        self._read = (0, 0)
+        self.carried()
         self.compiling: deque[tuple[float, float]] = deque(maxlen=16)
         self.measured_s = 0.0
         self.pool_wait_s: float | None = None
@@ -66,6 +70,18 @@ class Flow:
         seconds = max(0.0, now - started - (self.measured_s - measured_s))
         self.measured_s += seconds
         return seconds
+
+    def carried(self) -> tuple[int, int] | None:
+        """Bytes sent and received since it was last asked; None if they cannot be measured."""
+        if self._meter is None:
+            return None
+        try:
+            now = self._meter.read()
+        except OSError:
+            self._meter = None  # the connection is gone
+            return None
+        before, self._read = self._read, now
+        return now[0] - before[0], now[1] - before[1]
 
     def waited(self) -> float | None:
         """The wait of this checkout, once: its first statement bears it and the next ones get 0."""
@@ -91,6 +107,8 @@ class Draft:
     fetch_s: float | None = None
     row_count: int | None = None
     fetched_rows: int | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
     round_trips: int | None = None
     cache_hit: bool | None = None
     error: str | None = None
@@ -111,14 +129,14 @@ class Draft:
         """The driver's execute has ended, well or not; round_trips is None if the driver cannot tell."""
         self.execute_s = (self.execute_s or 0.0) + self._spent("")
         if round_trips is not None:
-            self.round_trips = (self.round_trips or 0) + round_trips
+            self._travelled(round_trips)
 
     def leave_fetch(self, rows: int, round_trips: int | None) -> None:
         """The driver's fetch has ended with so many rows."""
         self.fetch_s = (self.fetch_s or 0.0) + self._spent("fetch ")
         self.fetched_rows = (self.fetched_rows or 0) + rows
-        if round_trips is not None:
-            self.round_trips = (self.round_trips or 0) + round_trips
+        if round_trips:
+            self._travelled(round_trips)
 
     def failed(self, error: BaseException) -> None:
         """The driver raised."""
@@ -137,6 +155,14 @@ class Draft:
             tape.leaf(self.entered, now, f"{verb}{self._shown()}", "sql")
         return seconds
 
+    def _travelled(self, round_trips: int) -> None:
+        """Add round trips and, where the recording asks for them, the bytes that they carried."""
+        self.round_trips = (self.round_trips or 0) + round_trips
+        carried = self.flow.carried()
+        if carried is not None:
+            self.bytes_sent = (self.bytes_sent or 0) + carried[0]
+            self.bytes_received = (self.bytes_received or 0) + carried[1]
+
     def _shown(self) -> str:
         """The text for people: without literals unless they were asked for."""
         return self.sql if self.tape.options.parameters else redacted(self.sql)
@@ -154,6 +180,8 @@ class Draft:
             execute_s=self.execute_s,
             fetch_s=self.fetch_s,
             row_count=self._rows(),
+            bytes_sent=self.bytes_sent,
+            bytes_received=self.bytes_received,
             round_trips=self.round_trips,
             cache_hit=self.cache_hit,
             error=self.error,

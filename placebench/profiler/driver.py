@@ -6,7 +6,10 @@ connection class that the user chose is subclassed, never replaced.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from placebench.profiler.wire import WireMeter, meter_of
 
 if TYPE_CHECKING:
     from contextvars import ContextVar
@@ -182,7 +185,14 @@ class Psycopg2Cursor(TimedCursor):
 class Psycopg2Connection(TimedConnection):
     """psycopg2 sends COMMIT and ROLLBACK only if a transaction is open."""
 
+    fileno: Callable[[], int]
+    info: Any
     status: int
+
+    @cached_property
+    def placebench_meter(self) -> WireMeter | None:
+        """Counts this connection's bytes; None where nobody can."""
+        return meter_of(self.fileno(), encrypted=self.info.ssl_in_use)
 
     def in_a_transaction(self) -> bool:
         """Whether a BEGIN has been sent."""

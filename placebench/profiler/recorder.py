@@ -61,7 +61,7 @@ class SqlProfiler:
     ) -> Iterator[Recording]:
         """Record what this thread or task runs inside the block; the recording is filled when the block ends.
 
-        mode: "light" (times, rows, fingerprints), "full" (call sites too) or "flame" (Python's stacks too).
+        mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too) or "flame" (Python's stacks too).
         parameters: keep bound values, literals and the messages of errors; they may be secrets.
         A record inside of a record belongs to both. Raises ProfilerError for an unknown mode.
         """

@@ -71,6 +71,16 @@ class Recording:
         trips = [statement.round_trips for statement in self.statements]
         return total(trips + [transaction.round_trips for transaction in self.transactions])
 
+    @property
+    def bytes_sent(self) -> int | None:
+        """Bytes that the statements sent; None if none was measured."""
+        return total(statement.bytes_sent for statement in self.statements)
+
+    @property
+    def bytes_received(self) -> int | None:
+        """Bytes that the statements' answers had; None if none was measured."""
+        return total(statement.bytes_received for statement in self.statements)
+
     def summary(self) -> Summary:
         """The sums, and one line for each fingerprint, dearest first; `str()` of it is a table for a terminal."""
         return summarise(self)

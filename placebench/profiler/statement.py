@@ -31,10 +31,12 @@ class Statement:
     pool_wait_s: the wait for the connection, borne by the first statement after a checkout and 0 for the next ones.
     execute_s, fetch_s: inside the driver; the rest of a statement's life (rows into objects) is Python's.
     row_count: rows returned, or touched by a write.
+    bytes_sent, bytes_received: of the connection's TCP socket; None in mode "light", over TLS and on Unix sockets.
     round_trips: messages that waited for an answer, the hidden BEGIN included.
     cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver.
     error: the class of the driver's exception; its message too if the recording was asked for parameters.
-    transaction: the number of the transaction in its recording, 1 for the first; None in autocommit.
+    transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and of a
+        transaction that began before the recording.
     """
 
     sql: str

@@ -50,6 +50,8 @@ class Summary:
     statements: int
     row_count: int | None
     round_trips: int | None
+    bytes_sent: int | None
+    bytes_received: int | None
     dropped: int
     groups: tuple[StatementGroup, ...]
 
@@ -57,7 +59,8 @@ class Summary:
         """The summary as a small table for a terminal."""
         counts = (
             f"  {self.statements} statements · {units.count(self.row_count)} rows · "
-            f"{units.count(self.round_trips)} round trips · {self.dropped} dropped"
+            f"{units.count(self.round_trips)} round trips · {units.size(self.bytes_received)} received · "
+            f"{self.dropped} dropped"
         )
         lines = [
             f"{self.name}: {units.duration(self.elapsed_s)}, {self.requests} recorded",
@@ -92,6 +95,8 @@ def summarise(recording: "Recording") -> Summary:
         statements=len(statements),
         row_count=recording.row_count,
         round_trips=recording.round_trips,
+        bytes_sent=recording.bytes_sent,
+        bytes_received=recording.bytes_received,
         dropped=recording.dropped,
         groups=grouped(statements),
     )

@@ -25,7 +25,7 @@ Clock = Callable[[], float]
 class Options:
     """What a recording is asked for.
 
-    mode: "light" (times, rows, fingerprints), "full" (the call site too) or "flame" (Python's stacks too).
+    mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too) or "flame" (Python's stacks too).
     parameters: keep bound values, literals and messages of errors; they may be secrets.
     max_statements: how many statements, and how many transaction steps, are kept; the others are counted.
     """
@@ -101,7 +101,9 @@ class Tape:
         try:
             return self._flows[key]
         except KeyError:
-            return self._flows.setdefault(key, Flow())
+            metered = self.options.mode != "light"
+            meter = getattr(dbapi_connection, "placebench_meter", None) if metered else None
+            return self._flows.setdefault(key, Flow(meter))
 
     def draft(self, dbapi_connection: object, sql: str, step: str | None = None) -> Draft:
         """A new draft on that connection, kept unless the recording is full."""
