@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from placebench.errors import LoadError
+from placebench.errors import LoadError, MissingExtraError
 from placebench.experiment.log import ChildLog
 from placebench.experiment.records import LoadResult
 from placebench.guard import Child, ChildSpec, Keeper, start
@@ -67,7 +68,7 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
     folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
     progress: called with requests done and wanted, or with seconds, twice a second.
     Costs about a second of start. Raises LoadError when nothing answers at spec.url or no request ended,
-    LoadInterrupted on Ctrl-C.
+    MissingExtraError without locust, LoadInterrupted on Ctrl-C.
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
@@ -155,6 +156,8 @@ def _read(samples_file: Path) -> LoadResult | None:
 
 
 def _check(spec: LoadSpec) -> None:
+    if find_spec("locust") is None:
+        raise MissingExtraError("a load run needs locust, which is not installed: pip install 'placebench[bench]'")
     if spec.time_s is None and spec.requests is None:
         raise LoadError("a load run without an end: say how long (--time) or how many requests (--requests)")
     if spec.kind == "open" and spec.rate_per_s is None:

@@ -46,7 +46,7 @@ class ServerSpec:
     processes: int = 1
     threads: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Further variables for the service, such as PYTHONHASHSEED; they go before the ones made from this spec."""
+    """Further variables for the service, such as PYTHONHASHSEED; they override those made from this spec."""
     module: str = "placebench.reference.wsgi:application"
     log: Path | None = None
     """Where uWSGI's log goes; None: to a file that goes away with the server."""
@@ -145,18 +145,19 @@ def serve(spec: ServerSpec) -> RunningServer:
     nothing answers within spec.start_timeout_s; MissingExtraError when there is no uWSGI.
     """
     _check(spec)
+    argv = command(
+        address=f"{_in_brackets(spec.host)}:{spec.port}",
+        module=spec.module,
+        processes=spec.processes,
+        threads=spec.threads,
+        grace_s=spec.grace_s,
+    )
     scratch = Path(tempfile.mkdtemp(prefix="placebench-uwsgi-"))
     log = ChildLog(spec.log or scratch / "uwsgi.log")
     child = start(
         ChildSpec(
             name="uWSGI",
-            argv=command(
-                address=f"{_in_brackets(spec.host)}:{spec.port}",
-                module=spec.module,
-                processes=spec.processes,
-                threads=spec.threads,
-                grace_s=spec.grace_s,
-            ),
+            argv=argv,
             env=_environment(spec),
             cwd=scratch,
             log=log.path,
@@ -175,9 +176,7 @@ def serve(spec: ServerSpec) -> RunningServer:
 
 def _check(spec: ServerSpec) -> None:
     if spec.processes < 1 or spec.threads < 1:
-        raise ServerError(
-            f"{spec.processes} processes of {spec.threads} threads were asked for: at least 1 is needed"
-        )
+        raise ServerError(f"{spec.processes} processes of {spec.threads} threads were asked for: at least 1 is needed")
     if not 0 <= spec.port <= _LAST_PORT:
         raise ServerError(f"port {spec.port} was asked for: it has to lie between 0 (any free one) and {_LAST_PORT}")
     try:

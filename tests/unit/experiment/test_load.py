@@ -91,11 +91,11 @@ def test_the_open_load_sees_a_stall_that_service_times_hide(served: Served, load
 def test_progress_is_told(served: Served, tmp_path: Path) -> None:
     """In requests, while they come."""
     told: list[tuple[int, int]] = []
-    spec = LoadSpec(url=served().url, request="/work?sleep=0.05", requests=40)
+    spec = LoadSpec(url=served().url, request="/work?sleep=0.05", requests=24)
     run_load(spec, folder=tmp_path, progress=lambda done, total: told.append((done, total)))
 
-    assert {total for _, total in told} == {40}
-    assert 0 < max(done for done, _ in told) <= 40
+    assert {total for _, total in told} == {24}
+    assert 0 < max(done for done, _ in told) <= 24
 
 
 @pytest.mark.parametrize(
@@ -175,12 +175,9 @@ def test_bare_locust_fails_without_samples(served: Served, tmp_path: Path) -> No
     assert (LoadResult.load(samples_file).requests, LoadResult.load(samples_file).in_flight) == (0, 1)
 
 
-def test_several_locust_processes_only_where_they_count_right(served: Served, tmp_path: Path) -> None:
+def test_several_locust_processes_do_not_count_exactly(served: Served, tmp_path: Path) -> None:
     """Locust's own workers can share a closed load by time; what is counted or scheduled in one process is refused."""
-    server = served()
-    shared = bare_locust("noop", server, tmp_path, "-u", "2", "-r", "2", "-t", "1", "--processes", "2")
-    refused = bare_locust("open", server, tmp_path, "-t", "1", "--processes", "2")
+    refused = bare_locust("open", served(), tmp_path, "-t", "1", "--processes", "2")
 
-    assert shared.returncode == 0, shared.stdout
-    assert "count in one process: leave out --processes" in refused.stdout
     assert refused.returncode == 1
+    assert "count in one process: leave out --processes" in refused.stdout
