@@ -24,13 +24,15 @@ def show(call: Call, uuid: str) -> Response:
 
 def replace(call: Call, uuid: str) -> Response:
     """PUT /resource_providers/{uuid}/aggregates: just these; the generation moves on in any case."""
-    content = new_aggregates(call.body(), "body")
+    body = call.body()
 
-    def work(connection: Connection) -> int:
-        provider = providers.locked_at(connection, uuid, content["resource_provider_generation"])
-        return aggregates.replace(connection, provider, content["aggregates"])
+    def work(connection: Connection) -> Response:
+        provider = providers.locked(connection, uuid)
+        content = new_aggregates(body, "body")
+        providers.check_generation(provider, content["resource_provider_generation"])
+        return _answer(content["aggregates"], aggregates.replace(connection, provider, content["aggregates"]))
 
-    return _answer(content["aggregates"], call.database.write(work))
+    return call.database.write(work)
 
 
 def _answer(uuids: list[str], generation: int) -> Response:

@@ -47,26 +47,32 @@ def index(call: Call, uuid: str) -> Response:
 
 def replace(call: Call, uuid: str) -> Response:
     """PUT /resource_providers/{uuid}/inventories: just these; the generation moves on in any case."""
-    content = all_of_them(call.body(), "body")
-    wanted = {name: completed(name, given) for name, given in content["inventories"].items()}
+    body = call.body()
 
-    def work(connection: Connection) -> int:
-        provider = providers.locked_at(connection, uuid, content["resource_provider_generation"])
-        return inventories.replace(connection, provider, wanted)
+    def work(connection: Connection) -> Response:
+        provider = providers.locked(connection, uuid)
+        content = all_of_them(body, "body")
+        providers.check_generation(provider, content["resource_provider_generation"])
+        wanted = {name: completed(name, given) for name, given in content["inventories"].items()}
+        return _answer_all(wanted, inventories.replace(connection, provider, wanted))
 
-    return _answer_all(wanted, call.database.write(work))
+    return call.database.write(work)
 
 
 def create(call: Call, uuid: str) -> Response:
     """POST /resource_providers/{uuid}/inventories: one more, whatever the generation."""
-    content = one_more(call.body(), "body")
-    name = content.pop("resource_class")
-    inventory = completed(name, content)
-    generation = call.database.write(
-        lambda connection: inventories.add(connection, providers.locked(connection, uuid), name, inventory)
-    )
-    location = f"{call.prefix}/resource_providers/{uuid}/inventories/{name}"
-    return _answer_one(inventory, generation, status=HTTPStatus.CREATED, location=location)
+    body = call.body()
+
+    def work(connection: Connection) -> Response:
+        provider = providers.locked(connection, uuid)
+        content = one_more(body, "body")
+        name = content.pop("resource_class")
+        inventory = completed(name, content)
+        generation = inventories.add(connection, provider, name, inventory)
+        location = f"{call.prefix}/resource_providers/{uuid}/inventories/{name}"
+        return _answer_one(inventory, generation, status=HTTPStatus.CREATED, location=location)
+
+    return call.database.write(work)
 
 
 def clear(call: Call, uuid: str) -> Response:
@@ -87,14 +93,16 @@ def show(call: Call, uuid: str, resource_class: str) -> Response:
 
 def update(call: Call, uuid: str, resource_class: str) -> Response:
     """PUT /resource_providers/{uuid}/inventories/{resource_class}"""
-    content = one_changed(call.body(), "body")
-    inventory = completed(resource_class, content)
+    body = call.body()
 
-    def work(connection: Connection) -> int:
-        provider = providers.locked_at(connection, uuid, content["resource_provider_generation"])
-        return inventories.change(connection, provider, resource_class, inventory)
+    def work(connection: Connection) -> Response:
+        provider = providers.locked(connection, uuid)
+        content = one_changed(body, "body")
+        providers.check_generation(provider, content["resource_provider_generation"])
+        inventory = completed(resource_class, content)
+        return _answer_one(inventory, inventories.change(connection, provider, resource_class, inventory))
 
-    return _answer_one(inventory, call.database.write(work))
+    return call.database.write(work)
 
 
 def delete(call: Call, uuid: str, resource_class: str) -> Response:

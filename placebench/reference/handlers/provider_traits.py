@@ -28,11 +28,12 @@ def replace(call: Call, uuid: str) -> Response:
     content = new_traits(call.body(), "body")
     names = sorted(set(content["traits"]))
 
-    def work(connection: Connection) -> int:
-        provider = providers.locked_at(connection, uuid, content["resource_provider_generation"])
-        return traits.replace(connection, provider, names)
+    def work(connection: Connection) -> Response:
+        provider = providers.locked(connection, uuid)
+        providers.check_generation(provider, content["resource_provider_generation"])
+        return _answer(names, traits.replace(connection, provider, names))
 
-    return _answer(names, call.database.write(work))
+    return call.database.write(work)
 
 
 def clear(call: Call, uuid: str) -> Response:

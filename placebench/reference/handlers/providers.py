@@ -43,9 +43,11 @@ def show(call: Call, uuid: str) -> Response:
 
 def update(call: Call, uuid: str) -> Response:
     """PUT /resource_providers/{uuid}: another name and, if parent_provider_uuid is given, another place."""
-    content = changed_provider(call.body(), "body")
+    body = call.body()
 
     def work(connection: Connection) -> Provider:
+        providers.id_and_generation(connection, uuid)
+        content = changed_provider(body, "body")
         if "parent_provider_uuid" in content:
             trees.move(connection, uuid, content["parent_provider_uuid"])
         providers.rename(connection, uuid, content["name"])

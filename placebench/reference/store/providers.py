@@ -94,13 +94,6 @@ def locked(connection: Connection, uuid: str) -> Locked:
     return Locked(*row)
 
 
-def locked_at(connection: Connection, uuid: str, generation: int) -> Locked:
-    """As `locked`; ConcurrentUpdate if the provider has another generation than the caller last saw."""
-    provider = locked(connection, uuid)
-    check_generation(provider, generation)
-    return provider
-
-
 def check_generation(provider: Locked, generation: int) -> None:
     """ConcurrentUpdate if the provider has another generation than this one, which the client last saw."""
     if provider.generation != generation:

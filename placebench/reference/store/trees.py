@@ -38,6 +38,8 @@ def create(connection: Connection, *, uuid: str, name: str, parent_uuid: str | N
 
     Raises BadRequest without such a parent, Conflict if uuid or name is taken.
     """
+    if parent_uuid == uuid:
+        raise BadRequest(f"parent_provider_uuid: {uuid} cannot be its own parent")
     parent = _parent(connection, parent_uuid)
     refuse_taken(connection, or_(_OWN.uuid == uuid, _OWN.name == name), f"uuid {uuid} or name {name!r}")
     row: dict[str, Any] = {"uuid": uuid, "name": name, "generation": 0}
