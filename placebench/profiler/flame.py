@@ -21,8 +21,6 @@ from placebench.profiler.tape import Clock
 
 INTERVAL_S = 0.001
 _LONGEST_LEAF = 160
-# What is shorter is left to the sampler: a fetch of one row costs less than noting its stack.
-_SHORTEST_S = 20e-6
 _MOST_EDGES = 100_000
 
 Record = tuple[list[str], float]
@@ -49,8 +47,8 @@ class Flame:
         self._started = clock()
 
     def add(self, started: float, ended: float, label: str, kind: str) -> None:
-        """Something from *started* to *ended* in the running frame, unless it is very short or the flame is full."""
-        if ended - started < _SHORTEST_S or len(self._edges) >= _MOST_EDGES:
+        """Something from *started* to *ended* in the running frame, unless the flame is full."""
+        if len(self._edges) >= _MOST_EDGES:
             return
         frame = outside_profiler(sys._getframe(1))
         stack = build_call_stack(frame, "initial", None)
