@@ -1,4 +1,4 @@
-"""One chromium for the session; without one, browser tests fail in CI and are skipped elsewhere, with the reason."""
+"""One chromium for each module; without one, browser tests fail in CI and are skipped elsewhere, with the reason."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -35,9 +35,12 @@ class Visit:
         self.page.goto(address)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Debian's chromium, headless, driven by playwright."""
+    """Debian's chromium, headless, driven by playwright.
+
+    Not for the session: playwright's event loop would run on in the thread that later tests call asyncio.run in.
+    """
     try:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError:
