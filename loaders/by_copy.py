@@ -20,6 +20,9 @@ from placebench.tables import utc_now
 from placebench.topology import Topology
 
 _TREES_IN_CHUNK = 100
+# An upper bound. PostgreSQL's default of 64 MB sorts the names of a million providers on disk: 4.6 s for all indexes
+# instead of 6.7 s.
+_SORT_MEMORY = "256MB"
 
 _CONSTRAINTS = """
 SELECT conrelid::regclass::text AS table_name, quote_ident(conname) AS name, pg_get_constraintdef(oid) AS definition
@@ -60,6 +63,7 @@ def _keys_put_aside(connection: Connection, tables: list[str]) -> Iterator[None]
     for index in indexes:
         _run(connection, f"DROP INDEX {index.name}")
     yield
+    _run(connection, f"SET LOCAL maintenance_work_mem = '{_SORT_MEMORY}'")
     for index in indexes:
         _run(connection, index.definition)
     for constraint in reversed(constraints):
