@@ -79,9 +79,9 @@ def _uwsgi() -> Finding:
 
 
 def _postgresql() -> Finding:
-    from placebench.postgres import find_binaries
+    from placebench.postgres.binaries import find
 
-    return _found("PostgreSQL", lambda: find_binaries().folder)
+    return _found("PostgreSQL", lambda: find().folder)
 
 
 def _found(what: str, find: Callable[[], object]) -> Finding:

@@ -23,7 +23,7 @@ def command(*, address: str, module: str, processes: int, threads: int, grace_s:
     Raises MissingExtraError when there is no uWSGI beside this Python or on PATH.
     """
     return [
-        _program(),
+        program(),
         "--strict",
         # Each connection is closed after its answer, so that no thread is tied to a client: with --http11-socket and
         # more clients than threads some clients are never served. --http would add a process that copies the bytes.
@@ -43,7 +43,8 @@ def command(*, address: str, module: str, processes: int, threads: int, grace_s:
     ]
 
 
-def _program() -> str:
+def program() -> str:
+    """The command uwsgi beside this Python, else on PATH; raises MissingExtraError where there is none."""
     beside = Path(sys.executable).with_name("uwsgi")
     found = str(beside) if beside.is_file() else shutil.which("uwsgi")
     if found is None:

@@ -3,7 +3,6 @@
 The key piece is `application_from`.
 """
 
-import gc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -31,9 +30,7 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
     name = environment.get("PLACEBENCH_VARIANT") or DEFAULT_VARIANT
     app = _profiled(make_app(engine, name), engine, environment)
     _renew_after_fork(engine)
-    if variant(name).freeze_collector:
-        gc.collect()
-        gc.freeze()
+    variant(name).ways.collector()
     return app
 
 

@@ -51,11 +51,6 @@ class Variant:
     ways: Ways
     algorithm: str = "objects"
 
-    @property
-    def freeze_collector(self) -> bool:
-        """Whether the service freezes the garbage collector at the end of loading."""
-        return self.ways.collector is collector.collector_frozen
-
 
 def variant(name: str) -> Variant:
     """The variant of this name; VariantError with what there is, if there is none."""

@@ -8,7 +8,7 @@ from placebench.seeding.content import Content, content, data_digest, expected_c
 from placebench.seeding.database import continue_ids
 from placebench.seeding.loading import Loader, Meter, Progress, Target
 from placebench.seeding.migration import migrate
-from placebench.seeding.receipt import SeedReceipt
+from placebench.seeding.receipt import SeedReceipt, receipt_of
 from placebench.seeding.rows import Rows, rows_of
 from placebench.seeding.seeder import seed
 from placebench.seeding.vocabulary import Ids, ids_for
@@ -29,6 +29,7 @@ __all__ = [
     "ids_for",
     "loader_named",
     "migrate",
+    "receipt_of",
     "rows_of",
     "seed",
     "topology_named",

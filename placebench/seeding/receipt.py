@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, inspect, select
 
 from placebench.errors import SeedError
+from placebench.seeding.database import connected
 from placebench.tables import placebench_receipts, utc_now
 
 FORMAT_VERSION = 1
@@ -60,6 +61,14 @@ def stored_receipt(connection: Connection) -> SeedReceipt | None:
     columns = [placebench_receipts.c[name] for name in SeedReceipt.__dataclass_fields__]
     row = connection.execute(select(*columns).order_by(placebench_receipts.c.id.desc()).limit(1)).one_or_none()
     return None if row is None else SeedReceipt(**row._mapping)
+
+
+def receipt_of(url: str) -> SeedReceipt | None:
+    """The receipt that the database at *url* holds, or None where it has none; nothing is written or migrated."""
+    with connected(url) as connection:
+        if not inspect(connection).has_table(placebench_receipts.name):
+            return None
+        return stored_receipt(connection)
 
 
 def store_receipt(connection: Connection, receipt: SeedReceipt) -> None:

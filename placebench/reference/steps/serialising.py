@@ -14,8 +14,14 @@ def by_json(document: dict[str, Any]) -> bytes:
 
 
 def by_orjson(document: dict[str, Any]) -> bytes:
-    """Bytes at once, without blanks: 6 % shorter on the headline request."""
-    return orjson.dumps(document)
+    """Bytes at once, without blanks: 6 % shorter on the headline request.
+
+    orjson refuses integers beyond 64 bits, which a capacity may be (a large total times a large allocation ratio).
+    """
+    try:
+        return orjson.dumps(document)
+    except orjson.JSONEncodeError:
+        return by_json(document)
 
 
 OPTIMIZATION = Optimization(

@@ -6,7 +6,6 @@ import sys
 
 from placebench.experiment import meters
 
-
 BURN_IN_A_THREAD = """
 import threading, time
 def burn():

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from placebench.errors import VariantError
+from placebench.reference.steps.collector import collector_as_shipped, collector_frozen
 from placebench.reference.steps.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
 from placebench.reference.variants import OPTIMIZATIONS, ablations, ladder, third_ways, variant
 
@@ -47,10 +48,10 @@ def test_a_variant_bears_the_name_it_was_asked_for() -> None:
 
 
 def test_only_freeze_freezes_the_collector() -> None:
-    """A property of the variant, read when a worker starts."""
-    assert not variant("naive").freeze_collector
-    assert variant("naive+freeze").freeze_collector
-    assert not variant("tuned-freeze").freeze_collector
+    """The one step that is taken when a worker starts."""
+    assert variant("naive").ways.collector is collector_as_shipped
+    assert variant("naive+freeze").ways.collector is collector_frozen
+    assert variant("tuned-freeze").ways.collector is collector_as_shipped
 
 
 @pytest.mark.parametrize("base", ["", "fast", "NAIVE", "naive slots", "naive+fast", "naive-slots", "tuned+slots"])
