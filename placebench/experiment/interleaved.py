@@ -1,99 +1,127 @@
-"""The interleaved comparison of two arms: replicates of ABBA blocks, appended to blocks.jsonl as they are made.
+"""The interleaved comparison of two or more arms: replicates of mirrored rounds of blocks.
 
-The key piece is `run_replicates`. A replicate is a fresh pair of server processes, each with one worker and a database
-of its own; its blocks are driven by one client process. The replicate is the unit of analysis; `placebench.compare`
-turns the blocks into an interval.
+The key piece is `make_replicate`. A replicate is a fresh server process for each arm, with one worker and a database of
+its own; its blocks are driven by one client process. The replicate is the unit of analysis; `placebench.compare` turns
+the blocks into an interval. A replicate in which something died is invalid, never an error: what it measured is kept.
 """
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from placebench import guard
-from placebench.errors import LoadError
+from placebench.errors import DatabaseError, LoadError, ServerError
+from placebench.experiment.arms import Arm
 from placebench.experiment.client import command
-from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
+from placebench.experiment.meters import backend_pids, cpu_by_pid, pss_bytes, spent
 from placebench.experiment.plan import ReplicatePlan, block_size
 from placebench.experiment.records import Block
-from placebench.experiment.server import RunningServer, ServerSpec, serve
+from placebench.experiment.rules import Moment, why_invalid, why_invalid_block
+from placebench.experiment.server import RunningServer, serve
 
 _WARM_UP_REQUESTS = 3
-_CLIENT_CPU_SHARE_AT_MOST = 0.7
+_DEATHS = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
+"""What ends a replicate and nothing else: a server, a client or a database that is gone."""
 
 
 @dataclass(frozen=True)
 class Arms:
     """What is compared: the arms, each with a database of its own, and the request that they answer."""
 
+    arms: tuple[Arm, ...]
     databases: Mapping[str, str]
-    """URL by arm."""
+    """URL by the arm's name."""
     request: str
     folder: Path
     block_s: float
     """How long a block should take."""
 
+    @cached_property
+    def named(self) -> dict[str, Arm]:
+        """The arms by name."""
+        return {arm.name: arm for arm in self.arms}
+
 
 def run_replicates(arms: Arms, plans: Sequence[ReplicatePlan]) -> Iterator[list[Block]]:
     """Make the replicates of *plans* one after the other; yields the blocks of each once they are on disk."""
     for plan in plans:
-        blocks = _replicate(arms, plan)
+        blocks = make_replicate(arms, plan)
         append_blocks(arms.folder / "blocks.jsonl", blocks)
         yield blocks
 
 
-def _replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
+def make_replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
+    """The blocks of one replicate, at least one; where it does not count, its last block says why."""
+    made: list[Block] = []
+    before = Moment.now()
+    try:
+        _drive(arms, plan, made)
+    except _DEATHS as error:
+        return _invalidated(made, plan, " ".join(f"{type(error).__name__}: {error}".split()))
+    reason = why_invalid(before, Moment.now(), cores=os.cpu_count() or 1)
+    return made if reason is None else _invalidated(made, plan, reason)
+
+
+def _invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
+    if not made:
+        nothing = Block(plan.number, quad=0, position=0, arm=plan.start_order[0], requests=0, wall_s=[], cpu_s=None)
+        return [replace(nothing, invalid=reason)]
+    return [*made[:-1], replace(made[-1], invalid=made[-1].invalid or reason)]
+
+
+def _drive(arms: Arms, plan: ReplicatePlan, made: list[Block]) -> None:
+    """Fill *made* with the blocks as they come."""
     with ExitStack() as stack:
         client = stack.enter_context(_client(arms.folder))
-        started = {name: stack.enter_context(_Arm.started(arms, name, plan.hash_seed)) for name in plan.start_order}
+        started = {name: stack.enter_context(_Served.started(arms, name, plan.hash_seed)) for name in plan.start_order}
         for name in plan.warmup_order:
             started[name].warm_up(client)
-        blocks = [
-            started[name].block(client, replicate=plan.number, quad=number, position=position)
-            for number, quad in enumerate(plan.quads)
-            for position, name in enumerate(quad)
-        ]
-        for arm in started.values():
-            arm.server.check()
-    return blocks
+        for number, order in enumerate(plan.rounds):
+            for position, name in enumerate(order):
+                made.append(started[name].block(client, replicate=plan.number, quad=number, position=position))
+        for served in started.values():
+            served.server.check()
+        strangers = {name for name, served in started.items() if not served.kept_its_backends()}
+        made[:] = [replace(block, cpu_s=None) if block.arm in strangers else block for block in made]
 
 
-class _Arm:
-    """One variant's server within one replicate."""
+class _Served:
+    """One arm's server within one replicate."""
 
     def __init__(self, arms: Arms, name: str, server: RunningServer) -> None:
         self.server = server
-        self._arms = arms
         self._name = name
+        self._database_url = arms.databases[name]
+        self._request = arms.named[name].request or arms.request
+        self._block_s = arms.block_s
         self._requests_a_block = 1
         self._backends: list[int] | None = None
 
     @classmethod
     @contextmanager
-    def started(cls, arms: Arms, name: str, hash_seed: int) -> Iterator["_Arm"]:
-        """The arm with one worker and one thread, its hash seed shared with the other arm."""
-        spec = ServerSpec(
-            database_url=arms.databases[name],
-            variant=name,
-            environment={"PYTHONHASHSEED": str(hash_seed)},
-            log=arms.folder / "log" / f"uwsgi-{name}.log",
-        )
-        with serve(spec) as server:
+    def started(cls, arms: Arms, name: str, hash_seed: int) -> Iterator["_Served"]:
+        """The arm with one worker and one thread, its hash seed shared with the other arms."""
+        log = arms.folder / "log" / f"uwsgi-{name}.log"
+        with serve(arms.named[name].spec(arms.databases[name], hash_seed=hash_seed, log=log)) as server:
             yield cls(arms, name, server)
 
     def warm_up(self, client: "_Client") -> None:
         """Compile, connect, and see how many requests fill a block."""
-        walls = client.drive(self.server.url, self._arms.request, _WARM_UP_REQUESTS)["wall_s"]
-        self._requests_a_block = block_size(min(walls), block_s=self._arms.block_s)
-        self._backends = backend_pids(self._arms.databases[self._name])
+        walls = client.drive(self.server.url, self._request, _WARM_UP_REQUESTS)["wall_s"]
+        self._requests_a_block = block_size(min(walls), block_s=self._block_s)
+        self._backends = backend_pids(self._database_url)
 
     def block(self, client: "_Client", *, replicate: int, quad: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
         before = self._cpu()
-        seen = client.drive(self.server.url, self._arms.request, self._requests_a_block)
+        seen = client.drive(self.server.url, self._request, self._requests_a_block)
         after = self._cpu()
         return Block(
             replicate=replicate,
@@ -103,22 +131,22 @@ class _Arm:
             requests=self._requests_a_block,
             wall_s=seen["wall_s"],
             cpu_s=None if self._backends is None else spent(before, after),
-            counters={"body_bytes": seen["body_bytes"], "client_cpu_s": seen["client_cpu_s"]},
-            invalid=_why_invalid(seen),
+            counters=self._counters(seen),
+            invalid=why_invalid_block(seen["failures"], client_cpu_s=seen["client_cpu_s"], wall_s=sum(seen["wall_s"])),
+            answers=seen["answers"],
         )
+
+    def kept_its_backends(self) -> bool:
+        """Whether the database was served by the same backends all the while; CPU of one that left is not seen."""
+        return self._backends is not None and backend_pids(self._database_url) == self._backends
+
+    def _counters(self, seen: dict[str, Any]) -> dict[str, float]:
+        memory = pss_bytes(self.server.worker_pids())
+        counters = {"body_bytes": seen["body_bytes"], "client_cpu_s": seen["client_cpu_s"]}
+        return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> dict[int, float]:
         return cpu_by_pid([*self.server.worker_pids(), *(self._backends or [])])
-
-
-def _why_invalid(seen: dict[str, Any]) -> str | None:
-    """The rules of invalidation that one block can show, set before anything is measured."""
-    if seen["failures"]:
-        return f"{len(seen['failures'])} requests failed, first: {seen['failures'][0]}"
-    share = seen["client_cpu_s"] / sum(seen["wall_s"])
-    if share > _CLIENT_CPU_SHARE_AT_MOST:
-        return f"the client used {share:.0%} of a core, at most {_CLIENT_CPU_SHARE_AT_MOST:.0%} allowed"
-    return None
 
 
 class _Client:
@@ -130,7 +158,7 @@ class _Client:
         self._child, self._asks, self._answers = child, child.stdin, child.stdout
 
     def drive(self, url: str, request: str, requests: int) -> dict[str, Any]:
-        """Let it send *requests* requests; what `placebench.experiment.client.drive` says of them."""
+        """Let it send *requests* requests; what `placebench.experiment.client.Client.drive` says of them."""
         self._asks.write(json.dumps({"url": url, "request": request, "requests": requests}) + "\n")
         line = self._answers.readline()
         if not line:
@@ -140,7 +168,9 @@ class _Client:
 
 @contextmanager
 def _client(folder: Path) -> Iterator[_Client]:
-    spec = guard.ChildSpec(name="client", argv=command(), log=folder / "log" / "client.log", pipes=True)
+    answers = folder / "answers"
+    answers.mkdir(exist_ok=True)
+    spec = guard.ChildSpec(name="client", argv=command(answers), log=folder / "log" / "client.log", pipes=True)
     with guard.start(spec) as child:
         yield _Client(child)
 

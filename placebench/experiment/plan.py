@@ -1,7 +1,8 @@
 """The order of everything in an interleaved comparison: pure, seeded, balanced.
 
-The key piece is `plan_replicates`. A quad is ABBA or BAAB by a seeded coin, which cancels a linear drift of the
-machine; start order, warm-up order and the hash seed are drawn anew for each replicate and shared by both arms.
+The key piece is `plan_replicates`. A round is a random order of all arms followed by the same order backwards (ABBA or
+BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine; start order, warm-up order
+and the hash seed are drawn anew for each replicate and shared by its arms.
 Source: research on the same code measured A then B, which differed by 44 % (docs/design.md, "Why interleaved").
 """
 
@@ -12,30 +13,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ReplicatePlan:
-    """What happens in one replicate: a fresh pair of server processes."""
+    """What happens in one replicate: a fresh server process for each arm."""
 
     number: int
-    start_order: tuple[str, str]
-    warmup_order: tuple[str, str]
+    start_order: tuple[str, ...]
+    warmup_order: tuple[str, ...]
     hash_seed: int
-    """PYTHONHASHSEED of both arms."""
-    quads: tuple[tuple[str, str, str, str], ...]
+    """PYTHONHASHSEED of every arm."""
+    rounds: tuple[tuple[str, ...], ...]
 
 
-def plan_replicates(arms: Sequence[str], *, replicates: int, quads: int, seed: int) -> list[ReplicatePlan]:
-    """The plan of a comparison of two *arms*; the same arguments give the same plan everywhere."""
-    first, second = arms
-    chance = random.Random(seed)
-    return [
-        ReplicatePlan(
-            number=number,
-            start_order=_shuffled(first, second, chance),
-            warmup_order=_shuffled(first, second, chance),
-            hash_seed=chance.randrange(1, 2**32),
-            quads=tuple(_quad(first, second, chance) for _ in range(quads)),
-        )
-        for number in range(replicates)
-    ]
+def plan_replicates(arms: Sequence[str], *, replicates: int, rounds: int, seed: int) -> list[ReplicatePlan]:
+    """The plan of a comparison of *arms*; the same arguments give the same plan everywhere.
+
+    The plan of a replicate depends on its number, not on how many there are: a longer run begins like a shorter one.
+    """
+    return [_plan(arms, number, rounds, random.Random(f"{seed} {number}")) for number in range(replicates)]
 
 
 def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
@@ -43,10 +36,19 @@ def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
     return max(1, min(at_most, round(block_s / request_s)))
 
 
-def _shuffled(first: str, second: str, chance: random.Random) -> tuple[str, str]:
-    return (first, second) if chance.random() < 0.5 else (second, first)
+def _plan(arms: Sequence[str], number: int, rounds: int, chance: random.Random) -> ReplicatePlan:
+    return ReplicatePlan(
+        number=number,
+        start_order=_shuffled(arms, chance),
+        warmup_order=_shuffled(arms, chance),
+        hash_seed=chance.randrange(1, 2**32),
+        rounds=tuple(_there_and_back(_shuffled(arms, chance)) for _ in range(rounds)),
+    )
 
 
-def _quad(first: str, second: str, chance: random.Random) -> tuple[str, str, str, str]:
-    outer, inner = _shuffled(first, second, chance)
-    return outer, inner, inner, outer
+def _shuffled(arms: Sequence[str], chance: random.Random) -> tuple[str, ...]:
+    return tuple(chance.sample(list(arms), len(arms)))
+
+
+def _there_and_back(order: tuple[str, ...]) -> tuple[str, ...]:
+    return (*order, *reversed(order))

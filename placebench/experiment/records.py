@@ -3,6 +3,7 @@
     run.json                              RunHead: what was asked, where, on what, and how it ended
     blocks.jsonl                          Block, one line each, of the interleaved comparison
     locust-<variant>-<closed|open>.json   LoadPass: one locust run against one variant
+    wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame of the profiled pass
 
@@ -140,13 +141,35 @@ class CountedPass(Record):
 
 
 @dataclass(frozen=True)
+class WirePass(Record):
+    """A few requests of one arm counted from outside, not timed: by PostgreSQL and on the wire to it.
+
+    One entry a request in each list; None where the server does not let us count.
+    """
+
+    variant: str
+    statements: list[float] | None
+    """As pg_stat_statements counts them, without BEGIN, COMMIT and ROLLBACK."""
+    rows: list[float] | None
+    """Read or written by them."""
+    round_trips: list[float]
+    """How often the service waited for the database."""
+    bytes_sent: list[float]
+    """From the service to the database."""
+    bytes_received: list[float]
+    body_bytes: list[float]
+    """Of the answer to the client."""
+
+
+@dataclass(frozen=True)
 class Block(Record):
     """One stretch of requests against one arm in the interleaved comparison; a line of blocks.jsonl."""
 
     replicate: int
     quad: int
+    """The round: each arm twice, in a random order and then backwards."""
     position: int
-    """0 to 3 in an ABBA quad."""
+    """0 to 3 in a round of two arms."""
     arm: str
     requests: int
     wall_s: list[float]
@@ -156,6 +179,8 @@ class Block(Record):
     counters: dict[str, float] = field(default_factory=dict)
     invalid: str | None = None
     """Why this replicate does not count."""
+    answers: list[str] = field(default_factory=list)
+    """Canonical digest of each distinct answer."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
 from placebench.experiment.answers import Answer, first_difference
+from placebench.experiment.arms import read_arms
 from placebench.experiment.environment import manifest
 from placebench.experiment.interleaved import Arms, run_replicates
 from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
@@ -37,8 +38,8 @@ class Settings:
     processes: int = 2
     threads: int = 2
     users: int = 4
-    closed_s: float = 12.0
-    open_s: float = 20.0
+    closed_s: float = 10.0
+    open_s: float = 15.0
     counted_requests: int = 3
     profiled_requests: int = 12
     replicates: int = 6
@@ -193,9 +194,9 @@ class Perfload:
         databases = {
             name: self._server.create_database(f"{self._database}_{name}", template=self._database) for name in names
         }
-        arms = Arms(databases, bench.request, bench.folder, block_s=self._settings.block_s)
+        arms = Arms(read_arms(names), databases, bench.request, bench.folder, block_s=self._settings.block_s)
         plans = plan_replicates(
-            names, replicates=self._settings.replicates, quads=self._settings.quads, seed=self._topology.seed
+            names, replicates=self._settings.replicates, rounds=self._settings.quads, seed=self._topology.seed
         )
         replicates = run_replicates(arms, plans)
         for plan in plans:

@@ -48,6 +48,10 @@ class ServerSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Further variables for the service, such as PYTHONHASHSEED; they override those made from this spec."""
     module: str = "placebench.reference.wsgi:application"
+    python: Path | None = None
+    """Of the environment that the module is installed in, with a uWSGI beside it; None: this one."""
+    any_answer_is_ready: bool = False
+    """Whether any answer to `GET /` means that it serves, as for an application that has nothing there."""
     log: Path | None = None
     """Where uWSGI's log goes; None: to a file that goes away with the server."""
     start_timeout_s: float = 60.0
@@ -103,7 +107,7 @@ class RunningServer:
     def wait_until_ready(self) -> None:
         """Return when `GET /` answers 200, with `url` set; raises ServerError if it does not in start_timeout_s."""
         give_up_at = time.monotonic() + self._spec.start_timeout_s
-        while not (self._find_url() and _answers(self.url)):
+        while not (self._find_url() and _answers(self.url, whatever=self._spec.any_answer_is_ready)):
             if self._child.poll() is not None:
                 raise self._not_started()
             if time.monotonic() > give_up_at:
@@ -151,6 +155,7 @@ def serve(spec: ServerSpec) -> RunningServer:
         processes=spec.processes,
         threads=spec.threads,
         grace_s=spec.grace_s,
+        python=spec.python,
     )
     scratch = Path(tempfile.mkdtemp(prefix="placebench-uwsgi-"))
     log = ChildLog(spec.log or scratch / "uwsgi.log")
@@ -198,12 +203,12 @@ def _environment(spec: ServerSpec) -> dict[str, str]:
     }
 
 
-def _answers(url: str) -> bool:
-    """Whether `GET /` at *url* answers 200 now."""
+def _answers(url: str, *, whatever: bool) -> bool:
+    """Whether `GET /` at *url* answers 200 now, or *whatever*."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
     try:
         connection.request("GET", "/")
-        return connection.getresponse().status == http.client.OK
+        return connection.getresponse().status == http.client.OK or whatever
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -17,20 +17,22 @@ _SOCKET_TIMEOUT_S = 300
 _SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
 
 
-def command(*, address: str, module: str, processes: int, threads: int, grace_s: float) -> list[str]:
-    """The argument vector of uWSGI serving *module* at *address* ("host:port").
+def command(
+    *, address: str, module: str, processes: int, threads: int, grace_s: float, python: Path | None = None
+) -> list[str]:
+    """The argument vector of uWSGI serving *module*, installed beside *python* (None: ours), at *address* ("host:port").
 
-    Raises MissingExtraError when there is no uWSGI beside this Python or on PATH.
+    Raises MissingExtraError when there is no uWSGI beside that Python (for ours: or on PATH).
     """
     return [
-        program(),
+        program(python),
         "--strict",
         # Each connection is closed after its answer, so that no thread is tied to a client: with --http11-socket and
         # more clients than threads some clients are never served. --http would add a process that copies the bytes.
         *("--http-socket", address),
         *("--add-header", "Connection: close"),
         *("--module", module, "--need-app", "--single-interpreter"),
-        *_virtual_environment(),
+        *_virtual_environment(python),
         *("--master", "--processes", str(processes), "--threads", str(threads)),
         # SIGTERM would reload; --die-on-term would drop the requests in flight.
         *("--hook-master-start", "unix_signal:15 gracefully_kill_them_all"),
@@ -43,10 +45,14 @@ def command(*, address: str, module: str, processes: int, threads: int, grace_s:
     ]
 
 
-def program() -> str:
-    """The command uwsgi beside this Python, else on PATH; raises MissingExtraError where there is none."""
-    beside = Path(sys.executable).with_name("uwsgi")
-    found = str(beside) if beside.is_file() else shutil.which("uwsgi")
+def program(python: Path | None = None) -> str:
+    """The command uwsgi beside *python*, for ours else on PATH; raises MissingExtraError where there is none."""
+    beside = (python or Path(sys.executable)).with_name("uwsgi")
+    if beside.is_file():
+        return str(beside)
+    if python is not None:
+        raise MissingExtraError(f"no command uwsgi beside {python}: {python} -m pip install pyuwsgi")
+    found = shutil.which("uwsgi")
     if found is None:
         raise MissingExtraError(
             f"no command uwsgi beside {sys.executable} or on PATH: pip install 'placebench[bench]', "
@@ -55,9 +61,10 @@ def program() -> str:
     return found
 
 
-def _virtual_environment() -> tuple[str, ...]:
+def _virtual_environment(python: Path | None) -> tuple[str, ...]:
     """A uWSGI compiled from source links the base Python: it has to be told where the packages are."""
-    return () if sys.prefix == sys.base_prefix else ("--virtualenv", sys.prefix)
+    prefix = (python or Path(sys.executable)).parent.parent
+    return ("--virtualenv", str(prefix)) if (prefix / "pyvenv.cfg").is_file() else ()
 
 
 def _backlog() -> int:

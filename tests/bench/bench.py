@@ -142,7 +142,7 @@ def _compared(arguments: argparse.Namespace, server: Server, request: str, other
     urls = {arm: server.create_database(f"bench_{arm}_of_{other}", template="bench_candidates") for arm in arms}
     cpu_s: dict[str, list[float]] = {arm: [] for arm in arms}
     log_ratios = []
-    for plan in plan_replicates(arms, replicates=arguments.repeats, quads=1, seed=1):
+    for plan in plan_replicates(arms, replicates=arguments.repeats, rounds=1, seed=1):
         taken: dict[str, list[float]] = {arm: [] for arm in arms}
         with ExitStack() as stack:
             programs = {
@@ -150,7 +150,7 @@ def _compared(arguments: argparse.Namespace, server: Server, request: str, other
             }
             for arm in plan.warmup_order:
                 programs[arm].ask(3)
-            for arm in plan.quads[0]:
+            for arm in plan.rounds[0]:
                 taken[arm].append(programs[arm].ask(3))
         for arm in arms:
             cpu_s[arm].append(statistics.fmean(taken[arm]))

@@ -9,32 +9,48 @@ from placebench.experiment.plan import block_size, plan_replicates
 
 def test_the_same_seed_gives_the_same_plan() -> None:
     """A plan is made from its arguments alone."""
-    first = plan_replicates(("naive", "tuned"), replicates=12, quads=3, seed=7)
-    second = plan_replicates(("naive", "tuned"), replicates=12, quads=3, seed=7)
+    first = plan_replicates(("naive", "tuned"), replicates=12, rounds=3, seed=7)
+    second = plan_replicates(("naive", "tuned"), replicates=12, rounds=3, seed=7)
 
     assert first == second
 
 
 def test_another_seed_gives_another_plan() -> None:
     """The seed decides the order."""
-    first = plan_replicates(("naive", "tuned"), replicates=12, quads=3, seed=7)
-    second = plan_replicates(("naive", "tuned"), replicates=12, quads=3, seed=8)
+    first = plan_replicates(("naive", "tuned"), replicates=12, rounds=3, seed=7)
+    second = plan_replicates(("naive", "tuned"), replicates=12, rounds=3, seed=8)
 
     assert first != second
 
 
 def test_each_quad_is_abba_or_baab() -> None:
     """In a quad each arm stands twice, and the middle two are the same, so a linear drift cancels."""
-    plans = plan_replicates(("a", "b"), replicates=20, quads=4, seed=1)
+    plans = plan_replicates(("a", "b"), replicates=20, rounds=4, seed=1)
 
-    kinds = Counter(quad for plan in plans for quad in plan.quads)
+    kinds = Counter(quad for plan in plans for quad in plan.rounds)
 
     assert set(kinds) == {("a", "b", "b", "a"), ("b", "a", "a", "b")}
 
 
+def test_a_round_of_three_is_mirrored() -> None:
+    """With more than two arms each stands twice, at the same distance from the middle."""
+    (plan,) = plan_replicates(("a", "b", "c"), replicates=1, rounds=5, seed=1)
+
+    assert all(order == order[::-1] and set(order) == {"a", "b", "c"} for order in plan.rounds)
+    assert len(set(plan.rounds)) > 1
+
+
+def test_a_longer_run_begins_like_a_shorter_one() -> None:
+    """Replicates that are added later change nothing in those before, so a run can be resumed."""
+    short = plan_replicates(("a", "b"), replicates=3, rounds=2, seed=5)
+    long = plan_replicates(("a", "b"), replicates=9, rounds=2, seed=5)
+
+    assert long[:3] == short
+
+
 def test_start_and_warm_up_orders_vary() -> None:
     """Neither arm is always started or warmed first."""
-    plans = plan_replicates(("a", "b"), replicates=20, quads=1, seed=1)
+    plans = plan_replicates(("a", "b"), replicates=20, rounds=1, seed=1)
 
     assert {("a", "b"), ("b", "a")} == {plan.start_order for plan in plans}
     assert {("a", "b"), ("b", "a")} == {plan.warmup_order for plan in plans}

@@ -1,0 +1,157 @@
+"""What can be compared: variants of the reference service, the real Placement, the control, anybody's WSGI application.
+
+The key piece is `read_arms`:
+
+    tuned-slots                                     a variant of the reference service
+    noop                                            the control: `GET /` of the tuned variant, which touches no database
+    placement                                       openstack-placement as installed beside --placement-python
+    app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,name=NAME
+                                                    a WSGI application; {database_url} in a value is its database
+
+Each arm runs in its own environment, as shipped, under a uWSGI of that environment.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import PlacebenchError, VariantError
+from placebench.experiment.server import ServerSpec
+from placebench.experiment.uwsgi import program
+from placebench.reference.variants import variant
+
+CONTROL, PLACEMENT = "noop", "placement"
+_REFERENCE = "placebench.reference.wsgi:application"
+_KEYS = ("app", "python", "path", "env", "name")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.+:=-]+")
+# No authentication, no debug log, and nothing written at its start.
+_PLACEMENT_VARIABLES = {
+    "OS_PLACEMENT_DATABASE__CONNECTION": "{database_url}",
+    "OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP": "False",
+    "OS_API__AUTH_STRATEGY": "noauth2",
+    "OS_DEFAULT__DEBUG": "False",
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One program that is compared, and how it is served."""
+
+    name: str
+    """Unique in its comparison, and fit for the name of a file."""
+    module: str = _REFERENCE
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of its environment; {database_url} stands for its database's URL."""
+    python: str | None = None
+    """Of the environment that it is installed in; None: this one."""
+    request: str | None = None
+    """What it is asked; None: what the comparison asks. An arm with a request of its own is not held to the answers."""
+    ours: bool = True
+    """Whether it is the reference service, which can count its own collections."""
+
+    def spec(self, database_url: str, *, hash_seed: int, log: Path) -> ServerSpec:
+        """One worker with one thread of it, on its own database."""
+        variables = {name: value.replace("{database_url}", database_url) for name, value in self.variables.items()}
+        return ServerSpec(
+            database_url=database_url,
+            environment={**variables, "PYTHONHASHSEED": str(hash_seed)},
+            module=self.module,
+            python=Path(self.python) if self.python else None,
+            any_answer_is_ready=not self.ours,
+            log=log,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For a run's head: what is needed to know it again."""
+        return asdict(self)
+
+
+def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> tuple[Arm, ...]:
+    """The arms that a command line names, baseline first; the same one twice is an A/A comparison.
+
+    Raises VariantError for a name that does not exist, PlacebenchError for an application that cannot be served and
+    MissingExtraError for an environment without uWSGI.
+    """
+    if len(texts) < 2:
+        raise PlacebenchError(f"{len(texts)} arm was named: a comparison needs two, the baseline first")
+    seen: Counter[str] = Counter()
+    arms = []
+    for text in texts:
+        arm = _read(text, placement_python)
+        seen[arm.name] += 1
+        arms.append(arm if seen[arm.name] == 1 else _renamed(arm, f"{arm.name}.{seen[arm.name]}"))
+    for arm in arms:
+        program(Path(arm.python) if arm.python else None)
+    return tuple(arms)
+
+
+def _read(text: str, placement_python: Path | None) -> Arm:
+    if text == CONTROL:
+        return Arm(CONTROL, variables={"PLACEBENCH_VARIANT": "tuned"}, request="/")
+    if text == PLACEMENT:
+        return _placement(placement_python)
+    if "=" in text:
+        return _application(text)
+    try:
+        variant(text)
+    except VariantError as error:
+        raise VariantError(f"{error}; or {CONTROL}, {PLACEMENT}, app=module:callable,python=PATH") from error
+    return Arm(text, variables={"PLACEBENCH_VARIANT": text})
+
+
+def _placement(python: Path | None) -> Arm:
+    if python is None:
+        raise PlacebenchError(
+            "the arm placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-binary "
+            "and uwsgi: name it with --placement-python PATH, such as .tox/oracle/bin/python after `tox -e oracle`"
+        )
+    return Arm(
+        PLACEMENT,
+        module="placement.wsgi.api:application",
+        variables=_PLACEMENT_VARIABLES,
+        python=str(_existing(python)),
+        ours=False,
+    )
+
+
+def _application(text: str) -> Arm:
+    given: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    for part in text.split(","):
+        key, _, value = part.partition("=")
+        if key not in _KEYS or not value or (key in given and key != "env"):
+            raise PlacebenchError(
+                f"{part!r} in the arm {text!r}: expected app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,"
+                "name=NAME, each once but env"
+            )
+        if key == "env":
+            name, sign, said = value.partition("=")
+            if not sign:
+                raise PlacebenchError(f"env={value} in the arm {text!r}: expected env=NAME=VALUE")
+            variables[name] = said
+        given[key] = value
+    if ":" not in given.get("app", ""):
+        raise PlacebenchError(f"the arm {text!r} names no application: expected app=module:callable")
+    if "path" in given:
+        variables["PYTHONPATH"] = str(Path(given["path"]).absolute())
+    return Arm(
+        _NOT_IN_A_NAME.sub("_", given.get("name", given["app"])),
+        module=given["app"],
+        variables=variables,
+        python=str(_existing(Path(given["python"]))) if "python" in given else None,
+        ours=False,
+    )
+
+
+def _existing(python: Path) -> Path:
+    """The same path made absolute, its links kept: a virtual environment is known by where its Python lies."""
+    if not python.is_file():
+        raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
+    return python.absolute()
+
+
+def _renamed(arm: Arm, name: str) -> Arm:
+    return Arm(**{**asdict(arm), "name": name})
