@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in _ENVIRONMENT_ERRORS:
             return _bug()
-        return _fail(f"placebench {arguments.command}: {error}", PlacebenchError.exit_code)
+        return _fail(f"placebench {arguments.command}: {_told(error)}", PlacebenchError.exit_code)
     except Exception:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
         return _bug()
 
@@ -80,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(name: str) -> Command:
     return cast(Command, import_module(f"placebench.commands.{name}"))
+
+
+def _told(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error}: free some space, or write elsewhere; what was written whole until then is kept"
+    return str(error)
 
 
 def _one_line(error: Exception) -> str:

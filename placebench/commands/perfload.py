@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from placebench.commands.console import print_json, print_result, say, steps
+from placebench.errors import PlacebenchError
 
 HELP = "seed, serve, load, profile and compare the ladder of variants, and write the report"
 _QUICK_TREES = 50
@@ -34,6 +35,8 @@ def run(arguments: Namespace) -> int:
 
     trees = arguments.trees if arguments.trees is not None else (_QUICK_TREES if arguments.quick else None)
     topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed)
+    if not topology.trees:
+        raise PlacebenchError("--trees 0 leaves nothing to ask for: give 1 or more")
     settings = Settings.quick() if arguments.quick else Settings.default()
     with open_server(arguments.db) as server, steps("perfload", settings.steps) as announce:
         folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("perfload", paths.profiles())
@@ -45,7 +48,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _report(folder: Path, *, as_json: bool) -> None:
-    """The page of what was measured; its address is the last line."""
+    """The page of what was measured; its address is the last line. Nothing is said where nothing was measured."""
     from placebench import results
     from placebench.report import summary, terminal_table, write_index, write_report
 
@@ -53,6 +56,8 @@ def _report(folder: Path, *, as_json: bool) -> None:
     with suppress(OSError):
         write_index(folder.parent)
     run = results.load(folder)
+    if not run.closed:
+        return
     if as_json:
         print_json(summary(run))
         say(page.as_uri())
