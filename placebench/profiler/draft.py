@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.fingerprint import redacted
+from placebench.profiler.plans import PlanNode, read_plan
 from placebench.profiler.statement import Caller, Statement, Transaction
 from placebench.profiler.wire import WireMeter
 
 if TYPE_CHECKING:
+    from placebench.profiler.auto_explain import PlanFeed
     from placebench.profiler.tape import Tape
 
 # What is shorter is left to the flame's sampler: a fetch of one row costs less than noting its stack.
@@ -51,18 +53,26 @@ class Flow:
     compiling: (start, measured_s then) of each statement between SQLAlchemy's before_execute and its cursor; a Python
         default that queries nests there. A failed compilation fires no further event, hence the limited length.
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
+    feed: where the server's plans arrive; None if none will.
     """
 
-    __slots__ = ("_meter", "_read", "compiling", "measured_s", "pool_wait_s", "transaction")
+    __slots__ = ("_meter", "_read", "compiling", "feed", "measured_s", "pool_wait_s", "transaction")
 
     def __init__(self, meter: WireMeter | None) -> None:
         self._meter = meter
         self._read = (0, 0)
         self.carried()
         self.compiling: deque[tuple[float, float]] = deque(maxlen=16)
+        self.feed: PlanFeed | None = None
         self.measured_s = 0.0
         self.pool_wait_s: float | None = None
         self.transaction: int | None = None
+
+    def postpone(self, seconds: float) -> None:
+        """Leave the profiler's own work out of the compilation that is running."""
+        if self.compiling:
+            started, measured_s = self.compiling.pop()
+            self.compiling.append((started + seconds, measured_s))
 
     def compiled(self, now: float) -> float:
         """Seconds since the innermost before_execute, without what other statements took meanwhile; 0 if none."""
@@ -109,10 +119,12 @@ class Draft:
     fetch_s: float | None = None
     row_count: int | None = None
     fetched_rows: int | None = None
+    rows_again: int | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
     round_trips: int | None = None
     cache_hit: bool | None = None
+    plan_text: str | None = None
     error: str | None = None
 
     def __init__(self, tape: "Tape", flow: Flow, sql: str, step: str | None) -> None:
@@ -135,7 +147,7 @@ class Draft:
 
     def leave_fetch(self, rows: int, round_trips: int | None) -> None:
         """The driver's fetch has ended with so many rows."""
-        self.fetch_s = (self.fetch_s or 0.0) + self._spent("fetch ")
+        self.fetch_s = (self.fetch_s or 0.0) + self._spent("fetch ", asked=bool(round_trips))
         self.fetched_rows = (self.fetched_rows or 0) + rows
         if round_trips:
             self._travelled(round_trips)
@@ -147,14 +159,21 @@ class Draft:
         if self.tape.options.parameters:
             self.error = f"{self.error}: {_message(error)}"
 
-    def _spent(self, verb: str) -> float:
-        """Seconds since `enter`, charged to the connection and, for a flame, put on the frame that ran the driver."""
+    def plan(self) -> PlanNode | None:
+        """The plan that the server sent for it, if it did."""
+        return None if self.plan_text is None else read_plan(self.plan_text, values=self.tape.options.parameters)
+
+    def _spent(self, verb: str, *, asked: bool = True) -> float:
+        """Seconds since `enter`, charged to the connection and, for a flame, put on the frame that ran the driver.
+
+        asked: whether the server worked meanwhile, so that its plan's nodes belong below.
+        """
         tape = self.tape
         now = tape.clock()
         seconds = now - self.entered
         self.flow.measured_s += seconds
         if tape.flame is not None and seconds >= SHORTEST_LEAF_S:
-            tape.leaf(self.entered, now, f"{verb}{self._shown()}", "sql")
+            tape.leaf(self.entered, now, f"{verb}{self._shown()}", "sql", self if asked else None)
         return seconds
 
     def _travelled(self, round_trips: int) -> None:
@@ -164,6 +183,8 @@ class Draft:
         if carried is not None:
             self.bytes_sent = (self.bytes_sent or 0) + carried[0]
             self.bytes_received = (self.bytes_received or 0) + carried[1]
+        if self.flow.feed is not None:
+            self.plan_text = self.flow.feed.take() or self.plan_text
 
     def _shown(self) -> str:
         """The text for people: without literals unless they were asked for."""
@@ -187,7 +208,9 @@ class Draft:
             round_trips=self.round_trips,
             cache_hit=self.cache_hit,
             error=self.error,
+            plan=self.plan(),
             transaction=self.number,
+            rows_again=self.rows_again,
         )
 
     def transaction(self, origin: float) -> Transaction:

@@ -11,13 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Literal
 
 import pyinstrument
 from pyinstrument.session import Session
 from pyinstrument.stack_sampler import build_call_stack
 
 from placebench.profiler.callsite import PROFILER_FOLDER, outside_profiler
-from placebench.profiler.tape import Clock
+from placebench.profiler.plans import PlanNode
+from placebench.profiler.tape import Clock, inside_event_loop
+
+if TYPE_CHECKING:
+    from placebench.profiler.draft import Draft
 
 INTERVAL_S = 0.001
 _LONGEST_LEAF = 160
@@ -28,11 +33,15 @@ Record = tuple[list[str], float]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An interval of the clock that belongs on a leaf of its own: a statement, a fetch, a COMMIT, a collection."""
+    """An interval of the clock that belongs on a leaf of its own: a statement, a fetch, a COMMIT, a collection.
+
+    draft: the statement that the server worked on, whose plan belongs below.
+    """
 
     started: float
     ended: float
     stack: list[str]
+    draft: "Draft | None" = None
 
 
 class Flame:
@@ -41,19 +50,20 @@ class Flame:
     def __init__(self, clock: Clock, caller: FrameType | None) -> None:
         self._clock = clock
         self._edges: list[Edge] = []
-        # "disabled": any number of profilers may run, each on its thread.
-        self._profiler = pyinstrument.Profiler(interval=INTERVAL_S, async_mode="disabled")
+        # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
+        mode: Literal["enabled", "disabled"] = "enabled" if inside_event_loop() else "disabled"
+        self._profiler = pyinstrument.Profiler(interval=INTERVAL_S, async_mode=mode)
         self._profiler.start(caller_frame=caller)
         self._started = clock()
 
-    def add(self, started: float, ended: float, label: str, kind: str) -> None:
+    def add(self, started: float, ended: float, label: str, kind: str, draft: "Draft | None" = None) -> None:
         """Something from *started* to *ended* in the running frame, unless the flame is full."""
         if len(self._edges) >= _MOST_EDGES:
             return
         frame = outside_profiler(sys._getframe(1))
         stack = build_call_stack(frame, "initial", None)
         stack.append(leaf(label, kind))
-        self._edges.append(Edge(started, ended, stack))
+        self._edges.append(Edge(started, ended, stack, draft))
 
     def stop(self) -> Session:
         """pyinstrument's session with the leaves on it. Has to be called on the thread that made the flame."""
@@ -64,10 +74,44 @@ class Flame:
         unsampled = ended - self._started - sum(seconds for _, seconds in records)
         if unsampled > 0:
             records.append((session.start_call_stack, unsampled))
-        cut = with_leaves(records, self._started, self._edges)
+        cut = with_leaves(records, self._started, with_plans(self._edges))
         session.frame_records = [(without_profiler(stack), seconds) for stack, seconds in cut]
         session.sample_count = len(session.frame_records)
         return session
+
+
+def with_plans(edges: Sequence[Edge]) -> list[Edge]:
+    """The edges, those of a statement with a plan cut into its nodes, each below the node that asked it for rows.
+
+    A node gets its own time; what the plan does not explain (parsing, planning, the network) stays on the statement.
+    Parallel workers may make a plan longer than its statement: it is then shortened to fit.
+    """
+    drafts = {id(edge.draft): edge.draft for edge in edges if edge.draft is not None}
+    plans = {key: plan for key, draft in drafts.items() if (plan := draft.plan()) is not None}
+    lengths: dict[int, float] = {}
+    for edge in edges:
+        lengths[id(edge.draft)] = lengths.get(id(edge.draft), 0.0) + edge.ended - edge.started
+    cut: list[Edge] = []
+    for edge in edges:
+        plan = plans.get(id(edge.draft))
+        cut.extend([edge] if plan is None else _nodes(edge, plan, lengths[id(edge.draft)]))
+    return cut
+
+
+def _nodes(edge: Edge, plan: PlanNode, length: float) -> Iterator[Edge]:
+    """One edge of a statement whose edges are *length* seconds together, cut into its plan's nodes."""
+    stacks: list[tuple[list[str], float]] = []
+    path: list[str] = []
+    for depth, node in plan.walk():
+        path[depth:] = [leaf(node.title, "plan")]
+        stacks.append(([*edge.stack, *path], node.self_s or 0.0))
+    planned = sum(seconds for _, seconds in stacks)
+    scale = (edge.ended - edge.started) / max(length, planned) if planned else 0.0
+    at = edge.ended - planned * scale
+    yield Edge(edge.started, at, edge.stack)
+    for stack, seconds in stacks:
+        yield Edge(at, at + seconds * scale, stack)
+        at += seconds * scale
 
 
 def leaf(label: str, kind: str) -> str:

@@ -8,16 +8,18 @@ theirs, so that their work is not taken for the driver's. What SQLAlchemy has no
 import functools
 import gc
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext
 
+from placebench.profiler.auto_explain import arm, disarm, explained
 from placebench.profiler.draft import Draft, guarded
 from placebench.profiler.drafting import dbapi_of, describe, raw_draft, unborn
-from placebench.profiler.driver import TimedConnection, TimedCursor, use_timed_classes
+from placebench.profiler.driver import TimedConnection, TimedCursor, physical, time_connection, use_timed_classes
 from placebench.profiler.fingerprint import transaction_step
 from placebench.profiler.pool import PoolWatch
 from placebench.profiler.tape import Clock, Tape
@@ -59,7 +61,9 @@ class Hooks:
         self._connecting: ContextVar[Draft | None] = ContextVar("placebench_connecting", default=None)
         self._listeners: dict[str, Callable[..., Any]] = {
             "do_connect": self._do_connect,
+            "connect": self._connect,
             "checkout": self._checkout,
+            "checkin": self._checkin,
             "engine_connect": self._engine_connect,
             "engine_disposed": self._engine_disposed,
             "begin": self._begin,
@@ -122,7 +126,7 @@ class Hooks:
         return cursor.placebench_draft
 
     @guarded
-    def driver_step(self, connection: TimedConnection, step: str) -> Draft | None:
+    def driver_step(self, connection: TimedConnection[Any], step: str) -> Draft | None:
         """A new draft of a COMMIT or ROLLBACK; None for the pool's rollback of what is not open, and in a CONNECT."""
         tape = self._tape()
         if tape is None or self._connecting.get() is not None:
@@ -143,6 +147,61 @@ class Hooks:
         tape = self._tape()
         if tape is not None:
             self._connecting.set(tape.draft(None, "CONNECT", "CONNECT"))
+
+    @guarded
+    def _connect(self, dbapi_connection: object, _record: object) -> None:
+        time_connection(self, dbapi_connection)
+
+    @guarded
+    def _checkin(self, dbapi_connection: object, _record: object) -> None:
+        connection = physical(dbapi_connection)
+        if not isinstance(connection, TimedConnection):
+            return
+        feed = vars(connection).get("placebench_plans")
+        if feed is not None and feed.armed and not connection.in_a_transaction():
+            with self._unwatched():
+                disarm(feed, dbapi_connection)
+
+    @contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        """Around statements of the profiler's own."""
+        watched = self.current.get()
+        self.current.set(None)
+        try:
+            yield
+        finally:
+            self.current.set(watched)
+
+    def _ask_for_plans(self, tape: Tape, dbapi_connection: object) -> None:
+        """Have this connection send its plans to *tape*, or note there why it does not."""
+        flow = tape.flow(dbapi_connection)
+        if flow.feed is not None and flow.feed.armed:
+            return
+        connection = physical(dbapi_connection)
+        feed = connection.placebench_plans if isinstance(connection, TimedConnection) else None
+        if not isinstance(connection, TimedConnection) or feed is None:
+            tape.note(
+                "no plans: only PostgreSQL by psycopg2 or psycopg 3 sends them, on connections made after SqlProfiler"
+            )
+        elif feed.refusal is None and not feed.armed and connection.in_a_transaction():
+            tape.note("no plans for a transaction that had begun before the recording")
+        else:
+            started = tape.clock()
+            if not feed.armed and feed.refusal is None:
+                with self._unwatched():
+                    arm(feed, dbapi_connection)
+            if feed.refusal is None:
+                flow.feed = feed
+            else:
+                tape.note(feed.refusal)
+            flow.postpone(tape.clock() - started)
+
+    def _explain(self, draft: Draft, dbapi_connection: object, statement: str, parameters: object) -> None:
+        """Ask for the estimated plan of a statement that has just run."""
+        connection = physical(dbapi_connection)
+        if isinstance(connection, TimedConnection) and connection.placebench_plans is not None:
+            with self._unwatched():
+                draft.plan_text = explained(dbapi_connection, statement, parameters)
 
     @recording
     def _checkout(self, tape: Tape, dbapi_connection: object, _record: object, _proxy: object) -> None:
@@ -197,7 +256,7 @@ class Hooks:
     def _ended(self, tape: Tape, connection: Connection, step: str) -> None:
         """The event comes before the driver's call and nothing comes after it: only a timed connection can time it."""
         dbapi_connection = dbapi_of(connection)
-        if dbapi_connection is not None and not isinstance(dbapi_connection, TimedConnection):
+        if dbapi_connection is not None and not isinstance(physical(dbapi_connection), TimedConnection):
             tape.draft(dbapi_connection, step, step).flow.transaction = None
 
     # Statements.
@@ -220,13 +279,17 @@ class Hooks:
         context: ExecutionContext,
         _executemany: bool,
     ) -> None:
-        draft = tape.draft(connection.connection.dbapi_connection, statement, transaction_step(statement))
+        dbapi_connection = connection.connection.dbapi_connection
+        if tape.options.mode == "plans":
+            self._ask_for_plans(tape, dbapi_connection)
+        draft = tape.draft(dbapi_connection, statement, transaction_step(statement))
         describe(draft, context, statement)
         if tape.options.parameters:
             draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
         tape.running[id(context)] = draft
-        if isinstance(cursor, TimedCursor):
-            cursor.placebench_draft = draft
+        timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
+        if isinstance(timed, TimedCursor):
+            timed.placebench_draft = draft
         else:
             draft.enter()
 
@@ -234,12 +297,12 @@ class Hooks:
     def _after_cursor_execute(
         self,
         tape: Tape,
-        _connection: Connection,
+        connection: Connection,
         cursor: Any,
-        _statement: str,
-        _parameters: object,
+        statement: str,
+        parameters: Any,
         context: ExecutionContext,
-        _executemany: bool,
+        executemany: bool,
     ) -> None:
         draft = tape.running.pop(id(context), None)
         if draft is None:
@@ -249,6 +312,9 @@ class Hooks:
         draft.running = False
         if cursor.rowcount >= 0:
             draft.row_count = cursor.rowcount
+        if tape.options.explain and draft.flow.feed is None and draft.step is None:
+            first = parameters[0] if executemany and isinstance(parameters, list) else parameters
+            self._explain(draft, connection.connection.dbapi_connection, statement, first)
 
     @recording
     def _handle_error(self, tape: Tape, failure: ExceptionContext) -> None:

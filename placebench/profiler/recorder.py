@@ -26,7 +26,7 @@ from placebench.profiler.tape import Clocks, Options, Tape
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-MODES = ("light", "full", "flame")
+MODES = ("light", "full", "flame", "plans")
 
 
 class SqlProfiler:
@@ -57,15 +57,23 @@ class SqlProfiler:
 
     @contextmanager
     def record(
-        self, name: str, mode: str = "full", *, parameters: bool = False, max_statements: int = 10_000
+        self,
+        name: str,
+        mode: str = "full",
+        *,
+        parameters: bool = False,
+        max_statements: int = 10_000,
+        explain: bool = False,
     ) -> Iterator[Recording]:
         """Record what this thread or task runs inside the block; the recording is filled when the block ends.
 
-        mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too) or "flame" (Python's stacks too).
+        mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
+            "plans" (PostgreSQL's plans too: its times and bytes hold the sending of plans).
+        explain: in mode "plans", ask EXPLAIN for estimates where the role may not see the actual plan.
         parameters: keep bound values, literals and the messages of errors; they may be secrets.
         A record inside of a record belongs to both. Raises ProfilerError for an unknown mode.
         """
-        options = _checked(Options(mode=mode, parameters=parameters, max_statements=max_statements))
+        options = _checked(Options(mode, parameters, max_statements, explain))
         recording = Recording(name, mode)
         tape = self.start(name, options, caller=sys._getframe(2))
         outer = self.switch_to(tape)
@@ -107,7 +115,7 @@ class SqlProfiler:
     def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> Tape:
         """A tape that runs from now on; the caller's frame is where a flame begins."""
         flame = None
-        if options.mode == "flame":
+        if options.mode in ("flame", "plans"):
             # pyinstrument is loaded where a flame is asked for, and nowhere else.
             from placebench.profiler.flame import Flame
 

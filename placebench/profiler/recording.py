@@ -5,9 +5,9 @@ The key piece is `Recording`. Raw times are kept; sums are computed when asked f
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from placebench.errors import ProfilerError
 from placebench.profiler.statement import Span, Statement, Transaction
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyinstrument.session import Session
 
 FORMAT_VERSION = 1
+
+Numbered = TypeVar("Numbered", Statement, Transaction)
 
 
 @dataclass
@@ -31,6 +33,7 @@ class Recording:
     dropped: statements and transaction steps beyond the limit: counted, and their time is in sql_s, but not kept.
     requests: how many recordings were merged into this one; 1 for one that was recorded.
     error: the class of the exception that ended the record.
+    notes: what could not be measured and why, one line each.
     session: pyinstrument's session of a record in mode "flame", with the statements as leaves; not part of the file.
     """
 
@@ -47,6 +50,7 @@ class Recording:
     dropped: int = 0
     requests: int = 1
     error: str | None = None
+    notes: Sequence[str] = ()
     session: "Session | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -109,7 +113,7 @@ class Recording:
         plain = {key: value for key, value in document.items() if key not in (*_LISTS, "format_version")}
         try:
             return cls(
-                **plain,
+                **{**plain, "notes": tuple(plain.get("notes", ()))},
                 statements=[Statement.from_json(statement) for statement in document["statements"]],
                 transactions=[Transaction(**transaction) for transaction in document["transactions"]],
                 spans=[Span(**span) for span in document["spans"]],
@@ -139,8 +143,8 @@ class Recording:
         return cls(
             name=name or parts[0].name,
             mode=modes.pop() if len(modes) == 1 else "mixed",
-            statements=[statement for part in parts for statement in part.statements],
-            transactions=[transaction for part in parts for transaction in part.transactions],
+            statements=_renumbered((part.statements, part.requests) for part in parts),
+            transactions=_renumbered((part.transactions, part.requests) for part in parts),
             spans=[span for part in parts for span in part.spans],
             elapsed_s=sum(part.elapsed_s for part in parts),
             cpu_s=total_of_all(part.cpu_s for part in parts),
@@ -150,7 +154,18 @@ class Recording:
             dropped=sum(part.dropped for part in parts),
             requests=sum(part.requests for part in parts),
             error=next((part.error for part in parts if part.error), None),
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         )
+
+
+def _renumbered(parts: Iterable[tuple[Sequence[Numbered], int]]) -> list[Numbered]:
+    """What is in all parts, numbered by request: each part brings so many requests."""
+    merged: list[Numbered] = []
+    before = 0
+    for items, requests in parts:
+        merged.extend(replace(item, request=item.request + before) if before else item for item in items)
+        before += requests
+    return merged
 
 
 def write_whole(path: Path, text: str) -> None:

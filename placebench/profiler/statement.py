@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
+from placebench.profiler.plans import PlanNode
+
 
 class Caller(NamedTuple):
     """The line of the application that ran a statement."""
@@ -35,8 +37,12 @@ class Statement:
     round_trips: messages that waited for an answer, the hidden BEGIN included.
     cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver.
     error: the class of the driver's exception; its message too if the recording was asked for parameters.
+    plan: what PostgreSQL ran, in mode "plans" only.
     transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and of a
         transaction that began before the recording.
+    request: which of the recordings that were merged it comes from, 1 for the first.
+    rows_again: of its rows, those whose primary key another statement of the same record had fetched already; None
+        in mode "light", and where the primary key is not among the columns.
     """
 
     sql: str
@@ -54,8 +60,10 @@ class Statement:
     round_trips: int | None = None
     cache_hit: bool | None = None
     error: str | None = None
-    plan: Mapping[str, Any] | None = None
+    plan: PlanNode | None = None
     transaction: int | None = None
+    request: int = 1
+    rows_again: int | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -70,8 +78,14 @@ class Statement:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """The statement that `to_json` wrote."""
-        caller = fields["caller"]
-        return cls(**{**fields, "caller": None if caller is None else Caller(*caller)})
+        caller, plan = fields["caller"], fields["plan"]
+        return cls(
+            **{
+                **fields,
+                "caller": None if caller is None else Caller(*caller),
+                "plan": None if plan is None else PlanNode.from_json(plan),
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,7 @@ class Transaction:
         PING (the pool's test of a connection) and POOL TIMEOUT.
     elapsed_s: None for a BEGIN that the driver sends with the first statement: it is inside that statement's execute_s.
     number: the transaction in its recording, 1 for the first; None outside of one.
+    request: which of the recordings that were merged it comes from, 1 for the first.
     """
 
     kind: str
@@ -90,6 +105,7 @@ class Transaction:
     round_trips: int | None = None
     number: int | None = None
     error: str | None = None
+    request: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump, one key a field."""

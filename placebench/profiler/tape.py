@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placebench.profiler.draft import Draft, Flow
+from placebench.profiler.driver import physical
 from placebench.profiler.recording import Recording
 from placebench.profiler.statement import Span
 
@@ -25,7 +26,9 @@ Clock = Callable[[], float]
 class Options:
     """What a recording is asked for.
 
-    mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too) or "flame" (Python's stacks too).
+    mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
+        "plans" (the plans of PostgreSQL too).
+    explain: in mode "plans", ask EXPLAIN for an estimated plan where the server does not send the actual one.
     parameters: keep bound values, literals and messages of errors; they may be secrets.
     max_statements: how many statements, and how many transaction steps, are kept; the others are counted.
     """
@@ -33,6 +36,7 @@ class Options:
     mode: str = "full"
     parameters: bool = False
     max_statements: int = 10_000
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +72,26 @@ class Tape:
         self.gc_collections = 0
         self.gc_started: float | None = None
         self.error: str | None = None
+        self.notes: list[str] = []
         self.flame = flame
         self._flows: dict[int, Flow] = {}
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
-        self._cpu_started = None if _inside_event_loop() else self._cpu()
+        self._cpu_started = None if inside_event_loop() else self._cpu()
         self.started = self.clock()
         self.elapsed_s = 0.0
         self.cpu_s: float | None = None
 
-    def leaf(self, started: float, ended: float, label: str, kind: str) -> None:
-        """Put something on the frame that runs now, if this record is a flame."""
+    def note(self, remark: str) -> None:
+        """Say once what this recording could not measure."""
+        if remark not in self.notes:
+            self.notes.append(remark)
+
+    def leaf(self, started: float, ended: float, label: str, kind: str, draft: Draft | None = None) -> None:
+        """Put something on the frame that runs now, if this record is a flame; below it the plan of *draft*."""
         try:
             if self.flame is not None:
-                self.flame.add(started, ended, label, kind)
+                self.flame.add(started, ended, label, kind, draft)
         except Exception as error:  # noqa: BLE001  called inside of the application's own calls
             self.give_up(error)
 
@@ -97,12 +107,13 @@ class Tape:
 
         Found by id, so that nothing keeps a connection alive; an id used again finds an idle flow, which is harmless.
         """
-        key = id(dbapi_connection)
+        connection = physical(dbapi_connection)
+        key = id(connection)
         try:
             return self._flows[key]
         except KeyError:
             metered = self.options.mode != "light"
-            meter = getattr(dbapi_connection, "placebench_meter", None) if metered else None
+            meter = getattr(connection, "placebench_meter", None) if metered else None
             return self._flows.setdefault(key, Flow(meter))
 
     def draft(self, dbapi_connection: object, sql: str, step: str | None = None) -> Draft:
@@ -136,6 +147,7 @@ class Tape:
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
         recording.dropped = self.dropped
         recording.error = self.error
+        recording.notes = tuple(self.notes)
 
     def absorb(self, inner: "Tape") -> None:
         """Take over what a record inside of this one has seen."""
@@ -146,6 +158,8 @@ class Tape:
             self.dropped += len(theirs[room:])
         self.spans.extend(inner.spans)
         self.dropped += inner.dropped
+        for remark in inner.notes:
+            self.note(remark)
         self.gc_s += inner.gc_s
         self.gc_collections += inner.gc_collections
         self.flow(None).measured_s += inner.sql_s()
@@ -166,7 +180,7 @@ def steady(clock: Clock, give_up: Callable[[Exception], None]) -> Clock:
     return never_raises
 
 
-def _inside_event_loop() -> bool:
+def inside_event_loop() -> bool:
     """Whether this thread runs an event loop, whose tasks share its CPU time."""
     try:
         asyncio.get_running_loop()

@@ -1,0 +1,130 @@
+"""The plan of the actual execution, with no second run: auto_explain sends it to the client as a message.
+
+The key piece is `PlanFeed`, one connection's plans. `arm` switches auto_explain on for the session after it has
+connected (as a connect option it would lock out a role without the right), and tests that a plan comes; `disarm` gives
+the server's settings back. Both need a connection outside of a transaction, whose end could undo them.
+"""
+
+import json
+import re
+from typing import Any
+
+# INFO reaches the client whatever its client_min_messages, and by default not the server's log.
+_SETTINGS = {
+    "log_min_duration": "0",
+    "log_analyze": "on",
+    "log_buffers": "on",
+    "log_timing": "on",
+    "log_format": "json",
+    "log_level": "info",
+    # A foreign key's check is a nested statement: an INSERT of a thousand rows would send a thousand plans.
+    "log_nested_statements": "off",
+    "sample_rate": "1",
+}
+_SET = "; ".join(f"SET auto_explain.{name} = '{value}'" for name, value in _SETTINGS.items())
+_RESET = "; ".join(f"RESET auto_explain.{name}" for name in _SETTINGS)
+_MESSAGE = re.compile(r"duration: (?P<ms>[\d.]+) ms  plan:\s*(?P<plan>\{.*\})\s*\Z", re.DOTALL)
+_PLANNABLE = re.compile(r"\s*(?:select|insert|update|delete|merge|with|values)\b", re.IGNORECASE)
+HOW_TO = (
+    "connect as a superuser, or load auto_explain on the server and GRANT SET ON PARAMETER "
+    "auto_explain.log_min_duration and its siblings to this role; record(..., explain=True) asks EXPLAIN for estimates instead"
+)
+
+
+class PlanFeed:
+    """The plans that one connection has been sent and nobody has taken: only the dearest is kept."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.refusal: str | None = None
+        self._milliseconds = -1.0
+        self._text: str | None = None
+
+    def offer(self, message: str) -> bool:
+        """Keep a message of the server's if it is a plan, and say whether it is."""
+        found = _MESSAGE.search(message) if self.armed else None
+        if found is None:
+            return False
+        if float(found["ms"]) > self._milliseconds:
+            self._milliseconds, self._text = float(found["ms"]), found["plan"]
+        return True
+
+    def take(self) -> str | None:
+        """The dearest plan since the last call: one execution has one, an executemany as many as parameters."""
+        text, self._text, self._milliseconds = self._text, None, -1.0
+        return text
+
+
+class NoticeList(list[str]):
+    """psycopg2's list of notices, from which the plans are taken out: psycopg2 itself keeps the last 50 of all."""
+
+    def __init__(self, feed: PlanFeed, notices: list[str]) -> None:
+        super().__init__(notices)
+        self._feed = feed
+
+    def append(self, notice: str) -> None:
+        """A notice came."""
+        if not self._feed.offer(notice):
+            super().append(notice)
+
+
+def arm(feed: PlanFeed, connection: Any) -> None:
+    """Have this session send its plans, or note in `feed.refusal` why it cannot; three round trips at most.
+
+    connection: as SQLAlchemy's events give it, outside of a transaction. Not tried again after a refusal.
+    """
+    feed.armed = True
+    reason = _refused(connection, f"LOAD 'auto_explain'; {_SET}")
+    # A plain role may not LOAD what the server has loaded already.
+    if reason is not None:
+        reason = _refused(connection, _SET)
+    if reason is None:
+        reason = _refused(connection, "SELECT 1")
+        if reason is None and feed.take() is None:
+            reason = "the server has not loaded auto_explain"
+    if reason is not None:
+        feed.armed = False
+        feed.refusal = f"no plans: {reason}; {HOW_TO}"
+
+
+def disarm(feed: PlanFeed, connection: Any) -> None:
+    """Give the session its own settings back; one round trip."""
+    feed.armed = False
+    _refused(connection, _RESET)
+    feed.take()
+
+
+def explained(connection: Any, sql: str, parameters: Any) -> str | None:
+    """The plan that PostgreSQL would take, estimated and not run; None for what has no plan.
+
+    Inside of a savepoint, so that a refusal leaves the application's transaction as it was: three round trips.
+    """
+    if not _PLANNABLE.match(sql):
+        return None
+    nested = not connection.autocommit
+    cursor = connection.cursor()
+    try:
+        if nested:
+            cursor.execute("SAVEPOINT placebench_explain")
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", parameters)
+        plan = cursor.fetchone()[0]
+        return plan if isinstance(plan, str) else json.dumps(plan)
+    finally:
+        if nested:
+            cursor.execute("ROLLBACK TO SAVEPOINT placebench_explain")
+        cursor.close()
+
+
+def _refused(connection: Any, sql: str) -> str | None:
+    """Run *sql* on its own, and give the first line of the server's error if it refuses."""
+    autocommit = connection.autocommit
+    connection.autocommit = True
+    cursor = connection.cursor()
+    try:
+        cursor.execute(sql)
+    except Exception as error:  # noqa: BLE001  the class is the driver's, which is not imported here
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    finally:
+        cursor.close()
+        connection.autocommit = autocommit
+    return None

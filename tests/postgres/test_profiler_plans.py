@@ -1,0 +1,169 @@
+"""Plans of the actual execution, by psycopg2, psycopg 3 and psycopg 3 under asyncio."""
+
+from collections.abc import Iterator
+
+import psycopg2
+import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
+
+from placebench.postgres import Server
+from placebench.profiler import Recording, SqlProfiler
+
+DRIVERS = ("psycopg2", "psycopg")
+
+
+@pytest.fixture(params=DRIVERS)
+def engine(database_url: str, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """An engine of each driver on a database with a table of 5000 rows."""
+    made = create_engine(make_url(database_url).set(drivername=f"postgresql+{request.param}"))
+    with made.begin() as connection:
+        connection.exec_driver_sql("create table big as select g as id, 'secret' as t from generate_series(1, 5000) g")
+    made.dispose()
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def profiler(engine: Engine) -> Iterator[SqlProfiler]:
+    """A profiler on it."""
+    made = SqlProfiler(engine)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def plain_role(database_url: str, server: Server) -> Iterator[str]:
+    """The URL of a role without rights of its own."""
+    url = make_url(database_url)
+    with psycopg2.connect(url.set(drivername="postgresql").render_as_string(hide_password=False)) as connection:
+        connection.cursor().execute(
+            "create role placebench_plain login password 'p'; create table plain (id int); "
+            "grant all on all tables in schema public to placebench_plain"
+        )
+    yield url.set(username="placebench_plain", password="p").render_as_string(hide_password=False)
+    with psycopg2.connect(url.set(drivername="postgresql").render_as_string(hide_password=False)) as connection:
+        connection.cursor().execute("drop owned by placebench_plain; drop role placebench_plain")
+
+
+def shapes(recording: Recording) -> list[str | None]:
+    """The shape of each statement's plan."""
+    return [None if each.plan is None else each.plan.shape for each in recording.statements]
+
+
+def test_reads_and_writes_have_the_plan_that_ran(profiler: SqlProfiler, engine: Engine) -> None:
+    """A write is not run a second time: its rows are touched once."""
+    with profiler.record("plans", mode="plans") as recording, engine.begin() as connection:
+        connection.execute(text("select id from big where t = 'secret' order by id")).all()
+        connection.execute(text("update big set id = id + 1 where id <= :n"), {"n": 500})
+        largest = connection.execute(text("select max(id) from big")).scalar_one()
+
+    read, write, _ = recording.statements
+    assert shapes(recording)[:2] == ["Sort (Seq Scan on big)", "Update on big (Seq Scan on big)"]
+    assert (read.plan.rows, write.plan.children[0].rows, largest) == (5000, 500, 5000)
+    assert 0 < read.plan.elapsed_s <= read.execute_s
+    assert read.plan.children[0].condition == "(t = ?::text)"
+    assert recording.notes == ()
+
+
+def test_the_plan_of_a_server_side_cursor_comes_when_it_closes(profiler: SqlProfiler, engine: Engine) -> None:
+    """With the rows of all fetches."""
+    with profiler.record("stream", mode="plans") as recording, engine.connect() as connection:
+        numbers = connection.execution_options(yield_per=1000).execute(text("select * from big"))
+        read = sum(1 for _ in numbers)
+
+    assert (read, recording.statements[0].plan.rows) == (5000, 5000)
+
+
+def test_the_plans_nodes_are_in_the_flame(profiler: SqlProfiler, engine: Engine) -> None:
+    """Below the statement, and the whole is as long as before."""
+    with profiler.record("flame", mode="plans") as recording, engine.connect() as connection:
+        connection.execute(text("select pg_sleep(0.02) from big limit 1")).all()
+
+    nodes = [
+        (stack[-2], seconds) for stack, seconds in recording.session.frame_records if stack[-1].startswith("Limit")
+    ]
+    assert nodes
+    assert nodes[0][0].startswith("select pg_sleep(?)")
+    assert sum(seconds for _, seconds in recording.session.frame_records) == pytest.approx(
+        recording.elapsed_s, rel=0.05
+    )
+
+
+def test_the_session_has_its_own_settings_back(profiler: SqlProfiler, engine: Engine) -> None:
+    """The next recording on the same connection is sent nothing, and has no plans."""
+    with profiler.record("plans", mode="plans"), engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+    with profiler.record("full") as recording, engine.connect() as connection:
+        setting = connection.exec_driver_sql("show auto_explain.log_min_duration").scalar_one()
+
+    assert (setting, shapes(recording)) == ("-1", [None])
+
+
+def test_more_notices_than_psycopg2_keeps_lose_no_plan(profiler: SqlProfiler, engine: Engine) -> None:
+    """A statement that raises 120 notices of its own."""
+    loud = "do $$ begin for i in 1..120 loop raise notice 'n'; end loop; end $$"
+    with profiler.record("loud", mode="plans") as recording, engine.connect() as connection:
+        connection.exec_driver_sql(loud)
+        connection.execute(text("select * from big where id = 1")).all()
+
+    assert shapes(recording) == [None, "Seq Scan on big"]
+
+
+def test_a_transaction_from_before_has_no_plans_and_says_so(profiler: SqlProfiler, engine: Engine) -> None:
+    """A setting made inside of it would be undone by its rollback, and a refusal would break it."""
+    with engine.connect() as connection:
+        connection.execute(text("select 1"))
+        with profiler.record("late", mode="plans") as recording:
+            connection.execute(text("select 2"))
+            connection.commit()
+            connection.execute(text("select 3"))
+
+    assert shapes(recording) == [None, "Result"]
+    assert recording.notes == ("no plans for a transaction that had begun before the recording",)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_plain_role_works_on_without_plans_and_is_told_why(plain_role: str, driver: str) -> None:
+    """One clear line; set in the connect options, auto_explain would have locked it out."""
+    engine = create_engine(make_url(plain_role).set(drivername=f"postgresql+{driver}"))
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("plain", mode="plans") as recording, engine.begin() as connection:
+        connection.execute(text("insert into plain values (1)"))
+        count = connection.execute(text("select count(*) from plain")).scalar_one()
+
+    profiler.remove()
+    engine.dispose()
+    assert (count, shapes(recording)) == (1, [None, None])
+    assert len(recording.notes) == 1
+    assert recording.notes[0].startswith('no plans: permission denied to set parameter "auto_explain.')
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_plain_role_has_estimates_if_it_asks(plain_role: str, driver: str) -> None:
+    """By EXPLAIN, which runs nothing: one row is inserted, not two."""
+    engine = create_engine(make_url(plain_role).set(drivername=f"postgresql+{driver}"))
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("plain", mode="plans", explain=True) as recording, engine.begin() as connection:
+        connection.execute(text("insert into plain values (:n)"), {"n": 1})
+        count = connection.execute(text("select count(*) from plain where id = :n"), {"n": 1}).scalar_one()
+
+    profiler.remove()
+    engine.dispose()
+    assert (count, shapes(recording)) == (1, ["Insert on plain (Result)", "Aggregate (Seq Scan on plain)"])
+    assert recording.statements[0].plan.rows is None
+
+
+def test_sqlite_sends_no_plans_and_says_so() -> None:
+    """In one line."""
+    engine = create_engine("sqlite://")
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("sqlite", mode="plans") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+    profiler.remove()
+    engine.dispose()
+    assert [note[:32] for note in recording.notes] == ["no plans: only PostgreSQL by psy"]
