@@ -70,8 +70,7 @@ def _seeded(url: str | None) -> str:
     """The normalised *url* after a look that the tables are there: `serve` never migrates."""
     from sqlalchemy import inspect
 
-    from placebench.postgres import normalise_url
-    from placebench.postgres.check import connected
+    from placebench.postgres import connected, normalise_url
     from placebench.tables import resource_providers
 
     if not url:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from sqlalchemy import NullPool, create_engine, make_url, text
+from sqlalchemy import make_url, text
 
 from placebench import __version__
+from placebench.postgres import connected
 
 PACKAGES = (
     "sqlalchemy",
@@ -88,8 +89,7 @@ def _postgresql(database_url: str) -> dict[str, Any]:
     SELECT version()
     SELECT name, current_setting(name) FROM pg_settings WHERE source NOT IN ('default', 'client', 'session')
     """
-    engine = create_engine(database_url, poolclass=NullPool)
-    with engine.connect() as connection:
+    with connected(database_url) as connection:
         version = connection.scalar(text("SELECT version()"))
         settings = connection.execute(
             text(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Self
 
 import psutil
-from sqlalchemy import NullPool, create_engine, make_url, text
+from sqlalchemy import make_url, text
 
 from placebench.experiment.records import Meters
+from placebench.postgres import connected
 
 _PROC = Path("/proc")
 _LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
@@ -54,6 +55,8 @@ def pss_bytes(pids: Iterable[int]) -> int | None:
 def backend_pids(database_url: str) -> list[int] | None:
     """The PostgreSQL backends that serve this database, ours excepted; None for a server on another machine.
 
+    Raises DatabaseError where the server does not answer any more.
+
     1 round trip on a connection of its own:
 
         SELECT pid FROM pg_stat_activity
@@ -62,8 +65,7 @@ def backend_pids(database_url: str) -> list[int] | None:
     url = make_url(database_url)
     if url.get_backend_name() != "postgresql" or url.host not in _LOCAL_HOSTS:
         return None
-    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    with connected(database_url) as connection:
         pids = list(connection.scalars(text(_BACKENDS)))
     # A server in a container of its own has pids that are not ours.
     return pids if all((_PROC / str(pid) / "schedstat").exists() for pid in pids) else None

@@ -87,7 +87,10 @@ def open_pass(bench: Bench, variant: str, *, time_s: float, rate_per_s: float) -
 
 
 def _loaded(bench: Bench, variant: str, server: RunningServer, load: LoadSpec) -> LoadPass:
-    """Load the warmed-up server with its meters read; a pass that is interrupted is saved as far as it got."""
+    """Load the warmed-up server with its meters read; a pass that is interrupted is saved as far as it got.
+
+    A pass in which a worker died is not saved: its figures are of another server.
+    """
     interrupted: LoadInterrupted | None = None
     bench.warm_up(server)
     with ServerMeter(server.worker_pids, bench.database_url) as meter:
@@ -97,11 +100,11 @@ def _loaded(bench: Bench, variant: str, server: RunningServer, load: LoadSpec) -
             if error.result is None:
                 raise
             interrupted, result = error, error.result
+    server.check()
     loaded = LoadPass(variant=variant, result=result, meters=meter.read())
     loaded.save(bench.folder / f"locust-{variant}-{load.kind}.json")
     if interrupted:
         raise interrupted
-    server.check()
     return loaded
 
 

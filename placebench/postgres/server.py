@@ -74,6 +74,11 @@ class Server:
             raise
         return self.database_url(name)
 
+    def take_over(self, name: str) -> None:
+        """Count *name* among the databases that this object created: an earlier process of the same run did."""
+        if name not in self._created:
+            self._created.append(name)
+
     def drop_database(self, name: str) -> None:
         """Drop a database that this object created, with whoever is connected to it; DatabaseError for any other."""
         if name not in self._created:
