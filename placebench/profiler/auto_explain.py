@@ -27,7 +27,7 @@ _MESSAGE = re.compile(r"duration: (?P<ms>[\d.]+) ms  plan:\s*(?P<plan>\{.*\})\s*
 _PLANNABLE = re.compile(r"\s*(?:select|insert|update|delete|merge|with|values)\b", re.IGNORECASE)
 HOW_TO = (
     "connect as a superuser, or load auto_explain on the server and GRANT SET ON PARAMETER "
-    "auto_explain.log_min_duration and its siblings to this role; record(..., explain=True) asks EXPLAIN for estimates instead"
+    "auto_explain.log_min_duration and its siblings to this role; record(..., explain=True) asks EXPLAIN for estimates"
 )
 
 

@@ -5,8 +5,8 @@ through a pooled connection: a statement that fails leaves nothing behind.
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.fingerprint import redacted
 from placebench.profiler.plans import PlanNode, read_plan
@@ -15,6 +15,7 @@ from placebench.profiler.wire import WireMeter
 
 if TYPE_CHECKING:
     from placebench.profiler.auto_explain import PlanFeed
+    from placebench.profiler.repetition import KeyColumn
     from placebench.profiler.tape import Tape
 
 # What is shorter is left to the flame's sampler: a fetch of one row costs less than noting its stack.
@@ -120,6 +121,8 @@ class Draft:
     row_count: int | None = None
     fetched_rows: int | None = None
     rows_again: int | None = None
+    repeated: bool | None = None
+    key: "KeyColumn | None" = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
     round_trips: int | None = None
@@ -145,12 +148,14 @@ class Draft:
         if round_trips is not None:
             self._travelled(round_trips)
 
-    def leave_fetch(self, rows: int, round_trips: int | None) -> None:
-        """The driver's fetch has ended with so many rows."""
+    def leave_fetch(self, rows: Sequence[Any], round_trips: int | None) -> None:
+        """The driver's fetch has ended with these rows; what is done with them takes none of the statement's time."""
         self.fetch_s = (self.fetch_s or 0.0) + self._spent("fetch ", asked=bool(round_trips))
-        self.fetched_rows = (self.fetched_rows or 0) + rows
+        self.fetched_rows = (self.fetched_rows or 0) + len(rows)
         if round_trips:
             self._travelled(round_trips)
+        if self.key is not None and rows:
+            self.rows_again = (self.rows_again or 0) + self.tape.repetition.seen(self.key, rows, id(self))
 
     def failed(self, error: BaseException) -> None:
         """The driver raised."""
@@ -211,6 +216,7 @@ class Draft:
             plan=self.plan(),
             transaction=self.number,
             rows_again=self.rows_again,
+            repeated=self.repeated,
         )
 
     def transaction(self, origin: float) -> Transaction:

@@ -6,7 +6,7 @@ times are "not measured". A cursor or connection class that the user chose is su
 """
 
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -74,7 +74,7 @@ class TimedCursor:
         call: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        rows_in: Callable[[Any], int],
+        rows_in: Callable[[Any], Sequence[Any]],
     ) -> Any:
         """Run the driver's *call*, with its time, rows and error in the draft of this cursor's statement."""
         draft = self.placebench_draft
@@ -84,7 +84,7 @@ class TimedCursor:
         try:
             fetched = call(*args, **kwargs)
         except BaseException as error:
-            draft.leave_fetch(0, self.trips_of_fetch())
+            draft.leave_fetch((), self.trips_of_fetch())
             draft.failed(error)
             raise
         draft.leave_fetch(rows_in(fetched), self.trips_of_fetch())
@@ -145,19 +145,19 @@ class Running:
         if error is not None:
             self._draft.failed(error)
         if self._fetches:
-            self._draft.leave_fetch(0, self._trips)
+            self._draft.leave_fetch((), self._trips)
         else:
             self._draft.leave_execute(self._trips)
 
 
-def one(row: object) -> int:
-    """How many rows a fetchone gave."""
-    return 0 if row is None else 1
+def one(row: object) -> Sequence[Any]:
+    """The rows that a fetchone gave."""
+    return () if row is None else (row,)
 
 
-def many(rows: Any) -> int:
-    """How many rows a fetchmany or fetchall gave; a user's cursor may give something that has no length."""
-    return len(rows) if hasattr(rows, "__len__") else 0
+def many(rows: Any) -> Sequence[Any]:
+    """The rows that a fetchmany or fetchall gave; a user's cursor may give something that has no length."""
+    return rows if isinstance(rows, Sequence) else ()
 
 
 class NetworkCursor(TimedCursor):

@@ -22,6 +22,7 @@ from placebench.profiler.drafting import dbapi_of, describe, raw_draft, unborn
 from placebench.profiler.driver import TimedConnection, TimedCursor, physical, time_connection, use_timed_classes
 from placebench.profiler.fingerprint import transaction_step
 from placebench.profiler.pool import PoolWatch
+from placebench.profiler.repetition import key_column
 from placebench.profiler.tape import Clock, Tape
 
 _LOG = logging.getLogger("placebench.profiler")
@@ -284,6 +285,9 @@ class Hooks:
             self._ask_for_plans(tape, dbapi_connection)
         draft = tape.draft(dbapi_connection, statement, transaction_step(statement))
         describe(draft, context, statement)
+        if tape.options.mode != "light":
+            draft.repeated = tape.repetition.ran(statement, parameters)
+            draft.key = None if context.compiled is None else key_column(context.compiled)
         if tape.options.parameters:
             draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
         tape.running[id(context)] = draft

@@ -5,7 +5,7 @@ class can be replaced. The key piece is `time_psycopg`, called from the `connect
 is subclassed, never replaced, and whatever the application does in `do_connect` stays its own.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from typing import Any
@@ -86,7 +86,7 @@ class PsycopgAsyncCursor(PsycopgCursor):
         call: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        rows_in: Callable[[Any], int],
+        rows_in: Callable[[Any], Sequence[Any]],
     ) -> Any:
         """Await the driver's *call*, with its time, rows and error in the draft of this cursor's statement."""
         draft = self.placebench_draft
@@ -96,7 +96,7 @@ class PsycopgAsyncCursor(PsycopgCursor):
         try:
             fetched = await call(*args, **kwargs)
         except BaseException as error:
-            draft.leave_fetch(0, self.trips_of_fetch())
+            draft.leave_fetch((), self.trips_of_fetch())
             draft.failed(error)
             raise
         draft.leave_fetch(rows_in(fetched), self.trips_of_fetch())

@@ -16,6 +16,9 @@ from placebench.profiler.summary import Summary, summarise, total, total_of_all
 if TYPE_CHECKING:
     from pyinstrument.session import Session
 
+    from placebench.profiler.difference import Difference
+    from placebench.profiler.findings import Finding
+
 FORMAT_VERSION = 1
 
 Numbered = TypeVar("Numbered", Statement, Transaction)
@@ -88,6 +91,18 @@ class Recording:
     def summary(self) -> Summary:
         """The sums, and one line for each fingerprint, dearest first; `str()` of it is a table for a terminal."""
         return summarise(self)
+
+    def findings(self) -> "tuple[Finding, ...]":
+        """What is worth changing, with the place in the code and what to do, dearest first."""
+        from placebench.profiler.findings import find
+
+        return find(self)
+
+    def diff(self, after: "Recording") -> "Difference":
+        """From this recording to the one *after* a change: by statement, by frame and by plan, each of one request."""
+        from placebench.profiler.difference import difference
+
+        return difference(self, after)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""

@@ -41,8 +41,9 @@ class Statement:
     transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and of a
         transaction that began before the recording.
     request: which of the recordings that were merged it comes from, 1 for the first.
-    rows_again: of its rows, those whose primary key another statement of the same record had fetched already; None
-        in mode "light", and where the primary key is not among the columns.
+    rows_again: distinct primary keys among its rows that another statement of the same record had fetched already;
+        None in mode "light", and where no primary key is among the columns.
+    repeated: whether the same text had run with the same values in the same record; None in mode "light".
     """
 
     sql: str
@@ -64,6 +65,7 @@ class Statement:
     transaction: int | None = None
     request: int = 1
     rows_again: int | None = None
+    repeated: bool | None = None
 
     @property
     def elapsed_s(self) -> float:

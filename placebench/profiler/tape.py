@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from placebench.profiler.draft import Draft, Flow
 from placebench.profiler.driver import physical
 from placebench.profiler.recording import Recording
+from placebench.profiler.repetition import Repetition
 from placebench.profiler.statement import Span
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Tape:
         self.gc_started: float | None = None
         self.error: str | None = None
         self.notes: list[str] = []
+        self.repetition = Repetition()
         self.flame = flame
         self._flows: dict[int, Flow] = {}
         self._cpu = clocks.cpu

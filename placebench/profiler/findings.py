@@ -1,0 +1,298 @@
+"""What is worth changing, found in a recording: each finding with its place in the code and what to do.
+
+The key piece is `find`. A finder is a pure function from a recording and the limits to findings; `FINDERS` is the list.
+A finding says that a pattern was there, not that it is the cause of anything: compare before and after.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from placebench import units
+from placebench.profiler.plans import PlanNode
+from placebench.profiler.recording import Recording
+from placebench.profiler.statement import Caller, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One pattern at one place.
+
+    kind: its name, such as "n+1". count: how often, or how many rows. seconds: what the statements in question took.
+    """
+
+    kind: str
+    title: str
+    advice: str
+    count: int
+    seconds: float
+    sql: str | None = None
+    caller: Caller | None = None
+    fingerprint: str | None = None
+
+    def __str__(self) -> str:
+        """Three or four lines for a terminal."""
+        lines = [f"{self.kind}: {self.title} ({units.duration(self.seconds)})"]
+        lines.extend(f"    {line}" for line in (self.place, self.shortened_sql) if line)
+        return "\n".join([*lines, f"    → {self.advice}"])
+
+    @property
+    def place(self) -> str:
+        """The call site as text; empty in mode "light", which has none."""
+        return "" if self.caller is None else str(self.caller)
+
+    @property
+    def shortened_sql(self) -> str:
+        """The statement on one line."""
+        return " ".join((self.sql or "").split())[:160]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on something is a finding; of one request where not said otherwise."""
+
+    repeats: int = 5
+    duplicates: int = 1
+    rows_again: int = 100
+    bytes_per_row: int = 2_000
+    cache_misses: int = 3
+    pool_wait_s: float = 0.010
+    scanned_rows: int = 10_000
+    idle_s: float = 0.050
+    estimate_error: float = 10.0
+    estimated_rows: int = 100
+    spilled_kb: int = 1
+
+
+def find(recording: Recording, limits: Limits | None = None) -> tuple[Finding, ...]:
+    """All findings, the one with the most seconds at stake first; a few passes over the statements."""
+    found = [finding for finder in FINDERS for finding in finder(recording, limits or Limits())]
+    return tuple(sorted(found, key=lambda finding: finding.seconds, reverse=True))
+
+
+def n_plus_one(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """The same statement from the same line with different values, many times in one request."""
+    for statements in _by_place(recording.statements):
+        different = [statement for statement in statements if not statement.repeated]
+        most = _most_in_one_request(different)
+        if most >= limits.repeats:
+            yield _finding(
+                "n+1",
+                f"{most} times in one request from one line, with different values",
+                "ask once for all of them: a join, an IN list, or selectinload/joinedload for a relationship",
+                statements,
+            )
+
+
+def duplicates(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """The same statement with the same values again in one request."""
+    for statements in _by_place(recording.statements):
+        again = [statement for statement in statements if statement.repeated]
+        if len(again) >= limits.duplicates:
+            yield _finding(
+                "duplicate",
+                f"{len(again)} times with values that had been asked for in the same request",
+                "keep the first answer for the length of the request",
+                again,
+            )
+
+
+def rows_again(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Rows, known by their primary key, that another statement of the request had fetched."""
+    for statements in _by_place(recording.statements):
+        again = sum(statement.rows_again or 0 for statement in statements)
+        if again >= limits.rows_again * recording.requests:
+            rows = sum(statement.row_count or 0 for statement in statements)
+            yield _finding(
+                "rows again",
+                f"{units.count(again)} entities of {units.count(rows)} rows had been fetched by another statement",
+                "fetch them once with all columns that are needed, and pass them on",
+                statements,
+                count=again,
+            )
+
+
+def wide_rows(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """More bytes a row than a page of results should need."""
+    for statements in _by_place(recording.statements):
+        measured = [each for each in statements if each.bytes_received is not None and each.row_count]
+        rows = sum(statement.row_count or 0 for statement in measured)
+        received = sum(statement.bytes_received or 0 for statement in measured)
+        # Of a plan's recording the bytes are mostly plans.
+        if recording.mode != "plans" and rows and received / rows > limits.bytes_per_row:
+            yield _finding(
+                "wide rows",
+                f"{units.size(received / rows)} a row over {units.count(rows)} rows",
+                "select only the columns that are used; defer large ones",
+                measured,
+            )
+
+
+def cache_misses(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """A statement that SQLAlchemy compiled again and again."""
+    for statements in _by_place(recording.statements):
+        missed = [statement for statement in statements if statement.cache_hit is False]
+        if len(missed) >= limits.cache_misses:
+            yield _finding(
+                "compiled again",
+                f"{len(missed)} times of {len(statements)} it was not in SQLAlchemy's cache",
+                "bind values as parameters instead of building them in; give own constructs inherit_cache; "
+                "raise query_cache_size if there are very many statements",
+                missed,
+                seconds=sum(statement.compile_s or 0.0 for statement in missed),
+            )
+
+
+def slow_pool(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Waiting for a connection that others hold."""
+    for statements in _by_place(recording.statements):
+        waited = [statement for statement in statements if (statement.pool_wait_s or 0.0) >= limits.pool_wait_s]
+        if waited:
+            yield _finding(
+                "slow pool",
+                f"{len(waited)} times it waited for a connection",
+                "hold connections for a shorter time (no work between the statements of a transaction), or raise "
+                "pool_size to the number of threads",
+                waited,
+                seconds=sum(statement.pool_wait_s or 0.0 for statement in waited),
+            )
+
+
+def sequential_scans(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Whole tables read for few of their rows."""
+    for statement, node in _nodes(recording):
+        scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
+        if node.kind == "Seq Scan" and node.condition and scanned >= limits.scanned_rows:
+            yield _finding(
+                "sequential scan",
+                f"{units.count(scanned)} rows of {node.relation} read for {units.count(node.rows)}: {node.condition}",
+                "an index on the columns of the condition, if it keeps a small share of the table",
+                [statement],
+                count=round(scanned),
+                seconds=node.self_s,
+            )
+
+
+def wrong_estimates(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """The planner was far off, so it may have chosen the wrong way."""
+    for statement, node in _nodes(recording):
+        error, most = node.estimate_error or 1.0, max(node.rows or 0.0, node.rows_expected)
+        if error >= limits.estimate_error and most >= limits.estimated_rows:
+            yield _finding(
+                "wrong estimate",
+                f"{node.title}: {units.count(node.rows)} rows where {units.count(node.rows_expected)} were expected",
+                "ANALYZE the table; for columns that depend on each other CREATE STATISTICS",
+                [statement],
+                seconds=node.elapsed_s,
+            )
+
+
+def spills(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Sorts and hashes that did not fit into work_mem."""
+    for statement, node in _nodes(recording):
+        if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
+            yield _finding(
+                "spill",
+                f"{node.title} wrote {units.size(node.spilled_kb * 1024)} to disk",
+                "raise work_mem for this transaction, or sort and join fewer columns",
+                [statement],
+                seconds=node.self_s,
+            )
+
+
+def idle_in_transaction(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """A transaction that was open while the application did something else: it holds a connection and its locks."""
+    ends = {
+        (step.request, step.number): step.started_s
+        for step in recording.transactions
+        if step.kind in ("COMMIT", "ROLLBACK") and step.number is not None
+    }
+    inside = [statement for statement in recording.statements if statement.transaction is not None]
+    inside.sort(key=lambda statement: (statement.request, statement.transaction or 0))
+    for key, group in groupby(inside, lambda statement: (statement.request, statement.transaction)):
+        statements = list(group)
+        if key not in ends:
+            continue
+        open_s = ends[key] - min(statement.started_s for statement in statements)
+        idle_s = open_s - sum(_driver_s(statement) for statement in statements)
+        if idle_s >= limits.idle_s:
+            yield _finding(
+                "idle in transaction",
+                f"a transaction of {units.duration(open_s)} waited {units.duration(idle_s)} for the application",
+                "compute before or after it; read what is needed, commit, then work",
+                [max(statements, key=lambda statement: statement.started_s)],
+                seconds=idle_s,
+            )
+
+
+Finder = Callable[[Recording, Limits], Iterator[Finding]]
+FINDERS: tuple[Finder, ...] = (
+    n_plus_one,
+    duplicates,
+    rows_again,
+    wide_rows,
+    cache_misses,
+    slow_pool,
+    sequential_scans,
+    wrong_estimates,
+    spills,
+    idle_in_transaction,
+)
+
+
+def _finding(
+    kind: str,
+    title: str,
+    advice: str,
+    statements: Sequence[Statement],
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+) -> Finding:
+    """A finding at the place of the first of *statements*."""
+    first = statements[0]
+    return Finding(
+        kind=kind,
+        title=title,
+        advice=advice,
+        count=len(statements) if count is None else count,
+        seconds=sum(statement.elapsed_s for statement in statements) if seconds is None else seconds,
+        sql=first.sql,
+        caller=first.caller,
+        fingerprint=first.fingerprint,
+    )
+
+
+def _by_place(statements: Iterable[Statement]) -> Iterable[list[Statement]]:
+    """Statements by fingerprint and call site."""
+    places: dict[tuple[str, Caller | None], list[Statement]] = {}
+    for statement in statements:
+        places.setdefault((statement.fingerprint, statement.caller), []).append(statement)
+    return places.values()
+
+
+def _most_in_one_request(statements: Iterable[Statement]) -> int:
+    """How many of them ran in the request that has the most."""
+    counts: dict[int, int] = {}
+    for statement in statements:
+        counts[statement.request] = counts.get(statement.request, 0) + 1
+    return max(counts.values(), default=0)
+
+
+def _nodes(recording: Recording) -> Iterator[tuple[Statement, PlanNode]]:
+    """Each node of the dearest plan of each statement and place."""
+    for statements in _by_place(recording.statements):
+        planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
+        if planned:
+            statement, plan = max(planned, key=lambda each: each[1].elapsed_s or 0.0)
+            yield from ((statement, node) for _, node in plan.walk())
+
+
+def _driver_s(statement: Statement) -> float:
+    """Seconds in the driver."""
+    return (statement.execute_s or 0.0) + (statement.fetch_s or 0.0)
