@@ -4,13 +4,11 @@ run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
 """
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from placebench.errors import RunFolderError
-from placebench.experiment.records import Block, CountedPass, LoadPass, RunHead
+from placebench.experiment.records import Block, CountedPass, LoadPass, RunHead, WirePass, read_blocks
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,7 @@ class Run:
     closed: dict[str, LoadPass]
     open: dict[str, LoadPass]
     counted: dict[str, CountedPass]
+    wire: dict[str, WirePass]
     blocks: list[Block]
 
     def profile(self, variant: str) -> Path | None:
@@ -39,7 +38,9 @@ def load(folder: Path | str) -> Run:
     """Read the run in *folder*; raises RunFolderError where there is none or it is of a newer format."""
     folder = Path(folder).resolve()
     if not (folder / "run.json").is_file():
-        raise RunFolderError(f"no run in {folder} (no run.json): name a folder that `placebench perfload` made")
+        raise RunFolderError(
+            f"no run in {folder} (no run.json): name a folder that `placebench perfload` or `compare` made"
+        )
     head = RunHead.load(folder / "run.json")
     return Run(
         folder=folder,
@@ -51,19 +52,15 @@ def load(folder: Path | str) -> Run:
             for variant in head.variants
             if (path := folder / f"counted-{variant}.json").is_file()
         },
-        blocks=list(_blocks(folder / "blocks.jsonl")),
+        wire={
+            variant: WirePass.load(path)
+            for variant in head.variants
+            if (path := folder / f"wire-{variant}.json").is_file()
+        },
+        blocks=read_blocks(folder / "blocks.jsonl"),
     )
 
 
 def _passes(folder: Path, head: RunHead, kind: str) -> dict[str, LoadPass]:
     found = {variant: folder / f"locust-{variant}-{kind}.json" for variant in head.variants}
     return {variant: LoadPass.load(path) for variant, path in found.items() if path.is_file()}
-
-
-def _blocks(path: Path) -> Iterator[Block]:
-    """The whole lines of blocks.jsonl; a last line that a kill cut short is left out."""
-    if not path.is_file():
-        return
-    for line in path.read_text().splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield Block.from_json(json.loads(line))

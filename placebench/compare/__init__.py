@@ -7,14 +7,21 @@ The way of the numbers: `reduction` (blocks of requests → one log ratio a repl
 `compare_blocks` goes all of it.
 """
 
-from placebench.compare.comparison import Comparison, compare_blocks
+from placebench.compare.comparison import Comparison, compare_blocks, compare_counts
+from placebench.compare.family import adjusted
 from placebench.compare.interval import Interval, hodges_lehmann
 from placebench.compare.quantiles import cumulative, quantile, samples_needed
+from placebench.compare.reduction import COUNTED, METRICS, PRIMARY
 
 __all__ = [
+    "COUNTED",
+    "METRICS",
+    "PRIMARY",
     "Comparison",
     "Interval",
+    "adjusted",
     "compare_blocks",
+    "compare_counts",
     "cumulative",
     "hodges_lehmann",
     "quantile",

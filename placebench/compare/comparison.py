@@ -4,16 +4,35 @@ The key piece is `compare_blocks`.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from placebench.compare.interval import Interval, hodges_lehmann, pseudo_median
-from placebench.compare.reduction import METRICS, Block, Metric, Replicates, reduce_blocks
+from placebench.compare.reduction import COUNTED, METRICS, Block, Replicates, reduce_blocks
+from placebench.compare.signed_rank import signed_rank_p
 from placebench.compare.verdict import CANNOT_TELL, Verdict, decide, detectable_effect
 from placebench.errors import TooFewReplicatesError
 
-_OF_THE_INTERFACE = ("baseline", "variant", "metric", "ratio", "low", "high", "confidence", "verdict", "detectable")
+_OF_THE_INTERFACE = (
+    "baseline",
+    "variant",
+    "metric",
+    "ratio",
+    "low",
+    "high",
+    "confidence",
+    "p_adjusted",
+    "verdict",
+    "detectable",
+    "baseline_value",
+    "variant_value",
+    "margin",
+    "replicates",
+    "invalidated",
+    "reason",
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,13 @@ class Comparison:
     reason: str
     """Why it cannot tell, where it cannot: 'cannot tell: 3 replicates, 6 needed'."""
     log_ratios: tuple[float, ...]
+    p: float | None = None
+    """Of no change, exact; None without replicates."""
+    p_adjusted: float | None = None
+    """The same, adjusted for the other metrics where it is one of several (`placebench.compare.family`)."""
+    baseline_value: float | None = None
+    """The metric of the baseline, a request; the median of the replicates."""
+    variant_value: float | None = None
 
     @property
     def measured(self) -> bool:
@@ -52,20 +78,48 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The figures that `--json` promises, with how many replicates they rest on."""
-        figures = {name: getattr(self, name) for name in _OF_THE_INTERFACE}
-        return {**figures, "replicates": self.replicates, "invalidated": self.invalidated, "reason": self.reason}
+        return {name: getattr(self, name) for name in _OF_THE_INTERFACE}
 
 
 def compare_blocks(
     blocks: Iterable[Block], baseline: str, variant: str, metric: str, *, confidence: float = 0.95
 ) -> Comparison:
-    """Compare two arms by *metric* ("cpu_s" or "wall_s"); too few replicates are a verdict, not an error.
+    """Compare two arms by *metric* ("cpu_s", "wall_s" or "pss_bytes"); too few replicates are a verdict, not an error.
 
     Raises KeyError for a metric that does not exist.
     """
     rule = METRICS[metric]
     reduced = reduce_blocks(blocks, baseline, variant, rule)
-    interval, verdict, reason = _judge(reduced, rule, confidence)
+    return _compared(baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence)
+
+
+def compare_counts(
+    before: Sequence[float] | None,
+    after: Sequence[float] | None,
+    baseline: str,
+    variant: str,
+    metric: str,
+    *,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compare what was counted of two arms, request by request; None: it was not.
+
+    The requests stand in for replicates: a count is the same in every process. Two zeros are no change; a zero against
+    another number has no ratio, and such a pair is left out. Raises KeyError for a metric that does not exist.
+    """
+    pairs = list(zip(before or (), after or (), strict=False))
+    told = [pair for pair in pairs if min(pair) > 0 or max(pair) == 0]
+    ratios = tuple(math.log(now / then) if then else 0.0 for then, now in told)
+    levels = tuple(pairs) if len(told) < len(pairs) else tuple(told)
+    reduced = Replicates(log_ratios=ratios, levels=levels, invalidated=0)
+    return _compared(baseline, variant, metric, reduced, margin=COUNTED[metric], confidence=confidence)
+
+
+def _compared(
+    baseline: str, variant: str, metric: str, reduced: Replicates, *, margin: float, confidence: float
+) -> Comparison:
+    interval, verdict, reason = _judge(reduced, margin, confidence)
+    p = signed_rank_p(reduced.log_ratios) if reduced.log_ratios else None
     return Comparison(
         baseline=baseline,
         variant=variant,
@@ -78,18 +132,22 @@ def compare_blocks(
         invalidated=reduced.invalidated,
         verdict=verdict,
         detectable=detectable_effect(reduced.log_ratios),
-        margin=rule.margin,
+        margin=margin,
         reason=reason,
         log_ratios=reduced.log_ratios,
+        p=p,
+        p_adjusted=p,
+        baseline_value=median(before for before, _ in reduced.levels) if reduced.levels else None,
+        variant_value=median(after for _, after in reduced.levels) if reduced.levels else None,
     )
 
 
-def _judge(reduced: Replicates, metric: Metric, confidence: float) -> tuple[Interval | None, Verdict, str]:
+def _judge(reduced: Replicates, margin: float, confidence: float) -> tuple[Interval | None, Verdict, str]:
     try:
         interval = hodges_lehmann(reduced.log_ratios, confidence=confidence)
     except TooFewReplicatesError as error:
         return None, CANNOT_TELL, str(error)
-    verdict = decide(reduced.log_ratios, interval, metric.margin)
+    verdict = decide(reduced.log_ratios, interval, margin)
     reason = (
         "cannot tell: the interval holds both no change and one beyond the margin" if verdict == CANNOT_TELL else ""
     )

@@ -10,7 +10,7 @@ process of the same code is not, and a test on them calls identical programs dif
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Protocol
@@ -35,6 +35,8 @@ class Block(Protocol):
     @property
     def cpu_s(self) -> float | None: ...
     @property
+    def counters(self) -> Mapping[str, float]: ...
+    @property
     def invalid(self) -> str | None: ...
 
 
@@ -56,6 +58,8 @@ class Replicates:
 
     log_ratios: tuple[float, ...]
     """Variant over baseline, one a replicate, in the order they were made."""
+    levels: tuple[tuple[float, float], ...]
+    """Of the same replicates, the metric of baseline and of variant, a request."""
     invalidated: int
     """Whole replicates that do not count, because a rule set before the run said so."""
 
@@ -66,26 +70,32 @@ def reduce_blocks(blocks: Iterable[Block], baseline: str, variant: str, metric: 
     for block in blocks:
         of_replicate[block.replicate].append(block)
     valid = [each for _, each in sorted(of_replicate.items()) if not any(block.invalid for block in each)]
-    ratios = [_quad_ratios(each, baseline, variant, metric) for each in valid]
+    rounds = [quads for each in valid if (quads := _quad_levels(each, baseline, variant, metric))]
     return Replicates(
-        log_ratios=tuple(metric.of_quads(quads) for quads in ratios if quads),
+        log_ratios=tuple(metric.of_quads([after - before for before, after in quads]) for quads in rounds),
+        levels=tuple((_level(quads, 0), _level(quads, 1)) for quads in rounds),
         invalidated=len(of_replicate) - len(valid),
     )
 
 
-def _quad_ratios(blocks: Sequence[Block], baseline: str, variant: str, metric: Metric) -> list[float]:
+def _level(quads: Sequence[tuple[float, float]], arm: int) -> float:
+    return math.exp(fmean(levels[arm] for levels in quads))
+
+
+def _quad_levels(blocks: Sequence[Block], baseline: str, variant: str, metric: Metric) -> list[tuple[float, float]]:
+    """The logarithms of baseline and variant in each whole quad."""
     of_quad: dict[int, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
     for block in blocks:
         of_quad[block.quad][block.arm].append(block)
-    ratios = (_log_ratio(arms[baseline], arms[variant], metric) for _, arms in sorted(of_quad.items()))
-    return [ratio for ratio in ratios if ratio is not None]
+    levels = (_log_levels(arms[baseline], arms[variant], metric) for _, arms in sorted(of_quad.items()))
+    return [each for each in levels if each is not None]
 
 
-def _log_ratio(baseline: Sequence[Block], variant: Sequence[Block], metric: Metric) -> float | None:
+def _log_levels(baseline: Sequence[Block], variant: Sequence[Block], metric: Metric) -> tuple[float, float] | None:
     if min(len(baseline), len(variant)) < BLOCKS_PER_ARM:
         return None
     before, after = metric.arm_level(baseline), metric.arm_level(variant)
-    return None if before is None or after is None else after - before
+    return None if before is None or after is None else (before, after)
 
 
 def _log_wall(blocks: Sequence[Block]) -> float | None:
@@ -104,6 +114,17 @@ def _log_cpu(blocks: Sequence[Block]) -> float | None:
     return math.log(sum(taken) / requests)
 
 
+def _log_pss(blocks: Sequence[Block]) -> float | None:
+    """Logarithm of the memory after the arm's blocks of the quad."""
+    sizes = [block.counters.get("pss_bytes", 0.0) for block in blocks]
+    return math.log(max(sizes)) if min(sizes) > 0 else None
+
+
 CPU = Metric("cpu_s", margin=0.01, arm_level=_log_cpu, of_quads=fmean)
 WALL = Metric("wall_s", margin=0.03, arm_level=_log_wall, of_quads=median)
-METRICS = {metric.name: metric for metric in (CPU, WALL)}
+PSS = Metric("pss_bytes", margin=0.02, arm_level=_log_pss, of_quads=median)
+METRICS = {metric.name: metric for metric in (CPU, WALL, PSS)}
+"""Those that blocks are timed and weighed by."""
+COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}
+"""Margins of those that are counted apart, request by request; a count has no noise, bytes have a little."""
+PRIMARY = CPU.name

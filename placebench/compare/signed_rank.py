@@ -1,10 +1,11 @@
-"""The null distribution of Wilcoxon's signed-rank sum, as far as an interval needs it: its lower critical rank.
+"""The null distribution of Wilcoxon's signed-rank sum: its lower critical rank, and the p of a sample.
 
-The key piece is `critical_rank`.
+The key pieces are `critical_rank` and `signed_rank_p`.
 """
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from statistics import NormalDist
@@ -22,6 +23,19 @@ def critical_rank(n: int, tail: float) -> int:
     side with a probability below *tail*. Costs n³/12 additions, once for each n, up to n = 200; nothing beyond.
     """
     return bisect_left(_cumulative(n), tail) if n <= EXACT_UP_TO else normal_rank(n, tail)
+
+
+def signed_rank_p(values: Sequence[float]) -> float:
+    """Two-sided p of no change, exact with ties too: how many sign patterns are at least as lopsided as this one.
+
+    Values of 0 say nothing and are left out (Wilcoxon 1945); without any other the p is 1. Costs n³ additions up to
+    n = 200 values; beyond, the normal distribution with the variance of the ranks as they are.
+    """
+    told = [each for each in values if each]
+    doubled = _doubled_ranks([abs(each) for each in told])
+    upper = sum(rank for rank, each in zip(doubled, told, strict=True) if each > 0)
+    lower = min(upper, sum(doubled) - upper)
+    return min(1.0, 2 * _chance_up_to(tuple(sorted(doubled)), lower))
 
 
 def normal_rank(n: int, tail: float) -> int:
@@ -44,3 +58,22 @@ def _cumulative(n: int) -> list[float]:
         shifted = [0.0] * min(rank, middle + 1) + chances[: max(middle + 1 - rank, 0)]
         chances = [(without + picked) / 2 for without, picked in zip(chances, shifted, strict=True)]
     return list(accumulate(chances))
+
+
+def _doubled_ranks(sizes: Sequence[float]) -> list[int]:
+    """Twice the rank of each size, equal sizes sharing the mean of theirs: whole numbers, ties or not."""
+    ordered = sorted(sizes)
+    return [bisect_left(ordered, size) + bisect_right(ordered, size) + 1 for size in sizes]
+
+
+@lru_cache(maxsize=256)
+def _chance_up_to(ranks: tuple[int, ...], limit: int) -> float:
+    """How likely the sum of those *ranks* that a fair coin picks is at most *limit*."""
+    if len(ranks) > EXACT_UP_TO:
+        mean, variance = sum(ranks) / 2, sum(rank * rank for rank in ranks) / 4
+        return NormalDist(mean, math.sqrt(variance)).cdf(limit + 1)
+    chances = [1.0] + [0.0] * limit
+    for rank in ranks:
+        shifted = [0.0] * min(rank, limit + 1) + chances[: max(limit + 1 - rank, 0)]
+        chances = [(without + picked) / 2 for without, picked in zip(chances, shifted, strict=True)]
+    return sum(chances)

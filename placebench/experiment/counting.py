@@ -61,8 +61,8 @@ def statistics(server: Server, database: str) -> Iterator[Statistics]:
     server.drop_database(database)
 
 
-def wire_pass(arms: Arms, name: str, *, requests: int, read: Statistics, see: Callable[[str, bytes], None]) -> WirePass:
-    """Count *requests* requests of the arm *name*; *see* is shown the first answer.
+def wire_pass(arms: Arms, name: str, *, requests: int, read: Statistics, meet: Callable[[str, str], None]) -> WirePass:
+    """Count *requests* requests of the arm *name*; *meet* is given its name and URL first.
 
     Saved as wire-<name>.json. Raises ServerError when the arm does not start, LoadError when it does not answer 200.
     """
@@ -73,7 +73,7 @@ def wire_pass(arms: Arms, name: str, *, requests: int, read: Statistics, see: Ca
         linked(database_url, log=log / "link.log") as link,
         serve(arm.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
     ):
-        see(name, ask(server.url, request).body)
+        meet(name, server.url)
         for _ in range(_WARM_UP_REQUESTS):
             ask(server.url, request)
         database = str(make_url(database_url).database)

@@ -7,6 +7,7 @@ the blocks into an interval. A replicate in which something died is invalid, nev
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -22,12 +23,12 @@ from placebench.experiment.arms import Arm
 from placebench.experiment.client import command
 from placebench.experiment.meters import backend_pids, cpu_by_pid, pss_bytes, spent
 from placebench.experiment.plan import ReplicatePlan, block_size
-from placebench.experiment.records import Block
+from placebench.experiment.records import Block, read_blocks
 from placebench.experiment.rules import Moment, why_invalid, why_invalid_block
 from placebench.experiment.server import RunningServer, serve
 
 _WARM_UP_REQUESTS = 3
-_DEATHS = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
+DEATHS = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
 """What ends a replicate and nothing else: a server, a client or a database that is gone."""
 
 
@@ -63,13 +64,14 @@ def make_replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
     before = Moment.now()
     try:
         _drive(arms, plan, made)
-    except _DEATHS as error:
-        return _invalidated(made, plan, " ".join(f"{type(error).__name__}: {error}".split()))
+    except DEATHS as error:
+        return invalidated(made, plan, " ".join(f"{type(error).__name__}: {error}".split()))
     reason = why_invalid(before, Moment.now(), cores=os.cpu_count() or 1)
-    return made if reason is None else _invalidated(made, plan, reason)
+    return made if reason is None else invalidated(made, plan, reason)
 
 
-def _invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
+def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
+    """The blocks of a replicate that does not count, *reason* on the last one; a bare one where none was made."""
     if not made:
         nothing = Block(plan.number, quad=0, position=0, arm=plan.start_order[0], requests=0, wall_s=[], cpu_s=None)
         return [replace(nothing, invalid=reason)]
@@ -182,3 +184,21 @@ def append_blocks(path: Path, blocks: Sequence[Block]) -> None:
             file.write(json.dumps(asdict(block)) + "\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def keep_whole_replicates(path: Path, *, blocks_each: int) -> list[Block]:
+    """Take out of blocks.jsonl what a kill left of a replicate under way; returns the blocks that stay.
+
+    Whole is a replicate of *blocks_each* blocks, or one that says why it does not count.
+    """
+    blocks = read_blocks(path)
+    made: dict[int, list[Block]] = defaultdict(list)
+    for block in blocks:
+        made[block.replicate].append(block)
+    whole = {number for number, each in made.items() if len(each) == blocks_each or any(b.invalid for b in each)}
+    kept = [block for block in blocks if block.replicate in whole]
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    append_blocks(partial, kept)
+    partial.replace(path)
+    return kept

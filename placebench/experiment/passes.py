@@ -108,15 +108,18 @@ def _loaded(bench: Bench, variant: str, server: RunningServer, load: LoadSpec) -
     return loaded
 
 
-def counted_pass(bench: Bench, variant: str, *, requests: int) -> CountedPass:
-    """Count statements, rows and collections of *requests* requests in a row; saved as counted-<variant>.json."""
-    recordings = _fresh_folder(bench.folder / "log" / f"counted-{variant}")
-    with bench.serve(variant, PLACEBENCH_PROFILE="light", PLACEBENCH_PROFILE_DIR=str(recordings)) as server:
+def counted_pass(bench: Bench, name: str, *, requests: int, variant: str | None = None) -> CountedPass:
+    """Count statements, rows and collections of *requests* requests in a row; saved as counted-<name>.json.
+
+    variant: what is served; None: the name is that of a variant.
+    """
+    recordings = _fresh_folder(bench.folder / "log" / f"counted-{name}")
+    with bench.serve(variant or name, PLACEBENCH_PROFILE="light", PLACEBENCH_PROFILE_DIR=str(recordings)) as server:
         bench.warm_up(server)
         _discard_warm_up(bench, recordings)
         body_bytes = sum(_body_bytes(server, bench.request) for _ in range(requests))
-    counted = _count(variant, list(_recorded(bench, recordings).values()), body_bytes)
-    counted.save(bench.folder / f"counted-{variant}.json")
+    counted = _count(name, list(_recorded(bench, recordings).values()), body_bytes)
+    counted.save(bench.folder / f"counted-{name}.json")
     shutil.rmtree(recordings)
     return counted
 

@@ -28,15 +28,12 @@ def plan_replicates(arms: Sequence[str], *, replicates: int, rounds: int, seed: 
 
     The plan of a replicate depends on its number, not on how many there are: a longer run begins like a shorter one.
     """
-    return [_plan(arms, number, rounds, random.Random(f"{seed} {number}")) for number in range(replicates)]
+    return [plan_replicate(arms, number, rounds=rounds, seed=seed) for number in range(replicates)]
 
 
-def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
-    """How many requests of *request_s* seconds fill *block_s*; at least one, so slow requests get small blocks."""
-    return max(1, min(at_most, round(block_s / request_s)))
-
-
-def _plan(arms: Sequence[str], number: int, rounds: int, chance: random.Random) -> ReplicatePlan:
+def plan_replicate(arms: Sequence[str], number: int, *, rounds: int, seed: int) -> ReplicatePlan:
+    """The plan of the replicate with this number, from 0."""
+    chance = random.Random(f"{seed} {number}")
     return ReplicatePlan(
         number=number,
         start_order=_shuffled(arms, chance),
@@ -44,6 +41,11 @@ def _plan(arms: Sequence[str], number: int, rounds: int, chance: random.Random) 
         hash_seed=chance.randrange(1, 2**32),
         rounds=tuple(_there_and_back(_shuffled(arms, chance)) for _ in range(rounds)),
     )
+
+
+def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
+    """How many requests of *request_s* seconds fill *block_s*; at least one, so slow requests get small blocks."""
+    return max(1, min(at_most, round(block_s / request_s)))
 
 
 def _shuffled(arms: Sequence[str], chance: random.Random) -> tuple[str, ...]:

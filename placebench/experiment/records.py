@@ -183,6 +183,14 @@ class Block(Record):
     """Canonical digest of each distinct answer."""
 
 
+def read_blocks(path: Path) -> list[Block]:
+    """The blocks in blocks.jsonl; a last line that a kill cut short is left out, and a missing file is none."""
+    if not path.is_file():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    return [Block.from_json(json.loads(line)) for line in lines if line.endswith("\n")]
+
+
 @dataclass(frozen=True)
 class RunHead(Record):
     """What was asked for, on what machine, with which data, and how it ended; run.json."""
@@ -205,5 +213,7 @@ class RunHead(Record):
     same_answers: dict[str, Any]
     """checked (variants), equal, allocation_requests, provider_summaries, difference; empty before the first answer."""
     elapsed_s: float = 0.0
+    command: str = "perfload"
+    """What made it: perfload, compare or calibrate."""
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""

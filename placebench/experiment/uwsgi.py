@@ -20,7 +20,7 @@ _SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
 def command(
     *, address: str, module: str, processes: int, threads: int, grace_s: float, python: Path | None = None
 ) -> list[str]:
-    """The argument vector of uWSGI serving *module*, installed beside *python* (None: ours), at *address* ("host:port").
+    """The argument vector of uWSGI serving *module*, beside *python* (None: ours), at *address* ("host:port").
 
     Raises MissingExtraError when there is no uWSGI beside that Python (for ours: or on PATH).
     """

@@ -10,6 +10,6 @@ The way of a page: `figures` (records → numbers) → `words`, `drawings`, `det
 from placebench.report.document import summary
 from placebench.report.index import write_index
 from placebench.report.page import write_report
-from placebench.report.text import terminal_table
+from placebench.report.text import comparison_table, terminal_table
 
-__all__ = ["summary", "terminal_table", "write_index", "write_report"]
+__all__ = ["comparison_table", "summary", "terminal_table", "write_index", "write_report"]

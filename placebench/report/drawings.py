@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from placebench import units
+from placebench.compare import Comparison
 from placebench.page.charts import Bar, Cloud, Curve, Effect, bars, distribution, forest, scatter
-from placebench.report.figures import METRICS, Figures, Loaded, Rung
+from placebench.report.comparisons import ALWAYS
+from placebench.report.figures import Figures, Loaded, Rung
 from placebench.report.words import METRIC_LABELS, effect_text
 
 
@@ -91,7 +93,7 @@ def _effects(figures: Figures) -> Drawing:
 
 
 def _rows(figures: Figures) -> Iterator[Effect]:
-    several = len(figures.comparisons) > len(METRICS)
+    several = len({each.variant for each in figures.comparisons}) > 1
     for each in figures.comparisons:
         if each.ratio is not None:
             metric = METRIC_LABELS[each.metric]
@@ -107,8 +109,8 @@ def _rows(figures: Figures) -> Iterator[Effect]:
 
 def _replicates(figures: Figures) -> Drawing:
     clouds = [
-        Cloud(METRIC_LABELS[each.metric], each.ratios, each.ratio)
-        for each in figures.comparisons[: len(METRICS)]
+        Cloud(each.variant if len(figures.primaries) > 1 else METRIC_LABELS[each.metric], each.ratios, each.ratio)
+        for each in _scattered(figures)
         if each.ratio is not None
     ]
     svg = scatter(
@@ -117,6 +119,13 @@ def _replicates(figures: Figures) -> Drawing:
         description="Ratio of variant to baseline of each replicate; the lines are the estimates.",
     )
     return Drawing(svg, "The same ratio for each replicate, in the order they were made; the lines are the estimates.")
+
+
+def _scattered(figures: Figures) -> list[Comparison]:
+    """Both times of a single variant; of several variants the primary metric alone."""
+    if len(figures.primaries) > 1:
+        return list(figures.primaries)
+    return [each for each in figures.comparisons if each.metric in ALWAYS]
 
 
 def _latencies(figures: Figures, pick: Callable[[Rung], Loaded | None], *, title: str, caption: str) -> Drawing | None:

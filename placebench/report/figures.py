@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placebench.compare import Comparison, compare_blocks, cumulative, quantile
+from placebench.compare import Comparison, cumulative, quantile
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult
 from placebench.page.charts import Role
+from placebench.report.comparisons import ALWAYS, comparisons_of
 from placebench.results import Run
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-METRICS = ("cpu_s", "wall_s")
-"""Of the comparison, the primary one first."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,20 @@ class Figures:
     comparisons: tuple[Comparison, ...]
 
     @property
+    def primaries(self) -> tuple[Comparison, ...]:
+        """Of each variant, the comparison by the primary metric."""
+        metric = self.primary.metric if self.primary else ""
+        return tuple(each for each in self.comparisons if each.metric == metric)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether any variant was loaded by itself, as on the ladder."""
+        return any(rung.closed or rung.open for rung in self.rungs)
+
+    @property
     def primary(self) -> Comparison | None:
         """The comparison that the first sentence speaks of: server CPU, or wall time where CPU was not measured."""
-        return next((each for each in self.comparisons if each.measured), None)
+        return next((each for each in self.comparisons if each.measured and each.metric in ALWAYS), None)
 
 
 def figures_of(run: Run) -> Figures:
@@ -116,7 +126,7 @@ def figures_of(run: Run) -> Figures:
         run=run,
         answers=answers,
         rungs=tuple(_rung(run, variant) for variant in variants),
-        comparisons=tuple(_comparisons(run, variants)),
+        comparisons=tuple(comparisons_of(run)) if variants else (),
     )
 
 
@@ -129,13 +139,6 @@ def _answers(checked: dict[str, Any]) -> Answers:
         digest=checked.get("digest"),
         difference=checked.get("difference"),
     )
-
-
-def _comparisons(run: Run, variants: Sequence[str]) -> list[Comparison]:
-    """Each arm of the interleaved comparison against the first, by each metric."""
-    seen = {block.arm for block in run.blocks}
-    baseline, *others = [variant for variant in variants if variant in seen] or [""]
-    return [compare_blocks(run.blocks, baseline, other, metric) for other in reversed(others) for metric in METRICS]
 
 
 def _rung(run: Run, variant: str) -> Rung:

@@ -6,11 +6,14 @@ The key piece is `terminal_table`.
 from collections.abc import Sequence
 
 from placebench import units
+from placebench.compare import Comparison
 from placebench.report import words
 from placebench.report.figures import Counted, Figures, Loaded, Rung, figures_of
 from placebench.results import Run
 
 _HEADINGS = ("variant", "throughput", "p50", "p95", "CPU/request", "peak PSS", "statements", "rows", "body", "in GC")
+
+_COMPARED = ("variant", "baseline", "variant", "ratio", "low", "high", "could have seen", "verdict")
 
 
 def terminal_table(run: Run) -> str:
@@ -20,6 +23,27 @@ def terminal_table(run: Run) -> str:
     if figures.rungs:
         lines += ["", *aligned([_HEADINGS, *(_row(rung) for rung in figures.rungs)])]
     return "\n".join(lines)
+
+
+def comparison_table(run: Run) -> str:
+    """The first sentence, how the run ended, and a line for each variant and metric; no speeds where answers differ."""
+    figures = figures_of(run)
+    lines = [words.headline(figures), *_doubts(figures)]
+    if figures.comparisons:
+        lines += ["", *aligned([_COMPARED, *(_compared(each) for each in figures.comparisons)])]
+    reasons = dict.fromkeys(each.reason for each in figures.comparisons if each.reason and each.measured)
+    return "\n".join([*lines, *(f"  {reason}" for reason in reasons)])
+
+
+def _compared(comparison: Comparison) -> tuple[str, ...]:
+    return (
+        f"{comparison.variant}: {words.METRIC_LABELS[comparison.metric]}",
+        words.value_text(comparison, comparison.baseline_value),
+        words.value_text(comparison, comparison.variant_value),
+        *(units.ratio(each) for each in (comparison.ratio, comparison.low, comparison.high)),
+        units.percent(comparison.detectable, digits=2),
+        comparison.verdict,
+    )
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -7,7 +7,16 @@ from placebench import units
 from placebench.compare import Comparison
 from placebench.report.figures import Figures
 
-METRIC_LABELS = {"cpu_s": "server CPU", "wall_s": "wall time"}
+METRIC_LABELS = {
+    "cpu_s": "server CPU",
+    "wall_s": "wall time",
+    "pss_bytes": "memory (PSS)",
+    "statements": "statements",
+    "rows": "rows",
+    "round_trips": "round trips",
+    "bytes_sent": "bytes sent",
+    "bytes_received": "bytes received",
+}
 _THINGS = {"cpu_s": ("with", "server CPU"), "wall_s": ("in", "time")}
 _CLEARLY_A_FACTOR = 1.5
 
@@ -63,6 +72,15 @@ def power_text(comparison: Comparison) -> str:
     if comparison.detectable is None:
         return "fewer than two replicates cannot say which effect they could have seen"
     return f"the smallest effect that it could have seen is about {units.percent(comparison.detectable, digits=2)}"
+
+
+def value_text(comparison: Comparison, value: float | None) -> str:
+    """A metric's value for one request, in its unit."""
+    if comparison.metric.endswith("_s"):
+        return units.duration(value)
+    if "bytes" in comparison.metric:
+        return units.size(value)
+    return units.average(value)
 
 
 def quantile_text(seconds: float | None) -> str:

@@ -1,0 +1,132 @@
+"""`placebench compare`: two programs or more, interleaved; by how much they differ, and how sure that is."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench.commands.console import print_json, print_result, say, steps
+from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError
+
+if TYPE_CHECKING:
+    from placebench.experiment.comparing import Settings
+    from placebench.topology import Topology
+
+HELP = "compare variants or whole programs in interleaved blocks, with an interval and a verdict"
+_SUFFIX = "compare"
+_NEEDED = 6
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `compare`."""
+    parser.add_argument(
+        "arms",
+        nargs="+",
+        metavar="ARM",
+        help="the baseline, then others: a variant, noop, placement, or app=module:callable,python=PATH",
+    )
+    add_measuring_options(parser)
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
+    number.add_argument("--screen", action="store_true", help="12 replicates")
+    number.add_argument("--publish", action="store_true", help="30 replicates")
+    number.add_argument(
+        "--looks", action="store_true", help="sequentially: may stop at 12, 24 or 36, with intervals of 97.79 %%"
+    )
+    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
+    parser.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="GATE",
+        help="'statements > 18' or 'cpu_s slower 3%%': exit code 1 where it holds, 3 where that cannot be decided",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
+
+
+def add_measuring_options(parser: ArgumentParser) -> None:
+    """Those of every command that makes replicates."""
+    parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
+    parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
+    parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
+    parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
+    parser.add_argument("--rounds", type=int, default=6, metavar="N", help="rounds a replicate (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
+
+
+def run(arguments: Namespace) -> int:
+    """Compare; what was measured is reported even when it is interrupted or fails."""
+    from placebench.experiment.arms import read_arms
+    from placebench.experiment.comparing import PUBLISH, SCREEN, Settings
+    from placebench.report.gates import held_to, read_gate
+    from placebench.seeding import topology_named
+
+    gates = [read_gate(text) for text in arguments.fail_if]
+    topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed)
+    replicates = PUBLISH if arguments.publish else SCREEN if arguments.replicates is None else arguments.replicates
+    if replicates < 0 or arguments.rounds < 1:
+        raise PlacebenchError(f"{replicates} replicates of {arguments.rounds} rounds: expected 0 or more, of 1 or more")
+    settings = Settings(
+        arms=read_arms(arguments.arms, placement_python=arguments.placement_python),
+        request=arguments.request or topology.request,
+        replicates=replicates,
+        looks=arguments.looks,
+        rounds=arguments.rounds,
+    )
+    folder = _folder(arguments)
+    compare(topology, settings, folder, arguments)
+    return held_to(gates, folder)
+
+
+def compare(topology: "Topology", settings: "Settings", folder: Path, arguments: Namespace) -> None:
+    """One sitting in *folder*, with its report; raises TooFewReplicatesError when too few count at its end."""
+    from placebench.experiment.comparing import Comparing
+    from placebench.experiment.kept import held
+    from placebench.postgres import open_server
+
+    with held(folder), open_server(arguments.db) as server:
+        sitting = Comparing(topology, settings, folder, server)
+        with steps("compare", sitting.steps) as announce, _reported(folder, as_json=arguments.json):
+            sitting.run(announce)
+    if 0 < len(sitting.valid()) < _NEEDED or (settings.replicates and not sitting.valid()):
+        lost = len(sitting.invalid())
+        thrown_away = f" ({lost} do not count: --resume makes others in their place)" if lost else ""
+        raise TooFewReplicatesError(f"cannot tell: {len(sitting.valid())} replicates, {_NEEDED} needed{thrown_away}")
+
+
+def _folder(arguments: Namespace) -> Path:
+    """A new one, or that of the run to resume."""
+    from placebench import paths
+    from placebench.experiment.kept import claim_folder, new_folder
+
+    if not arguments.resume:
+        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(_SUFFIX, paths.profiles())
+    made = sorted(paths.profiles().glob(f"*-{_SUFFIX}")) if arguments.out is None else [arguments.out.resolve()]
+    if not made or not (made[-1] / "run.json").is_file():
+        where = arguments.out or paths.profiles()
+        raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume away")
+    return made[-1]
+
+
+@contextmanager
+def _reported(folder: Path, *, as_json: bool) -> Iterator[None]:
+    """The page of what was measured, however the `with` block ends; its address is the last line."""
+    from placebench import results
+    from placebench.report import comparison_table, summary, write_index, write_report
+
+    try:
+        yield
+    finally:
+        page = write_report(folder)
+        with suppress(OSError):
+            write_index(folder.parent)
+        loaded = results.load(folder)
+        if as_json:
+            print_json(summary(loaded))
+            say(page.as_uri())
+        else:
+            print_result(comparison_table(loaded))
+            print_result(page.as_uri())

@@ -1,0 +1,255 @@
+"""One run of `compare`: seed, copy, count, then replicates until there are enough, each on disk before the next.
+
+The key piece is `Comparing.run`. A sitting makes the replicates that are missing, so that a run that was killed is
+resumed, and one that lost replicates to a rule gets others in their place; the rules do not look at what was measured.
+"""
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from placebench.compare import PRIMARY, compare_blocks
+from placebench.errors import RunFolderError, UndecidedError
+from placebench.experiment.arms import Arm
+from placebench.experiment.counting import statistics, wire_pass
+from placebench.experiment.environment import manifest
+from placebench.experiment.gate import AnswerGate
+from placebench.experiment.interleaved import (
+    DEATHS,
+    Arms,
+    append_blocks,
+    invalidated,
+    keep_whole_replicates,
+    make_replicate,
+)
+from placebench.experiment.kept import KeptHead
+from placebench.experiment.passes import Bench, counted_pass
+from placebench.experiment.plan import ReplicatePlan, plan_replicate
+from placebench.experiment.records import Block, RunHead
+from placebench.experiment.rules import RULES
+from placebench.postgres import Server
+from placebench.seeding import data_digest, seed
+from placebench.topology import Topology
+
+Say = Callable[[str], None]
+
+SCREEN, PUBLISH = 12, 30
+LOOKS = (12, 24, 36)
+"""The only numbers of replicates at which a sequential run may stop; 36 is its end."""
+CONFIDENCE_OF_A_LOOK = 1 - 0.0221
+"""So that three looks together call identical programs different at most 5 times in 100 (Pocock 1977)."""
+_INVALID_IN_A_ROW = 3
+_COLLECTED_REQUESTS = 6
+_FIXED = ("request", "topology", "trees", "seed", "variants", "settings")
+"""What a resumed run has to be asked for again as it was begun."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared, and how much of it is measured."""
+
+    arms: tuple[Arm, ...]
+    """The baseline first."""
+    request: str
+    replicates: int = SCREEN
+    looks: bool = False
+    """Sequentially, at LOOKS alone, instead of a fixed number of replicates."""
+    rounds: int = 6
+    block_s: float = 0.4
+    counted_requests: int = 12
+    """Enough that a count which differs stays significant among the other metrics and arms."""
+
+    @property
+    def confidence(self) -> float:
+        """Of the intervals and the verdicts."""
+        return CONFIDENCE_OF_A_LOOK if self.looks else 0.95
+
+    @property
+    def most(self) -> int:
+        """How many replicates are made at the most, those that do not count left aside."""
+        return LOOKS[-1] if self.looks else self.replicates
+
+    @property
+    def blocks_each(self) -> int:
+        """How many blocks a whole replicate has."""
+        return 2 * len(self.arms) * self.rounds
+
+    def to_json(self) -> dict[str, Any]:
+        """For the head of the run; the same for the same question."""
+        kept = {name: value for name, value in asdict(self).items() if name not in ("arms", "request")}
+        arms = [arm.to_json() for arm in self.arms]
+        return {**kept, "arms": arms, "confidence": self.confidence, "rules": RULES.to_json()}
+
+
+class Comparing:
+    """One sitting of a comparison in one folder, on one PostgreSQL server."""
+
+    def __init__(self, topology: Topology, settings: Settings, folder: Path, server: Server) -> None:
+        """Raises RunFolderError when *folder* holds a run of another question."""
+        self._topology = topology
+        self._settings = settings
+        self._folder = folder
+        self._server = server
+        self._say: Say = lambda _: None
+        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:50]
+        self._kept = KeptHead(folder, _same_question(folder, self._new_head()))
+        self._gate = AnswerGate(settings.request, save=self._kept.save)
+        self._made = keep_whole_replicates(folder / "blocks.jsonl", blocks_each=settings.blocks_each)
+
+    @property
+    def steps(self) -> int:
+        """How many steps are announced, if every replicate counts and no look ends the run."""
+        return 1 + len(self._settings.arms) + max(0, self._settings.most - len(self.valid()))
+
+    def valid(self) -> list[int]:
+        """The numbers of the replicates that count, from 0."""
+        return sorted({block.replicate for block in self._made} - set(self.invalid()))
+
+    def invalid(self) -> list[int]:
+        """The numbers of those that do not."""
+        return sorted({block.replicate for block in self._made if block.invalid is not None})
+
+    def run(self, say: Say) -> None:
+        """Everything, in order, each step told to *say* as it begins; the folder is readable whatever is raised.
+
+        Raises GateFailedError when answers or data differ, UndecidedError when replicate after replicate does not
+        count; a program that does not start is a ServerError.
+        """
+        self._say = say
+        with self._kept.until_the_end():
+            arms = self._prepared()
+            self._counted(arms)
+            self._measured(arms)
+            shutil.rmtree(self._folder / "answers", ignore_errors=True)
+
+    def _new_head(self) -> RunHead:
+        return RunHead(
+            name=self._folder.name,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            status="running",
+            request=self._settings.request,
+            topology=self._topology.name,
+            trees=self._topology.trees,
+            seed=self._topology.seed,
+            variants=[arm.name for arm in self._settings.arms],
+            receipt={},
+            manifest={},
+            settings=self._settings.to_json(),
+            same_answers={},
+            command="compare",
+        )
+
+    def _prepared(self) -> Arms:
+        """A seeded database, and a copy of it for each arm."""
+        self._say(f"seed {self._topology.name}, {self._topology.trees} trees")
+        names = {arm.name: f"{self._database}_{number}" for number, arm in enumerate(self._settings.arms)}
+        for name in (*names.values(), self._database, self._statistics):
+            self._server.take_over(name)
+            self._server.drop_database(name)
+        url = self._server.create_database(self._database)
+        receipt = seed(self._topology, url)
+        self._kept.save(receipt=receipt.to_json(), manifest=manifest(url))
+        return Arms(
+            arms=self._settings.arms,
+            databases={arm: self._server.create_database(name, self._database) for arm, name in names.items()},
+            request=self._settings.request,
+            folder=self._folder,
+            block_s=self._settings.block_s,
+        )
+
+    @property
+    def _statistics(self) -> str:
+        return f"{self._database}_statistics"
+
+    def _counted(self, arms: Arms) -> None:
+        """Each arm asked, held to the baseline's answer, and counted; the collections of ours too."""
+        number = self._settings.counted_requests
+        with statistics(self._server, self._statistics) as read:
+            for arm in arms.arms:
+                self._say(f"{arm.name}: count of {number} requests")
+                meet = self._gate.meet if arm.request is None else _nobody
+                wire_pass(arms, arm.name, requests=number, read=read, meet=meet)
+        for arm in arms.arms:
+            if arm.ours and arm.request is None:
+                bench = Bench(arms.databases[arm.name], arms.request, self._folder, 1, 1, 1, self._topology.seed)
+                counted_pass(bench, arm.name, requests=_COLLECTED_REQUESTS, variant=arm.variables["PLACEBENCH_VARIANT"])
+
+    def _measured(self, arms: Arms) -> None:
+        """Replicates until there are enough that count, or the rule of the looks says that it is decided."""
+        self._check_data(arms)
+        invalid_in_a_row = 0
+        plans = self._plans()
+        while len(valid := self.valid()) < self._settings.most and not self._decided(valid):
+            plan = next(plans)
+            self._say(f"replicate {len(valid) + 1} of {self._settings.most}: {', '.join(arms.named)}")
+            blocks = self._replicate(arms, plan)
+            reason = next((block.invalid for block in blocks if block.invalid), None)
+            invalid_in_a_row = invalid_in_a_row + 1 if reason else 0
+            if invalid_in_a_row == _INVALID_IN_A_ROW:
+                raise UndecidedError(f"{_INVALID_IN_A_ROW} replicates in a row do not count, the last because {reason}")
+
+    def _replicate(self, arms: Arms, plan: ReplicatePlan) -> list[Block]:
+        """Make one, keep it, then hold answers and data to what they should be."""
+        blocks = make_replicate(arms, plan)
+        try:
+            digests = self._data(arms)
+        except DEATHS as error:
+            digests = {}
+            blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
+        append_blocks(self._folder / "blocks.jsonl", blocks)
+        self._made += blocks
+        held = [block for block in blocks if arms.named[block.arm].request is None]
+        self._gate.check(held, self._folder / "answers")
+        self._hold_data(digests)
+        return blocks
+
+    def _plans(self) -> Iterator[ReplicatePlan]:
+        """Those of the replicates to come; a number that was used is not used again."""
+        first = max((block.replicate for block in self._made), default=-1) + 1
+        arms = [arm.name for arm in self._settings.arms]
+        for number in itertools.count(first):
+            yield plan_replicate(arms, number, rounds=self._settings.rounds, seed=self._topology.seed)
+
+    def _decided(self, valid: Sequence[int]) -> bool:
+        """Whether a sequential run is at a look, and every comparison has a verdict there."""
+        if not self._settings.looks or len(valid) not in LOOKS:
+            return False
+        baseline, *others = (arm.name for arm in self._settings.arms)
+        verdicts = [
+            compare_blocks(self._made, baseline, other, PRIMARY, confidence=self._settings.confidence).verdict
+            for other in others
+        ]
+        return "cannot tell" not in verdicts
+
+    def _data(self, arms: Arms) -> dict[str, str]:
+        return {name: data_digest(url) for name, url in arms.databases.items()}
+
+    def _check_data(self, arms: Arms) -> None:
+        self._hold_data(self._data(arms))
+
+    def _hold_data(self, digests: dict[str, str]) -> None:
+        """Every arm's data is still what was seeded; raises GateFailedError for the first that is not."""
+        seeded = self._kept.head.receipt["digest"]
+        for name, digest in digests.items():
+            if digest != seeded:
+                raise self._gate.stop(f"the data of {name} changed: digest {digest}, seeded {seeded}")
+
+
+def _nobody(name: str, url: str) -> None:
+    """An arm with a request of its own answers something else by right."""
+
+
+def _same_question(folder: Path, asked: RunHead) -> RunHead:
+    """The head of the run in *folder*, if it asks the same; *asked* where there is none yet."""
+    path = folder / "run.json"
+    if not path.is_file():
+        return asked
+    begun = RunHead.load(path)
+    for name in _FIXED:
+        if (before := getattr(begun, name)) != (now := getattr(asked, name)):
+            raise RunFolderError(f"{folder} holds a run with another {name} ({before}), now asked: {now}")
+    return begun

@@ -1,0 +1,90 @@
+"""The same-answers gate of a comparison: every distinct answer of every arm under load is held to the first one.
+
+The key piece is `AnswerGate`. No speed is printed for a run that it stopped.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from placebench.errors import GateFailedError
+from placebench.experiment.answers import Answer, OtherAnswer, ask, breach, difference, read_answer
+from placebench.experiment.client import body_file
+from placebench.experiment.records import Block
+
+
+class AnswerGate:
+    """What the arms of one comparison may answer to its request.
+
+    A request with a limit leaves it open which candidates come back: then an answer is legal when it is a part of the
+    baseline's whole one (`placebench.experiment.answers.breach`).
+    """
+
+    def __init__(self, request: str, *, save: Callable[..., None]) -> None:
+        """save: is given `same_answers=` as it stands after each arm, for the head of the run."""
+        self._request, self._whole_request, self._limit = request, *_without_limit(request)
+        self._save = save
+        self._whole: Answer | OtherAnswer | None = None
+        self._expected: Answer | OtherAnswer | None = None
+        self._accepted: set[str] = set()
+        self._checked: list[str] = []
+
+    def meet(self, name: str, url: str) -> None:
+        """Ask the arm *name* once, before any load; the first arm's answer is what all are held to."""
+        if self._whole is None:
+            self._whole = read_answer(ask(url, self._whole_request).body)
+        self._check(name, read_answer(ask(url, self._request).body))
+
+    def check(self, blocks: Sequence[Block], answers: Path) -> None:
+        """Hold every answer of *blocks*, whose bodies lie in the folder *answers*, to the first one.
+
+        Raises GateFailedError with the first difference.
+        """
+        for block in blocks:
+            for digest in block.answers:
+                if digest not in self._accepted:
+                    self._check(block.arm, read_answer(body_file(answers, digest).read_bytes()))
+
+    def stop(self, what: str) -> GateFailedError:
+        """The error that ends the run, with *what* differs kept in its head."""
+        self._save(same_answers=self._document(equal=False, difference=what))
+        return GateFailedError(f"{what}; no speed is printed")
+
+    def _check(self, name: str, answer: Answer | OtherAnswer) -> None:
+        if self._expected is None:
+            self._expected = answer
+        if name not in self._checked:
+            self._checked.append(name)
+        if found := self._difference(answer):
+            raise self.stop(f"{name} answers differently from {self._checked[0]}: {found}")
+        self._accepted.add(answer.digest)
+        self._save(same_answers=self._document(equal=True, difference=None))
+
+    def _difference(self, answer: Answer | OtherAnswer) -> str | None:
+        if self._limit is not None and isinstance(self._whole, Answer) and isinstance(answer, Answer):
+            return breach(self._whole, answer, self._limit)
+        assert self._expected is not None
+        return difference(self._expected, answer)
+
+    def _document(self, *, equal: bool, difference: str | None) -> dict[str, Any]:
+        first = self._expected
+        return {
+            "checked": list(self._checked),
+            "equal": equal,
+            "allocation_requests": first.candidate_count if isinstance(first, Answer) else None,
+            "provider_summaries": len(first.summaries) if isinstance(first, Answer) else None,
+            "digest": first.digest if first else None,
+            "difference": difference,
+        }
+
+
+def _without_limit(request: str) -> tuple[str, int | None]:
+    """The request without its limit, and the limit; None for one that has none or is no number."""
+    parts = urlsplit(request)
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    limits = [value for name, value in asked if name == "limit"]
+    if len(limits) != 1 or not limits[0].isdecimal():
+        return request, None
+    rest = urlencode([pair for pair in asked if pair[0] != "limit"], safe=":,!")
+    return f"{parts.path}?{rest}" if rest else parts.path, int(limits[0])

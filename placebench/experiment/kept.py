@@ -1,0 +1,72 @@
+"""The head of a run, on disk from its first moment to its last: `KeptHead` saves every change and how it all ended.
+
+Also where run folders come from: `new_folder`, `claim_folder`, and `held`, which keeps a second process out of one.
+"""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import RunFolderError
+from placebench.experiment.records import RunHead
+
+
+class KeptHead:
+    """run.json in *folder*, never older than the last change."""
+
+    def __init__(self, folder: Path, head: RunHead) -> None:
+        self._folder = folder
+        self.head = head
+
+    def save(self, **changes: Any) -> None:
+        """Change these fields, and write."""
+        self.head = replace(self.head, **changes)
+        self.head.save(self._folder / "run.json")
+
+    @contextmanager
+    def until_the_end(self) -> Iterator[None]:
+        """Say how the run ended, however the `with` block does; time adds up over the sittings of a run."""
+        started, before_s = time.perf_counter(), self.head.elapsed_s
+        self.save(status="running", note="")
+        status, note = "failed", ""
+        try:
+            yield
+            status = "complete"
+        except KeyboardInterrupt:
+            status, note = "interrupted", "interrupted by the user; what was measured until then is here"
+            raise
+        except BaseException as error:
+            note = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self.save(status=status, note=note, elapsed_s=before_s + time.perf_counter() - started)
+
+
+def new_folder(name: str, parent: Path) -> Path:
+    """A new run folder in *parent*, `<UTC time>-<name>`."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return claim_folder(parent / f"{stamp}-{name}")
+
+
+def claim_folder(folder: Path) -> Path:
+    """Make *folder* for a new run; raises RunFolderError when it already holds something."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out")
+    (folder / "log").mkdir(parents=True)
+    return folder
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Nobody else works in *folder* meanwhile; raises RunFolderError where somebody does."""
+    with (folder / "log" / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunFolderError(f"another placebench works in {folder}: wait for it, or stop it") from error
+        yield

@@ -1,0 +1,49 @@
+"""The comparisons of a run, from its blocks and its counted passes: every arm against the first, metric by metric.
+
+The key piece is `comparisons_of`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from placebench.compare import COUNTED, METRICS, Comparison, adjusted, compare_blocks, compare_counts
+from placebench.experiment.records import WirePass
+from placebench.results import Run
+
+ALWAYS = ("cpu_s", "wall_s")
+"""Metrics that are named even where they were not measured; the primary one first."""
+
+
+def comparisons_of(run: Run) -> list[Comparison]:
+    """Each arm that was measured against the baseline, by each metric that was, in the order of the arms."""
+    seen = {block.arm for block in run.blocks} | set(run.wire)
+    baseline, *others = [variant for variant in run.head.variants if variant in seen] or [""]
+    confidence = float(run.head.settings.get("confidence", 0.95))
+    return adjusted([each for other in others for each in _of_pair(run, baseline, other, confidence)])
+
+
+def _of_pair(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:
+    for metric in METRICS:
+        made = compare_blocks(run.blocks, baseline, variant, metric, confidence=confidence)
+        if made.measured or metric in ALWAYS:
+            yield made
+    before, after = run.wire.get(baseline), run.wire.get(variant)
+    if before is None or after is None:
+        return
+    for metric in COUNTED:
+        samples = _samples(before, metric), _samples(after, metric)
+        if None not in samples:
+            counted = compare_counts(*samples, baseline, variant, metric, confidence=confidence)
+            yield replace(counted, reason=_reason(counted))
+
+
+def _samples(counted: WirePass, metric: str) -> Sequence[float] | None:
+    samples: Sequence[float] | None = getattr(counted, metric)
+    return samples
+
+
+def _reason(counted: Comparison) -> str:
+    """Why there is no ratio, where one of the two counts is zero."""
+    if counted.log_ratios or counted.baseline_value is None or counted.variant_value is None:
+        return counted.reason
+    return f"no ratio: {counted.variant_value:g} against {counted.baseline_value:g}"
