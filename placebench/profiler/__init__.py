@@ -8,7 +8,9 @@ pyinstrument's renderers.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from placebench.profiler.middleware import Keep
+from placebench.profiler.findings import Finding, Limits
+from placebench.profiler.keeping import Keep, Sampling
+from placebench.profiler.plans import PlanNode
 from placebench.profiler.recorder import SqlProfiler
 from placebench.profiler.recording import Recording
 from placebench.profiler.statement import Caller, Span, Statement, Transaction
@@ -22,8 +24,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Caller",
     "Clocks",
+    "Finding",
     "Keep",
+    "Limits",
+    "PlanNode",
     "Recording",
+    "Sampling",
     "Span",
     "SqlProfiler",
     "Statement",

@@ -4,33 +4,17 @@ The key piece is `ProfiledApplication`. A request ends when its body is closed o
 up when the application returns. It has no threads of its own and may be forked: names and counters are per process.
 """
 
-import json
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from placebench.errors import ProfilerError
-from placebench.profiler.recording import Recording, write_whole
+from placebench.profiler.keeping import Counts, Gate, Store
 
 if TYPE_CHECKING:
     from placebench.profiler.tape import Options, Tape
 
 T = TypeVar("T")
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """How many requests of a process are kept as files, and which.
-
-    "first": the first ones; later requests run unprofiled. "slowest": all are profiled, and the slowest stay.
-    """
-
-    count: int = 200
-    which: Literal["first", "slowest"] = "first"
 
 
 class Recorder(Protocol):
@@ -46,72 +30,34 @@ class Recorder(Protocol):
     def switch_to(self, tape: "Tape | None") -> "Tape | None":
         """Make *tape* the current one of this thread or task; the one before comes back."""
 
-    def keep(self, tape: "Tape", folder: "RecordingFolder | None") -> None:
-        """End the tape and save its recording, or keep it in memory if there is no folder."""
-
-
-class RecordingFolder:
-    """The files of one process's requests: `<pid>-<counter>.recording.json` and, of a flame, `.pyisession`."""
-
-    def __init__(self, folder: Path, keep: Keep) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ProfilerError(f"folder {folder} for recordings cannot be made: {error.strerror}") from error
-        self._folder = folder
-        self._keep = keep
-        self._lock = threading.Lock()
-        self._forget()
-
-    def admits(self) -> bool:
-        """Whether one more request is to be profiled; counts it."""
-        with self._lock:
-            if os.getpid() != self._pid:
-                self._forget()
-            self._admitted += 1
-            return self._keep.which == "slowest" or self._admitted <= self._keep.count
-
-    def save(self, recording: Recording) -> None:
-        """Write the recording and its session whole or not at all, and delete the fastest one if there are too many."""
-        with self._lock:
-            self._saved += 1
-            path = self._folder / f"{self._pid}-{self._saved}"
-        if recording.session is not None:
-            write_whole(path.with_name(f"{path.name}.pyisession"), json.dumps(recording.session.to_json()))
-        recording.save(path.with_name(f"{path.name}.recording.json"))
-        with self._lock:
-            self._files.append((recording.elapsed_s, path))
-            if len(self._files) > self._keep.count:
-                self._files.sort(key=lambda file: file[0], reverse=True)
-                _, fastest = self._files.pop()
-                for suffix in (".recording.json", ".pyisession"):
-                    fastest.with_name(f"{fastest.name}{suffix}").unlink(missing_ok=True)
-
-    def _forget(self) -> None:
-        """Begin anew, as a forked worker has to: its parent's files are not its own."""
-        self._pid = os.getpid()
-        self._admitted = 0
-        self._saved = 0
-        self._files: list[tuple[float, Path]] = []
+    def keep(self, tape: "Tape", gate: Gate, store: Store) -> None:
+        """End the tape and save its recording."""
 
 
 class ProfiledApplication:
     """A WSGI application with a recording for each request."""
 
-    def __init__(
-        self, recorder: "Recorder", application: WsgiApplication, options: "Options", *, folder: RecordingFolder | None
-    ) -> None:
+    def __init__(self, recorder: "Recorder", application: WsgiApplication, gate: Gate, store: Store) -> None:
         self._recorder = recorder
         self._application = application
-        self._options = options
-        self._folder = folder
+        self._gate = gate
+        self._store = store
+        self._header = None if gate.header is None else f"HTTP_{gate.header.upper().replace('-', '_')}"
+
+    @property
+    def counts(self) -> Counts:
+        """How many requests came, were profiled, and were dropped for slower ones, in this process."""
+        return self._gate.counts
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request; the recording's name is its method and path, without the query, which may hold secrets."""
-        if not self._recorder.active or (self._folder is not None and not self._folder.admits()):
+        if not self._recorder.active:
+            return self._application(environ, start_response)
+        options = self._gate.options_for(None if self._header is None else environ.get(self._header))
+        if options is None:
             return self._application(environ, start_response)
         name = f"{environ.get('REQUEST_METHOD', '?')} {environ.get('PATH_INFO', '')}"
-        request = ProfiledRequest(self._recorder, name, self._options, self._folder)
+        request = ProfiledRequest(self._recorder, name, options, self._gate, self._store)
         body = request.run(self._application, environ, start_response)
         if isinstance(body, (list, tuple)) or _is_sent_by_server(body, environ):
             request.end()
@@ -122,10 +68,22 @@ class ProfiledApplication:
 class ProfiledRequest:
     """One request until its body ends; its tape is the current one only while the application's code runs."""
 
-    def __init__(self, recorder: "Recorder", name: str, options: "Options", folder: RecordingFolder | None) -> None:
+    def __init__(self, recorder: "Recorder", name: str, options: "Options", gate: Gate, store: Store) -> None:
         self._recorder = recorder
-        self._folder = folder
+        self._gate = gate
+        self._store = store
         self._tape = recorder.start(name, options)
+        self._before: Tape | None = None
+
+    def __enter__(self) -> None:
+        """Make its tape the current one of this task."""
+        self._before = self._recorder.switch_to(self._tape)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._recorder.switch_to(self._before)
+        self.end(error)
 
     def run(self, code: Callable[..., T], *arguments: Any) -> T:
         """Call the application's *code* under this request's tape; a request that raises has ended."""
@@ -146,7 +104,7 @@ class ProfiledRequest:
             return
         if error is not None:
             tape.error = type(error).__name__
-        self._recorder.keep(tape, self._folder)
+        self._recorder.keep(tape, self._gate, self._store)
 
 
 class ProfiledBody:

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine
 
 from placebench.errors import ProfilerError
+from placebench.profiler.asgi import AsgiApplication, ProfiledAsgiApplication
 from placebench.profiler.draft import guarded
 from placebench.profiler.hooks import Hooks
-from placebench.profiler.middleware import Keep, ProfiledApplication, RecordingFolder, WsgiApplication
+from placebench.profiler.keeping import MODES, Gate, Keep, RecordingFolder, RecordingShelf, Sampling, Store
+from placebench.profiler.middleware import ProfiledApplication, WsgiApplication
 from placebench.profiler.recording import Recording
 from placebench.profiler.span import Timed
 from placebench.profiler.tape import Clocks, Options, Tape
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
-
-MODES = ("light", "full", "flame", "plans")
 
 
 class SqlProfiler:
@@ -36,7 +36,7 @@ class SqlProfiler:
     A thread that the application starts by itself records nothing, unless it runs in a copy of the context
     (`contextvars.copy_context().run`); tasks and `asyncio.to_thread` copy it by themselves.
 
-    recordings: the last 100 requests of `wsgi` applications without a folder.
+    recordings: the last 100 requests of `wsgi` and `asgi` applications without a folder, or the slowest if asked for.
     """
 
     def __init__(self, engine: "Engine | AsyncEngine | None" = None, *, clocks: Clocks | None = None) -> None:
@@ -95,15 +95,45 @@ class SqlProfiler:
         return Timed(label, self._hooks.current)
 
     def wsgi(
-        self, application: WsgiApplication, *, folder: Path | None = None, mode: str = "light", keep: Keep | None = None
+        self,
+        application: WsgiApplication,
+        *,
+        folder: Path | None = None,
+        mode: str = "light",
+        keep: Keep | None = None,
+        sampling: Sampling | None = None,
     ) -> ProfiledApplication:
         """*application* with a recording for each request, saved into *folder* at once, or kept in `recordings`.
 
-        Raises ProfilerError for an unknown mode, or if the folder cannot be made.
+        By default every request is profiled, and the first 200 are kept as files or the last 100 in memory.
+        Raises ProfilerError for an unknown mode or rate, or if the folder cannot be made.
         """
-        options = _checked(Options(mode=mode))
-        files = None if folder is None else RecordingFolder(folder, keep or Keep())
-        return ProfiledApplication(self, application, options, folder=files)
+        gate, store = self._kept(folder, mode, keep, sampling)
+        return ProfiledApplication(self, application, gate, store)
+
+    def asgi(
+        self,
+        application: AsgiApplication,
+        *,
+        folder: Path | None = None,
+        mode: str = "light",
+        keep: Keep | None = None,
+        sampling: Sampling | None = None,
+    ) -> ProfiledAsgiApplication:
+        """The same for an ASGI application; what runs at the same time on one thread is kept apart."""
+        gate, store = self._kept(folder, mode, keep, sampling)
+        return ProfiledAsgiApplication(self, application, gate, store)
+
+    def _kept(self, folder: Path | None, mode: str, keep: Keep | None, sampling: Sampling | None) -> tuple[Gate, Store]:
+        """What decides which requests are recorded, and where the recordings go."""
+        store: Store = (
+            RecordingShelf(self.recordings, keep or Keep())
+            if folder is None
+            else RecordingFolder(folder, keep or Keep())
+        )
+        # In memory the last ones stay, so that there is always room for one more.
+        admitted = Keep(0, "slowest") if folder is None else keep or Keep()
+        return Gate(_checked(Options(mode=mode)), admitted, sampling or Sampling()), store
 
     # What the middleware asks for; `record` is made of the same.
 
@@ -137,14 +167,11 @@ class SqlProfiler:
         tape.fill(recording, measured=self.active)
 
     @guarded
-    def keep(self, tape: Tape, folder: RecordingFolder | None) -> None:
-        """End the tape and save its recording, or keep it in memory if there is no folder."""
+    def keep(self, tape: Tape, gate: Gate, store: Store) -> None:
+        """End the tape and save its recording."""
         recording = Recording(tape.name, tape.options.mode)
         self.stop(tape, recording)
-        if folder is None:
-            self.recordings.append(recording)
-        else:
-            folder.save(recording)
+        gate.dropped(store.save(recording))
 
 
 def _checked(options: Options) -> Options:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.pool import QueuePool
 
 from placebench.errors import ProfilerError
-from placebench.profiler import Keep, Recording, SqlProfiler
+from placebench.profiler import Keep, Recording, Sampling, SqlProfiler
 
 
 def environ(path: str = "/x") -> dict[str, Any]:
@@ -262,3 +262,42 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_once(profiler: SqlProfiler,
 
     with pytest.raises(ProfilerError, match="for recordings cannot be made"):
         profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path / "file")
+
+
+def test_every_tenth_request_is_profiled(profiler: SqlProfiler) -> None:
+    """Evenly spread, without a random number; all are counted."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), sampling=Sampling(rate=0.1))
+
+    for number in range(30):
+        profiled(environ(f"/{number}"), start_response)
+
+    assert [recording.name for recording in profiler.recordings] == ["GET /9", "GET /19", "GET /29"]
+    assert (profiled.counts.seen, profiled.counts.profiled, profiled.counts.dropped) == (30, 3, 0)
+
+
+def test_the_right_token_is_profiled_whatever_the_rate(profiler: SqlProfiler) -> None:
+    """In the mode that the header names; nothing else that a client sends has an effect."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), sampling=Sampling(rate=0.0, token="geheim"))
+
+    for header in (None, "", "falsch", "falsch plans", "geheim", "geheim full", "geheim nonsense"):
+        profiled({**environ(), "HTTP_X_PLACEBENCH_PROFILE": header}, start_response)
+
+    assert [recording.mode for recording in profiler.recordings] == ["light", "full", "light"]
+
+
+def test_a_wrong_rate_is_an_error_at_once(profiler: SqlProfiler) -> None:
+    """It names what was expected."""
+    with pytest.raises(ProfilerError, match="sampling rate is 2: expected a share from 0 to 1"):
+        profiler.wsgi(answering(list), sampling=Sampling(rate=2))
+
+
+def test_the_slowest_requests_are_kept_in_memory_too(profiler: SqlProfiler, clock: Any) -> None:
+    """Three requests of 1, 3 and 2 s, and room for two."""
+    durations = iter((1, 3, 2))
+    profiled = profiler.wsgi(answering(lambda: [b"x" * int(clock.advance(next(durations)))]), keep=Keep(2, "slowest"))
+
+    for _ in range(3):
+        profiled(environ(), start_response)
+
+    assert [recording.elapsed_s for recording in profiler.recordings] == [3.0, 2.0]
+    assert profiled.counts.dropped == 1
