@@ -1,5 +1,6 @@
-"""The shapes that a successful answer has: a document, or a status alone."""
+"""The shapes that a successful answer has: a document, one that is sent while it is written, or a status alone."""
 
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -18,6 +19,13 @@ def body(content: bytes, *, status: HTTPStatus = HTTPStatus.OK, location: str | 
     """JSON that is already written."""
     response = Response(content, status=status, mimetype=JSON)
     return _located(response, location)
+
+
+def stream(parts: Iterator[bytes], close: Callable[[], None]) -> Response:
+    """JSON that is written while it is sent; close: is called after the last part, or when the client has gone."""
+    response = Response(parts, mimetype=JSON)
+    response.call_on_close(close)
+    return response
 
 
 def nothing(*, status: HTTPStatus = HTTPStatus.NO_CONTENT, location: str | None = None) -> Response:

@@ -9,10 +9,11 @@ from werkzeug import Request
 from placebench.reference.call import BODY_LIMIT, Call
 from placebench.reference.database import Database
 from placebench.reference.journey import travel
+from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.variants import variant
 
 
-def make_app(engine: Engine, variant_name: str) -> WSGIApplication:
+def make_app(engine: Engine, variant_name: str, settings: Settings = DEFAULTS) -> WSGIApplication:
     """The service over this engine's database, answering candidates in the named variant; makes no connection.
 
     Raises VariantError with the names that exist.
@@ -22,6 +23,6 @@ def make_app(engine: Engine, variant_name: str) -> WSGIApplication:
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
         request.max_content_length = BODY_LIMIT
-        return travel(Call(request, database, chosen))(environ, start_response)
+        return travel(Call(request, database, chosen, settings))(environ, start_response)
 
     return app

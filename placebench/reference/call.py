@@ -16,6 +16,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from placebench.reference.database import Database
 from placebench.reference.microversion import Microversion
 from placebench.reference.problems import BadRequest, ContentTooLarge, UnsupportedMediaType
+from placebench.reference.settings import Settings
 from placebench.reference.variants import Variant
 
 JSON: Final = "application/json"
@@ -26,11 +27,12 @@ Handler = Callable[..., Response]
 
 @dataclass(slots=True)
 class Call:
-    """A request with the database and variant that answer it; the steps of the journey fill in the rest."""
+    """A request with the database, variant and settings that answer it; the steps of the journey fill in the rest."""
 
     request: Request
     database: Database
     variant: Variant
+    settings: Settings
     request_id: str = field(default_factory=lambda: f"req-{uuid4()}")
     version: Microversion | None = None
     handler: Handler | None = None

@@ -14,6 +14,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 import placebench
 from placebench.errors import DatabaseError, MissingExtraError, ServerError
 from placebench.reference.app import make_app
+from placebench.reference.chunking import chunked
+from placebench.reference.settings import settings_from
 from placebench.reference.variants import variant
 
 DEFAULT_VARIANT: Final = "tuned"
@@ -28,8 +30,9 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
     """
     engine = engine_from(environment)
     name = environment.get("PLACEBENCH_VARIANT") or DEFAULT_VARIANT
-    app = _profiled(make_app(engine, name), engine, environment)
-    _renew_after_fork(engine)
+    app = _profiled(make_app(engine, name, settings_from(environment)), engine, environment)
+    if _renew_after_fork(engine):
+        app = chunked(app)
     variant(name).ways.collector()
     return app
 
@@ -74,14 +77,15 @@ def _profiled(app: WSGIApplication, engine: Engine, environment: Mapping[str, st
     return profiled
 
 
-def _renew_after_fork(engine: Engine) -> None:
-    """Under uWSGI, each worker begins with an empty pool; a connection that the master made is left to the master."""
+def _renew_after_fork(engine: Engine) -> bool:
+    """Whether this is uWSGI: each worker then begins with an empty pool, and leaves the master's connections alone."""
     try:
         import uwsgi
     except ImportError:
-        return
+        return False
 
     def renew() -> None:
         engine.dispose(close=False)
 
     uwsgi.post_fork_hook = renew
+    return True

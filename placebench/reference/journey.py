@@ -24,6 +24,7 @@ from placebench.reference.problems import (
     Problem,
     Unauthorized,
     Unexpected,
+    UriTooLong,
 )
 from placebench.reference.routes import find
 
@@ -53,6 +54,13 @@ def error_response(problem: Problem, call: Call) -> Response:
     """The problem as JSON error document."""
     content = orjson.dumps(problem.to_json(call.request_id))
     return Response(content, status=problem.status, headers=problem.headers, mimetype=JSON)
+
+
+def whole(call: Call) -> None:
+    """uWSGI hands over a query of more than 32 KB as empty, and the URI as it came: UriTooLong then."""
+    asked = call.request.environ.get("REQUEST_URI", "").partition("?")[2]
+    if asked and not call.request.environ.get("QUERY_STRING"):
+        raise UriTooLong(f"the query has {len(asked)} characters: expected 32000 at most")
 
 
 def authenticated(call: Call) -> None:
@@ -133,6 +141,7 @@ def dated(_call: Call, response: Response) -> None:
 
 
 WAY_IN: Final[tuple[Callable[[Call], None], ...]] = (
+    whole,
     authenticated,
     versioned,
     declared,

@@ -106,6 +106,12 @@ class ContentTooLarge(Problem):
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
+class UriTooLong(Problem):
+    """The path and query are longer than the server hands over."""
+
+    status = HTTPStatus.REQUEST_URI_TOO_LONG
+
+
 class UnsupportedMediaType(Problem):
     """The body is not declared as JSON."""
 

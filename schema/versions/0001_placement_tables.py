@@ -5,6 +5,8 @@ What Placement's own migration has made already is adopted: only what is missing
 Like every revision this one is frozen: it draws its tables itself, whatever placebench.tables becomes.
 """
 
+from datetime import UTC, datetime
+
 import sqlalchemy as sa
 from alembic import op
 from alembic.util import CommandError
@@ -168,9 +170,17 @@ def refuse_strangers(connection: sa.Connection, there: set[str]) -> None:
 
 
 def add_standard_classes(connection: sa.Connection) -> None:
-    """Insert each standard class that has no row yet, under the id that Placement would give it."""
+    """Insert each standard class that has no row yet, under the id that Placement would give it.
+
+    With the time: rows with and without one in the same table make Placement's GET /resource_classes a 500.
+    """
     there = set(connection.scalars(sa.select(resource_classes.c.name)))
-    missing = [{"id": place, "name": name} for place, name in enumerate(STANDARD_CLASSES) if name not in there]
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    missing = [
+        {"id": place, "name": name, "created_at": now}
+        for place, name in enumerate(STANDARD_CLASSES)
+        if name not in there
+    ]
     if missing:
         connection.execute(resource_classes.insert(), missing)
 

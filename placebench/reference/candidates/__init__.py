@@ -4,17 +4,22 @@ from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection
 
+from placebench.reference.candidates.document import Body
 from placebench.reference.candidates.objects import answer_by_objects
 from placebench.reference.query import CandidateRequest
+from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.steps import Ways
 from placebench.reference.variants import Variant
 
-_ALGORITHMS: Mapping[str, Callable[[Connection, CandidateRequest, Ways], bytes]] = {"objects": answer_by_objects}
+Algorithm = Callable[[Connection, CandidateRequest, Ways, Settings], Body]
+
+_ALGORITHMS: Mapping[str, Algorithm] = {"objects": answer_by_objects}
 
 
-def answer(connection: Connection, request: CandidateRequest, variant: Variant) -> bytes:
+def answer(connection: Connection, request: CandidateRequest, variant: Variant, settings: Settings = DEFAULTS) -> Body:
     """The JSON body of GET /allocation_candidates, from plain SELECTs in the connection's transaction.
 
+    A body over 50 MB comes in parts, of which the last ones read from the connection.
     Raises BadRequest for names that the database does not know, unless the answer is empty before they matter.
     """
-    return _ALGORITHMS[variant.algorithm](connection, request, variant.ways)
+    return _ALGORITHMS[variant.algorithm](connection, request, variant.ways, settings)

@@ -1,12 +1,23 @@
-"""The JSON document of found candidates: allocation_requests and provider_summaries."""
+"""The JSON document of found candidates, allocation_requests and provider_summaries: the key piece is `body_of`.
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+A body over 50 MB is written while it is sent, part by part, so that not all of it need be there at once.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, TypeVar
 
 from placebench.reference.candidates.search import Search
 from placebench.reference.steps.model import Candidate, Provider, Summary
 
 Document = dict[str, Any]
+Body = bytes | Iterator[bytes]
+_T = TypeVar("_T")
+
+# Candidates or trees a part: about 1 MB.
+PART: Final = 2_000
+FEW: Final = 10_000  # candidates that are not worth parting
+STREAMED_FROM_BYTES: Final = 50_000_000
 
 
 def empty_document() -> Document:
@@ -14,20 +25,59 @@ def empty_document() -> Document:
     return {"allocation_requests": [], "provider_summaries": {}}
 
 
-def document_of(search: Search, candidates: Sequence[Candidate]) -> Document:
-    """The candidates, and the summaries of the trees that give something to one; up to 4 round trips."""
-    root_of = search.root_of
-    named = {root_of[key] for each in candidates for providers in each.mappings.values() for key in providers}
-    giving = {root_of[resource.provider_id] for each in candidates for resource in each.resources}
-    search.forest.know_providers(named)
-    summaries = search.forest.summaries_of(giving)
+def body_of(search: Search, candidates: Sequence[Candidate]) -> Body:
+    """The candidates, and the summaries of the trees that give something to one; up to 4 round trips.
+
+    In one piece up to 50 MB; beyond, the parts that are written already and, as they are taken, those to come.
+    """
+    if len(candidates) <= FEW:
+        return search.ways.serialise(_document(search, candidates))
+    held: list[bytes] = []
+    parts, size = _parts(search, candidates), 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size > STREAMED_FROM_BYTES:
+            return chain(held, parts)
+    return b"".join(held)
+
+
+def _document(search: Search, candidates: Sequence[Candidate]) -> Document:
     return {
         "allocation_requests": _allocation_requests(search, candidates),
-        "provider_summaries": _provider_summaries(search, summaries),
+        "provider_summaries": _provider_summaries(search, search.forest.summaries_of(_giving(search, candidates))),
     }
 
 
-def _allocation_requests(search: Search, candidates: Iterable[Candidate]) -> list[Document]:
+def _parts(search: Search, candidates: Sequence[Candidate]) -> Iterator[bytes]:
+    """The same document; up to 4 round trips a part. What was read for a part of the summaries is then forgotten."""
+    serialise, forest = search.ways.serialise, search.forest
+    yield b'{"allocation_requests": ['
+    for comma, some in _slices(candidates):
+        yield comma + serialise(_allocation_requests(search, some))[1:-1]
+    yield b'], "provider_summaries": {'
+    for comma, root_ids in _slices(list(_giving(search, candidates))):
+        yield comma + serialise(_provider_summaries(search, forest.summaries_of(root_ids)))[1:-1]
+        forest.forget(root_ids)
+    yield b"}}"
+
+
+def _slices(items: Sequence[_T]) -> Iterator[tuple[bytes, Sequence[_T]]]:
+    """So many items a part, with the comma that parts it from the one before."""
+    for start in range(0, len(items), PART):
+        yield b"," if start else b"", items[start : start + PART]
+
+
+def _giving(search: Search, candidates: Iterable[Candidate]) -> Collection[int]:
+    """The roots of the trees that give something."""
+    root_of = search.root_of
+    return {root_of[resource.provider_id] for each in candidates for resource in each.resources}
+
+
+def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> list[Document]:
+    root_of = search.root_of
+    named = {root_of[key] for each in candidates for providers in each.mappings.values() for key in providers}
+    search.forest.know_providers(named)
     providers, class_names = search.forest.providers, search.catalog.class_names
     return [
         {

@@ -1,7 +1,7 @@
 """What one request has learnt of whole trees: their providers, stocks and summaries. The key piece is `Forest`."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from placebench.reference.lookups.catalog import Catalog
 from placebench.reference.lookups.reader import Reader
@@ -77,6 +77,11 @@ class Forest:
         self.summarise([root_id for root_id in root_ids if root_id not in self.summaries])
         for root_id in root_ids:
             yield from self.summaries[root_id]
+
+    def forget(self, root_ids: Iterable[int]) -> None:
+        """Let go of what the summaries of the trees are made of."""
+        for root_id in root_ids:
+            del self.summaries[root_id], self.trees_stocks[root_id]
 
     def lineage(self, provider_id: int) -> Iterator[int]:
         """The provider and its ancestors, from the bottom up; its tree must be known."""

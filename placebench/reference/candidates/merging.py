@@ -1,11 +1,19 @@
 """The groups' solutions at one anchor put together, and what a combination must keep to: the key piece is `Merge`."""
 
 import copy
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from random import sample
+from sys import maxsize
+from typing import TypeVar
 
 from placebench.reference.candidates.groups import Solutions
 from placebench.reference.candidates.search import Search
+from placebench.reference.settings import DEPTH_FIRST
 from placebench.reference.steps.model import Candidate, Resource
+
+_T = TypeVar("_T")
 
 
 class Merge:
@@ -23,7 +31,8 @@ class Merge:
         suffixes = [group.suffix for group in search.request.groups]
         self._subtrees = [sorted(suffixes.index(suffix) for suffix in named) for named in search.request.same_subtrees]
         self._alone = [place for place, suffix in enumerate(suffixes) if suffix]
-        self.limit = search.request.limit
+        self._limit = search.request.limit
+        self._settings = search.settings
         self.anchors = _common(search, solved)
 
     def options(self, anchor_id: int) -> list[list[Candidate]]:
@@ -59,7 +68,23 @@ class Merge:
         )
         return len(placed), taken, held, frozenset(self._sums(placed).items())
 
-    def joined(self, combinations: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
+    @property
+    def enough(self) -> int | None:
+        """How many candidates need to be found for those that are wanted; None: all."""
+        return None if self._settings.randomize or self._limit is None else min(self._limit, maxsize)
+
+    def found(self, at_anchors: Iterable[Iterator[Sequence[Candidate]]]) -> Iterator[Candidate]:
+        """A candidate for each allowed combination, in the order of the strategy, up to the maximum."""
+        in_order = chain.from_iterable if self._settings.strategy == DEPTH_FIRST else by_turns
+        return islice(self._distinct(in_order(at_anchors)), self._settings.maximum)
+
+    def wanted(self, candidates: list[Candidate]) -> list[Candidate]:
+        """So many of the candidates as the limit lets through: the first ones, or any."""
+        if not self._settings.randomize:
+            return candidates[: self._limit]
+        return sample(candidates, min(len(candidates), self._limit or len(candidates)))
+
+    def _distinct(self, combinations: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
         """A candidate for each combination, but no two with the same allocations and mappings.
 
         Only a combination wholly of sharing providers can come twice, from two anchors.
@@ -134,6 +159,16 @@ class Merge:
                 else:
                     resources[key] = copy.copy(resource)
         return self._candidate(combination[0].anchor_id, list(resources.values()), mappings)
+
+
+def by_turns(iterators: Iterable[Iterator[_T]]) -> Iterator[_T]:
+    """One of each iterator, then one more of each, until all are exhausted."""
+    waiting = deque(iterators)
+    while waiting:
+        iterator = waiting.popleft()
+        for item in islice(iterator, 1):
+            yield item
+            waiting.append(iterator)
 
 
 def _common(search: Search, solved: Sequence[Solutions]) -> list[int]:

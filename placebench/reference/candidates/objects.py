@@ -5,33 +5,36 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
-from placebench.reference.candidates.document import Document, document_of, empty_document
+from placebench.reference.candidates.document import Body, body_of, empty_document
 from placebench.reference.candidates.groups import Solved, solve
 from placebench.reference.candidates.merging import Merge
 from placebench.reference.candidates.search import NothingFitsError, Search, open_search
 from placebench.reference.query import CandidateRequest, RequestGroup
+from placebench.reference.settings import Settings
 from placebench.reference.steps import Ways
+from placebench.reference.steps.model import Candidate
 
 
-def answer_by_objects(connection: Connection, request: CandidateRequest, ways: Ways) -> bytes:
+def answer_by_objects(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
     """The JSON body.
 
     The headline request costs 12 round trips and 29 399 rows in the tuned ways at 1000 trees, 18 and 69 399 in the
     plain ones; Placement's costs are 18 and 40 400.
     """
     try:
-        document = _document(open_search(connection, request, ways))
+        search = open_search(connection, request, ways, settings)
+        candidates = _candidates(search)
     except NothingFitsError:
-        document = empty_document()
-    return ways.serialise(document)
+        return ways.serialise(empty_document())
+    return body_of(search, candidates)
 
 
-def _document(search: Search) -> Document:
+def _candidates(search: Search) -> list[Candidate]:
     crowded = _crowded(search)
     solved = [_solved(search, group, crowded) for group in search.request.groups]
     if search.request.same_subtrees:
         search.forest.know_providers({root_id for each in solved for root_id in each.root_ids()})
-    return document_of(search, search.ways.search(Merge(search, [each.solutions for each in solved], crowded)))
+    return search.ways.search(Merge(search, [each.solutions for each in solved], crowded))
 
 
 def _crowded(search: Search) -> dict[int, int]:

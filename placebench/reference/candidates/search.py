@@ -12,6 +12,7 @@ from placebench.reference.lookups.reader import Reader
 from placebench.reference.lookups.trees import all_roots
 from placebench.reference.problems import BadRequest
 from placebench.reference.query import CandidateRequest
+from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.steps import Ways
 from placebench.reference.steps.usages import Stocks
 
@@ -22,10 +23,11 @@ class NothingFitsError(Exception):
 
 @dataclass(slots=True)
 class Search:
-    """The request, the variant's ways, and what was read for it so far."""
+    """The request, the variant's ways, the operator's settings, and what was read for it so far."""
 
     request: CandidateRequest
     ways: Ways
+    settings: Settings
     reader: Reader
     catalog: Catalog
     forest: Forest
@@ -55,14 +57,15 @@ class Search:
         return [known[name] for name in names]
 
 
-def open_search(connection: Connection, request: CandidateRequest, ways: Ways) -> Search:
+def open_search(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings = DEFAULTS) -> Search:
     """A search that knows all names, who shares, and which roots are allowed; 3 round trips, up to 6.
 
     Raises BadRequest for unknown traits in root_required, NothingFitsError when no root meets it.
     """
     reader = Reader(connection, ways.rows, ways.binding)
     catalog = read_catalog(reader)
-    search = Search(request, ways, reader, catalog, Forest(reader, catalog, ways.model), _sharing(reader, catalog))
+    forest = Forest(reader, catalog, ways.model)
+    search = Search(request, ways, settings, reader, catalog, forest, _sharing(reader, catalog))
     if request.root_required or request.root_forbidden:
         search.allowed_roots = _allowed_roots(search)
     return search

@@ -1,5 +1,7 @@
 """Allocation candidates: the answer that is measured."""
 
+from contextlib import ExitStack
+
 from werkzeug import Response
 
 from placebench.reference import answers
@@ -9,8 +11,14 @@ from placebench.reference.query import parse
 
 
 def index(call: Call) -> Response:
-    """GET /allocation_candidates, from one snapshot of the database, in the variant that the app was made with."""
+    """GET /allocation_candidates, from one snapshot of the database, in the variant that the app was made with.
+
+    The snapshot of a body that is too long to be held lasts until its last byte is sent.
+    """
     request = parse(call.request.query_string)
-    with call.database.snapshot() as connection:
-        content = answer(connection, request, call.variant)
-    return answers.body(content)
+    with ExitStack() as held:
+        connection = held.enter_context(call.database.snapshot())
+        content = answer(connection, request, call.variant, call.settings)
+        if isinstance(content, bytes):
+            return answers.body(content)
+        return answers.stream(content, held.pop_all().close)

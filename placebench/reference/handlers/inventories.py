@@ -115,9 +115,15 @@ def delete(call: Call, uuid: str, resource_class: str) -> Response:
 
 def completed(name: str, given: dict[str, Any]) -> Inventory:
     """The inventory with every field; BadRequest if its capacity is negative."""
-    full = DEFAULTS | given
+    full = filled(given)
     if int((full["total"] - full["reserved"]) * full["allocation_ratio"]) < 0:
         raise BadRequest(f"inventory of {name}: its capacity, (total - reserved) * allocation_ratio, is negative")
+    return full
+
+
+def filled(given: dict[str, Any]) -> Inventory:
+    """The inventory with every field."""
+    full = DEFAULTS | given
     return {field: full[field] for field in inventories.FIELDS}
 
 

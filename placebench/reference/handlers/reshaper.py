@@ -5,7 +5,7 @@ from werkzeug import Response
 from placebench.reference import answers, checks
 from placebench.reference.call import Call
 from placebench.reference.handlers.allocations import claim_of, of_one_consumer, uuid_text
-from placebench.reference.handlers.inventories import all_of_them, completed
+from placebench.reference.handlers.inventories import all_of_them, filled
 from placebench.reference.store import reshaping
 from placebench.reference.store.reshaping import Stock
 
@@ -18,12 +18,15 @@ new_shape = checks.record(
 
 
 def create(call: Call) -> Response:
-    """POST /reshaper: the final inventories of some providers, and the allocations that move with them."""
+    """POST /reshaper: the final inventories of some providers, and the allocations that move with them.
+
+    A capacity may be negative here, as in Placement, which refuses that in the calls on inventories alone.
+    """
     content = new_shape(call.body(), "body")
     stocks = {
         uuid: Stock(
             generation=given["resource_provider_generation"],
-            inventories={name: completed(name, inventory) for name, inventory in given["inventories"].items()},
+            inventories={name: filled(inventory) for name, inventory in given["inventories"].items()},
         )
         for uuid, given in content["inventories"].items()
     }

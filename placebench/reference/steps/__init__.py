@@ -30,5 +30,5 @@ class Ways:
     usages: "Callable[[Forest, Solved, Collection[int]], Stocks]"
     summaries: "Callable[[Forest, Solved], None]"
     search: "Callable[[Merge], list[Candidate]]"
-    serialise: Callable[[dict[str, Any]], bytes]
+    serialise: Callable[[Any], bytes]
     collector: Callable[[], None]

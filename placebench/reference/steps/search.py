@@ -1,7 +1,7 @@
 """How the groups' solutions at an anchor are combined: the whole product and then the tests, or pruned on the way."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from placebench.reference.steps.model import Candidate
@@ -15,26 +15,15 @@ Combination = tuple[Candidate, ...]
 
 def whole_product(merge: "Merge") -> list[Candidate]:
     """Every combination at every anchor, tested when complete; the limit cuts the finished list."""
-    combinations = (combination for anchor in merge.anchors for combination in product(*merge.options(anchor)))
-    found = list(merge.joined(filter(merge.allows, combinations)))
-    return found[: merge.limit]
+    at_anchors = (filter(merge.allows, product(*merge.options(anchor))) for anchor in merge.anchors)
+    return merge.wanted(list(merge.found(at_anchors)))
 
 
 def pruned_product(merge: "Merge") -> list[Candidate]:
     """Combinations grown group by group, each dropped at the first group that cannot stand; stops at the limit."""
-    at_anchors = map(merge.options, merge.anchors)
-    combinations = (
-        combination
-        for options in at_anchors
-        if merge.could_suffice(options)
-        for combination in _grown(merge, options, (), set())
-    )
-    found: list[Candidate] = []
-    for candidate in merge.joined(combinations):
-        found.append(candidate)
-        if len(found) == merge.limit:
-            break
-    return found
+    options_at_anchors = map(merge.options, merge.anchors)
+    at_anchors = (_grown(merge, options, (), set()) for options in options_at_anchors if merge.could_suffice(options))
+    return merge.wanted(list(islice(merge.found(at_anchors), merge.enough)))
 
 
 def _grown(
