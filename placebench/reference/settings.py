@@ -1,0 +1,51 @@
+"""What an operator may set of the search for candidates, as Placement's options of the same names: `Settings`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from placebench.errors import ServerError
+
+DEPTH_FIRST: Final = "depth-first"
+BREADTH_FIRST: Final = "breadth-first"
+
+_ALL: Final = "-1"
+_LARGEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The defaults are Placement's."""
+
+    randomize: bool = False  # under a limit: any of the candidates, not the first ones
+    maximum: int | None = None  # the search stops at so many candidates; None: at none
+    strategy: str = DEPTH_FIRST  # one anchor after the other, or from each anchor by turns
+
+
+DEFAULTS: Final = Settings()
+
+
+def settings_from(environment: Mapping[str, str]) -> Settings:
+    """The settings that these variables make; ServerError with the first that cannot be used."""
+    return Settings(
+        randomize=_choice(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1",
+        maximum=_maximum(environment, "PLACEBENCH_MAX_CANDIDATES"),
+        strategy=_choice(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
+    )
+
+
+def _choice(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """The variable's value, the first choice if it is not set."""
+    value = environment.get(name) or choices[0]
+    if value not in choices:
+        raise ServerError(f"{name}: expected {' or '.join(choices)}, got {value!r}")
+    return value
+
+
+def _maximum(environment: Mapping[str, str], name: str) -> int | None:
+    value = environment.get(name) or _ALL
+    if value == _ALL:
+        return None
+    if not (value.isascii() and value.isdigit() and 0 < int(value) <= _LARGEST):
+        raise ServerError(f"{name}: expected a number from 1 to {_LARGEST}, or {_ALL} for all, got {value!r}")
+    return int(value)
