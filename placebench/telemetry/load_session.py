@@ -5,7 +5,9 @@ The key piece is `LoadSession`; a locustfile makes one and lets its user call `a
 """
 
 import os
+import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any, cast
 
 import gevent
@@ -25,6 +27,11 @@ from placebench.telemetry.samples import Samples
 _EXIT_NO_SAMPLES = 1
 _PAUSE_WITHOUT_ANSWER_S = 0.1
 _COUNT_EVERY_S = 0.5
+_COUNTED_IN_ONE_PROCESS = ("requests", "warmup", "samples_file")
+_ONE_PROCESS = (
+    "an open load, --requests, --warmup and --samples-file count in one process: "
+    "leave out --processes, --master and --worker"
+)
 
 
 def candidates_path(headline: str) -> str:
@@ -116,6 +123,7 @@ class LoadSession:
 
     def _on_command_line(self, parser: Any, **_: object) -> None:
         add_options(parser, path=self._path)
+        self._refuse_before_the_fork()
 
     def _on_init(self, environment: Environment, **_: object) -> None:
         parsed = cast(Namespace, environment.parsed_options)
@@ -138,12 +146,21 @@ class LoadSession:
         return Samples(self._kind, parsed.num_users or 1, rate_per_s, self.options.seed)
 
     def _refuse_several_processes(self, environment: Environment) -> None:
-        needs_one = self._kind == "open" or self.options.requests or self.options.warmup or self.options.samples_file
-        if needs_one and not isinstance(environment.runner, LocalRunner):
-            raise SystemExit(
-                "an open load, --requests, --warmup and --samples-file count in one process: "
-                "leave out --processes, --master and --worker"
-            )
+        if self._needs_one_process(vars(environment.parsed_options)) and not isinstance(
+            environment.runner, LocalRunner
+        ):
+            raise SystemExit(_ONE_PROCESS)
+
+    def _refuse_before_the_fork(self) -> None:
+        """The same by what was typed: once forked, a worker whose master has left goes on asking for it."""
+        typed = {argument.partition("=")[0] for argument in sys.argv[1:]}
+        needs_one = {f"--{name.replace('_', '-')}": name for name in _COUNTED_IN_ONE_PROCESS}
+        asked = {name: option in typed for option, name in needs_one.items()}
+        if self._needs_one_process(asked) and typed & {"--processes", "--master", "--worker"}:
+            raise SystemExit(_ONE_PROCESS)
+
+    def _needs_one_process(self, options: Mapping[str, object]) -> bool:
+        return self._kind == "open" or any(options[name] for name in _COUNTED_IN_ONE_PROCESS)
 
     def _on_test_start(self, environment: Environment, **_: object) -> None:
         self._warmup.begin()
