@@ -1,7 +1,8 @@
 """The flames of many requests as one: each stack's mean time over all requests.
 
-The key piece is `merge_sessions`. pyinstrument's own `Session.combine` puts the requests one after the other, and its
-page then shows each thread of each worker apart; here equal stacks of all requests are one.
+The key pieces are `merge_sessions` and, for sessions in memory, `mean_session`. pyinstrument's own `Session.combine`
+puts the requests one after the other, and its page then shows each thread of each worker apart; here equal stacks of
+all requests are one.
 """
 
 import json
@@ -27,9 +28,14 @@ def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = 
         installed. By default what is installed is a library, and shown folded.
     Raises ProfilerError if there are no files, or one of them cannot be read.
     """
+    return mean_session(map(_loaded, paths), application=application)
+
+
+def mean_session(sessions: Iterable[Session], *, application: Sequence[str] = ()) -> Session:
+    """The same of sessions in memory. Raises ProfilerError if there are none."""
     mean = _Mean()
-    for path in paths:
-        mean.add(_loaded(path))
+    for session in sessions:
+        mean.add(session)
     if mean.first is None:
         raise ProfilerError("no profiled requests to merge: expected at least one .pyisession file; did requests come?")
     return mean.session(mean.first, application)

@@ -36,6 +36,7 @@ class Recording:
     dropped: statements and transaction steps beyond the limit: counted, and their time is in sql_s, but not kept.
     requests: how many recordings were merged into this one; 1 for one that was recorded.
     error: the class of the exception that ended the record.
+    own_s: what the profiler itself took of these times, as far as it can see itself.
     notes: what could not be measured and why, one line each.
     session: pyinstrument's session of a record in mode "flame", with the statements as leaves; not part of the file.
     """
@@ -53,6 +54,7 @@ class Recording:
     dropped: int = 0
     requests: int = 1
     error: str | None = None
+    own_s: float | None = None
     notes: Sequence[str] = ()
     session: "Session | None" = field(default=None, repr=False, compare=False)
 
@@ -103,6 +105,12 @@ class Recording:
         from placebench.profiler.difference import difference
 
         return difference(self, after)
+
+    def write_page(self, path: Path | str) -> None:
+        """Write it as one HTML file that opens without a network, runs no script and escapes everything."""
+        from placebench.profiler.recording_page import write_recording_page
+
+        write_recording_page(self, Path(path))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""
@@ -169,6 +177,7 @@ class Recording:
             dropped=sum(part.dropped for part in parts),
             requests=sum(part.requests for part in parts),
             error=next((part.error for part in parts if part.error), None),
+            own_s=total_of_all(part.own_s for part in parts),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         )
 

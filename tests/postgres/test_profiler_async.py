@@ -118,10 +118,9 @@ def test_a_failure_leaves_nothing_behind(profiler: SqlProfiler, engine: AsyncEng
     """The statement has its error, the transaction its rollback."""
 
     async def work() -> Recording:
-        with profiler.record("failing") as recording:
-            with pytest.raises(exc.ProgrammingError, match="nope"):
-                async with engine.begin() as connection:
-                    await connection.execute(text("select nope"))
+        with profiler.record("failing") as recording, pytest.raises(exc.ProgrammingError, match="nope"):
+            async with engine.begin() as connection:
+                await connection.execute(text("select nope"))
         await engine.dispose()
         return recording
 

@@ -1,0 +1,169 @@
+"""`placebench profile`: requests to an application in this process, through the SQL profiler."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench.commands.console import print_json, print_result, progress, say
+from placebench.errors import GateFailedError, ProfilerError
+
+if TYPE_CHECKING:
+    from placebench.profiler import Recording
+    from placebench.profiler.asking import Application, Request
+    from placebench.profiler.budget import Budget
+
+HELP = "profile requests to a WSGI or ASGI application, and hold them to a budget"
+_MODES = ("light", "full", "flame", "plans")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `profile`."""
+    parser.add_argument("--app", required=True, metavar="MODULE:CALLABLE", help="MODULE:FACTORY() is called")
+    parser.add_argument("--request", required=True, metavar="'GET /x'", help="method and path, with its query")
+    parser.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="may be given again")
+    parser.add_argument("--body", type=Path, metavar="FILE", help="what the request sends")
+    parser.add_argument("--interface", choices=("wsgi", "asgi"), help="default: as the callable looks")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="requests recorded (default: 1)")
+    parser.add_argument("--warmup", type=int, default=1, metavar="N", help="requests before, unrecorded (default: 1)")
+    parser.add_argument("--mode", choices=_MODES, default="flame", help="how closely (default: flame)")
+    parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; may be secrets")
+    parser.add_argument("--explain", action="store_true", help="mode plans: estimates where the role may see no plan")
+    parser.add_argument(
+        "--budget",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="exit 1 if the mean request has more: statements, rows, round_trips, duplicates, n_plus_one",
+    )
+    parser.add_argument("--against", type=Path, metavar="FILE", help="an earlier recording.json to compare with")
+    parser.add_argument(
+        "--out", type=Path, default=Path("profile"), metavar="DIR", help="page and files (default: ./profile)"
+    )
+    parser.add_argument("--json", action="store_true", help="the recording's sums and findings as one JSON document")
+
+
+def run(arguments: Namespace) -> int:
+    """Make the requests and write what was seen; exit code 1 if the budget is broken or a request failed."""
+    from placebench.profiler.budget import Budget
+
+    budget = Budget.parse(arguments.budget)
+    recording, statuses = _recorded(arguments)
+    files = _written(recording, arguments)
+    if arguments.json:
+        print_json(_document(recording, statuses, files))
+    else:
+        _show(recording, files)
+    return _judged(recording, statuses, budget)
+
+
+def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
+    """The requests, merged into one recording, and the status of each."""
+    from placebench.profiler import Recording, SqlProfiler
+    from placebench.profiler.merging import mean_session
+
+    if arguments.repeat < 1:
+        raise ProfilerError(f"--repeat is {arguments.repeat}: expected at least 1")
+    request = _request(arguments)
+    # Before the application is imported: connections that it makes at once are timed too.
+    profiler = SqlProfiler()
+    application = _application(arguments)
+    recordings: list[Recording] = []
+    statuses = []
+    try:
+        for _ in range(arguments.warmup):
+            application.answer(request)
+        with progress("requests", arguments.repeat) as advance:
+            for number in range(arguments.repeat):
+                with profiler.record(
+                    str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain
+                ) as recording:
+                    statuses.append(application.answer(request))
+                recordings.append(recording)
+                advance(number + 1)
+    finally:
+        application.close()
+        profiler.remove()
+    merged = Recording.merge(recordings)
+    sessions = [recording.session for recording in recordings if recording.session is not None]
+    merged.session = mean_session(sessions) if sessions else None
+    return merged, statuses
+
+
+def _request(arguments: Namespace) -> "Request":
+    from placebench.profiler.asking import Request
+
+    headers = {}
+    for text in arguments.header:
+        name, colon, value = text.partition(":")
+        if not colon:
+            raise ProfilerError(f"header {text!r}: expected 'NAME: VALUE'")
+        headers[name.strip()] = value.strip()
+    try:
+        body = arguments.body.read_bytes() if arguments.body else b""
+    except OSError as error:
+        raise ProfilerError(f"--body {arguments.body}: {error.strerror}") from error
+    return Request.parse(arguments.request, headers=headers, body=body)
+
+
+def _application(arguments: Namespace) -> "Application":
+    from placebench.profiler.asking import AsgiCaller, WsgiCaller, application_named, is_asgi
+
+    found = application_named(arguments.app)
+    asgi = is_asgi(found) if arguments.interface is None else arguments.interface == "asgi"
+    return AsgiCaller(found) if asgi else WsgiCaller(found)
+
+
+def _written(recording: "Recording", arguments: Namespace) -> dict[str, str]:
+    """What was written, by kind."""
+    from placebench.profiler import Recording, write_difference_page, write_flame_page, write_speedscope
+
+    folder: Path = arguments.out
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"page": folder / "index.html", "recording": folder / "recording.json"}
+    earlier = Recording.load(arguments.against) if arguments.against else None
+    recording.write_page(files["page"])
+    recording.save(files["recording"])
+    if recording.session is not None:
+        files |= {"flame": folder / "flame.html", "speedscope": folder / "flame.speedscope.json"}
+        write_flame_page(recording.session, files["flame"], title=recording.name, requests=recording.requests)
+        write_speedscope(recording.session, files["speedscope"])
+    if earlier is not None:
+        files["difference"] = folder / "difference.html"
+        found = earlier.diff(recording)
+        write_difference_page(found, files["difference"])
+        say(str(found))
+    return {kind: str(path) for kind, path in files.items()}
+
+
+def _document(recording: "Recording", statuses: list[int], files: dict[str, str]) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "summary": asdict(recording.summary()),
+        "findings": [finding.to_json() for finding in recording.findings()],
+        "notes": list(recording.notes),
+        "statuses": statuses,
+        "files": files,
+    }
+
+
+def _show(recording: "Recording", files: dict[str, str]) -> None:
+    print_result(str(recording.summary()))
+    for note in recording.notes:
+        print_result(note)
+    for finding in recording.findings():
+        print_result(str(finding))
+    print_result(Path(files["page"]).resolve().as_uri())
+
+
+def _judged(recording: "Recording", statuses: list[int], budget: "Budget") -> int:
+    failed = [status for status in statuses if status >= 500]
+    if failed:
+        raise GateFailedError(
+            f"{len(failed)} of {len(statuses)} requests were answered with {failed[0]}, expected less"
+        )
+    broken = budget.broken_by(recording)
+    if broken:
+        say(broken)
+        raise GateFailedError("the SQL budget is broken: see the statements above")
+    return 0

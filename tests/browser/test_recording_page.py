@@ -1,0 +1,37 @@
+"""The page of a recording in a real browser."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from placebench.profiler import PlanNode, Recording, Statement
+
+HOSTILE = "select '</script><script>document.title = \"taken\"</script><img src=x onerror=alert(1)>'"
+
+
+def test_a_hostile_statement_is_shown_and_does_not_run(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """In the statement, its plan, its parameters and the name of the recording; nothing is fetched."""
+    node = PlanNode(HOSTILE, condition=HOSTILE, rows_expected=1, elapsed_s=0.1)
+    statement = Statement(HOSTILE, "f", 0.0, parameters=HOSTILE, error=HOSTILE, execute_s=0.1, plan=node)
+    page = tmp_path / "page.html"
+    Recording(HOSTILE, "plans", statements=[statement] * 6, elapsed_s=1.0, notes=(HOSTILE,)).write_page(page)
+
+    seen = visit(page)
+
+    assert seen.page.title() == HOSTILE
+    assert seen.requests == [page.as_uri()]
+    assert seen.complaints == []
+    assert seen.page.locator("td.sql").first.inner_text() == HOSTILE
+
+
+def test_it_reads_without_javascript_and_on_a_phone(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """Tables scroll in their own box; the page is not wider than the screen."""
+    page = tmp_path / "page.html"
+    statement = Statement("select a, b, c from some_table where d = ?" * 5, "f", 0.0, execute_s=0.1)
+    Recording("GET /x", "full", statements=[statement], elapsed_s=1.0).write_page(page)
+
+    seen = visit(page, viewport={"width": 390, "height": 800})
+    plain = visit(page, java_script_enabled=False)
+
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert "select a, b, c" in plain.page.locator("table").first.inner_text()
