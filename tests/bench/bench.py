@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from placebench import units
 from placebench.compare import hodges_lehmann
 from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
 from placebench.experiment.plan import plan_replicates
@@ -49,10 +50,10 @@ def say(*cells: object) -> None:
     print(*(f"{cell!s:<34}" if number == 0 else f"{cell!s:>26}" for number, cell in enumerate(cells)), flush=True)
 
 
-def spread(values: Sequence[float], digits: int = 3) -> str:
-    """Median (lowest to highest)."""
-    middle, low, high = statistics.median(values), min(values), max(values)
-    return f"{middle:.{digits}g} ({low:.{digits}g} to {high:.{digits}g})"
+def spread(values: Sequence[float]) -> str:
+    """Median (lowest to highest), three significant digits."""
+    middle, low, high = (units.significant(each) for each in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({low} to {high})"
 
 
 # --- the embedded server
