@@ -13,6 +13,7 @@ from placebench import tables
 from placebench.postgres import Server
 from placebench.reference.candidates import answer
 from placebench.reference.query import parse
+from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.variants import variant
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
@@ -57,11 +58,12 @@ class Cloud:
         """The UUID of the provider or aggregate of this name."""
         return str(uuid5(NAMESPACE_URL, name))
 
-    def document(self, query: str, name: str = "tuned") -> dict[str, Any]:
+    def document(self, query: str, name: str = "tuned", settings: Settings = DEFAULTS) -> dict[str, Any]:
         """The document for a query, in which {names} stand for UUIDs; the answer of the variant of this name."""
         query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
         with self._engine.connect() as connection:
-            body = answer(connection, parse(query), variant(name)).decode()
+            found = answer(connection, parse(query), variant(name), settings)
+            body = (found if isinstance(found, bytes) else b"".join(found)).decode()
         for provider in self._ids:
             body = body.replace(self.uuid(provider), provider)
         document: dict[str, Any] = json.loads(body)
@@ -69,9 +71,9 @@ class Cloud:
             summary["traits"].sort()
         return document
 
-    def candidates(self, query: str, name: str = "tuned") -> list[str]:
+    def candidates(self, query: str, name: str = "tuned", settings: Settings = DEFAULTS) -> list[str]:
         """Each candidate as one line, `cn VCPU:1, ss DISK_GB:10`, sorted."""
-        requests = self.document(query, name)["allocation_requests"]
+        requests = self.document(query, name, settings)["allocation_requests"]
         return sorted(_line(request["allocations"]) for request in requests)
 
     def mappings(self, query: str, name: str = "tuned") -> list[str]:
