@@ -173,6 +173,7 @@ class Comparing:
                 self._say(f"{arm.name}: count of {number} requests")
                 meet = self._gate.meet if arm.request is None else _nobody
                 wire_pass(arms, arm.name, requests=number, read=read, meet=meet)
+        self._gate.all_met()
         for arm in arms.arms:
             if arm.ours and arm.request is None:
                 bench = Bench(arms.databases[arm.name], arms.request, self._folder, 1, 1, 1, self._topology.seed)

@@ -46,6 +46,10 @@ class AnswerGate:
                 if digest not in self._accepted:
                     self._check(block.arm, read_answer(body_file(answers, digest).read_bytes()))
 
+    def all_met(self) -> None:
+        """Every arm was asked; where each has a request of its own, there was nothing to hold them to."""
+        self._save(same_answers=self._document(equal=True, difference=None))
+
     def stop(self, what: str) -> GateFailedError:
         """The error that ends the run, with *what* differs kept in its head."""
         self._save(same_answers=self._document(equal=False, difference=what))

@@ -31,7 +31,9 @@ def comparison_table(run: Run) -> str:
     lines = [words.headline(figures), *_doubts(figures)]
     if figures.comparisons:
         lines += ["", *aligned([_COMPARED, *(_compared(each) for each in figures.comparisons)])]
-    reasons = dict.fromkeys(each.reason for each in figures.comparisons if each.reason and each.measured)
+    reasons = dict.fromkeys(
+        each.reason for each in figures.comparisons if each.reason and each.baseline_value is not None
+    )
     return "\n".join([*lines, *(f"  {reason}" for reason in reasons)])
 
 

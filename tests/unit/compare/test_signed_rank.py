@@ -1,8 +1,10 @@
 """The critical rank of the signed-rank sum: by hand, from the tables, and where counting ends."""
 
+import random
+
 import pytest
 
-from placebench.compare.signed_rank import critical_rank, normal_rank
+from placebench.compare.signed_rank import critical_rank, normal_rank, signed_rank_p
 
 
 @pytest.mark.parametrize(("n", "tail", "rank"), [(6, 0.025, 1), (9, 0.025, 6), (12, 0.025, 14), (20, 0.025, 53)])
@@ -26,3 +28,37 @@ def test_the_normal_distribution_takes_over_without_a_step() -> None:
 
     assert max(off) == 1
     assert sum(off) < len(off) / 10
+
+
+@pytest.mark.parametrize(
+    ("values", "p"),
+    [
+        ([], 1.0),
+        ([0.0, 0.0], 1.0),
+        ([1.0] * 6, 2 / 64),
+        ([-1.0, -2.0, -3.0], 2 / 8),
+        ([1.0, -1.0], 1.0),
+        ([3.0, 2.0, -1.0], 4 / 8),
+    ],
+)
+def test_the_p_of_few_values_by_hand(values: list[float], p: float) -> None:
+    """Of 2ⁿ sign patterns so many are as lopsided; equal sizes share a rank, zeros say nothing."""
+    assert signed_rank_p(values) == pytest.approx(p)
+
+
+def test_the_p_agrees_with_scipy() -> None:
+    """Without ties scipy's exact test gives the same, from 5 to 40 values."""
+    stats = pytest.importorskip("scipy.stats")
+    chance = random.Random(1)
+    for n in range(5, 41, 5):
+        values = [chance.gauss(0.3, 1) for _ in range(n)]
+
+        assert signed_rank_p(values) == pytest.approx(stats.wilcoxon(values, method="exact").pvalue)
+
+
+def test_the_p_of_many_values_goes_on() -> None:
+    """Above 200 values the normal distribution takes over, a percent beside the counted one."""
+    chance = random.Random(2)
+    values = [chance.gauss(0.1, 1) for _ in range(201)]
+
+    assert signed_rank_p(values) == pytest.approx(signed_rank_p(values[:200]), rel=0.25)

@@ -1,0 +1,259 @@
+"""A comparison from beginning to end: a real PostgreSQL, real uWSGI, small clouds, and what goes wrong on the way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import NullPool, create_engine, text
+
+from placebench import results
+from placebench.errors import GateFailedError, RunFolderError, UndecidedError
+from placebench.experiment.arms import read_arms
+from placebench.experiment.comparing import Comparing, Settings
+from placebench.experiment.kept import claim_folder, held
+from placebench.postgres import Server, open_server
+from placebench.report import comparison_table, summary, write_report
+from placebench.seeding import topology_named
+
+TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+
+
+def settings(*arms: str, replicates: int = 2, request: str = TOPOLOGY.request) -> Settings:
+    """As small as it gets: one round of tiny blocks."""
+    return Settings(read_arms(arms), request, replicates=replicates, rounds=1, block_s=0.02, counted_requests=2)
+
+
+def nobody(_: str) -> None:
+    """Does not listen to the steps."""
+
+
+@pytest.fixture(scope="module")
+def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> results.Run:
+    """Three arms, two replicates."""
+    folder = claim_folder(tmp_path_factory.mktemp("runs") / "three")
+    Comparing(TOPOLOGY, settings("naive", "tuned", "noop"), folder, server).run(nobody)
+    return results.load(folder)
+
+
+def test_the_interface_of_the_json(finished: results.Run) -> None:
+    """Every key that others read; two replicates have ratios and no verdict."""
+    document = summary(finished)
+    keys = {"baseline", "variant", "metric", "ratio", "low", "high", "confidence"}
+    keys |= {"p_adjusted", "verdict", "detectable"}
+    cpu = {each["variant"]: each for each in document["comparisons"] if each["metric"] == "cpu_s"}
+
+    assert (document["seed"], document["same_answers"]) == (1, True)
+    assert document["replicates"] + document["invalidated"] >= 2
+    assert all(keys <= each.keys() for each in document["comparisons"])
+    assert {each["metric"] for each in document["comparisons"] if each["variant"] == "tuned"} == {
+        "cpu_s",
+        "wall_s",
+        "pss_bytes",
+        "statements",
+        "rows",
+        "round_trips",
+        "bytes_sent",
+        "bytes_received",
+    }
+    assert cpu["tuned"]["baseline"] == cpu["noop"]["baseline"] == "naive"
+    assert cpu["noop"]["ratio"] < cpu["tuned"]["ratio"] < 1
+
+
+def test_every_replicate_is_a_mirrored_round_of_all_arms(finished: results.Run) -> None:
+    """Six blocks a replicate, there and back, each with its CPU, its memory and the digest of what was answered."""
+    for replicate in range(2):
+        blocks = [block for block in finished.blocks if block.replicate == replicate]
+        order = [block.arm for block in blocks]
+
+        assert order == order[::-1]
+        assert sorted(set(order)) == ["naive", "noop", "tuned"]
+        assert all(block.cpu_s and block.counters["pss_bytes"] > 0 and block.answers for block in blocks)
+
+
+def test_each_request_is_counted_on_its_way(finished: results.Run) -> None:
+    """naive asks more than tuned, the control asks nothing, and both requests cost the same."""
+    naive, tuned, noop = (finished.wire[name] for name in ("naive", "tuned", "noop"))
+
+    assert naive.statements is not None
+    assert tuned.statements is not None
+    assert naive.statements[0] > tuned.statements[0] > 0
+    assert set(naive.statements) == {naive.statements[0]}
+    # BEGIN and ROLLBACK are round trips and no statements.
+    assert naive.round_trips == [statements + 2 for statements in naive.statements]
+    assert noop.statements == noop.rows == noop.round_trips == noop.bytes_sent == [0.0] * 2
+    assert min(naive.bytes_received) > min(tuned.bytes_received) > 0
+
+
+def test_page_and_table_show_each_comparison(finished: results.Run) -> None:
+    """The page has a row for each metric of each variant, and nothing about loads that were not made."""
+    page, table = write_report(finished.folder).read_text(), comparison_table(finished)
+
+    assert page.count("round trips") >= 2
+    assert "Latency under closed load" not in page
+    assert "tuned: statements" in table
+    assert "no ratio: 0 against" in table
+
+
+def test_bodies_do_not_stay_when_all_is_well(finished: results.Run) -> None:
+    """Answers are kept while a run goes on, and after it only where they differ."""
+    assert not (finished.folder / "answers").exists()
+
+
+def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_path: Path) -> None:
+    """A second sitting makes only what is missing; the run keeps its beginning and adds up its time."""
+    folder = claim_folder(tmp_path / "sittings")
+    Comparing(TOPOLOGY, settings("noop", "noop", replicates=1), folder, server).run(nobody)
+    first = results.load(folder)
+    with (folder / "blocks.jsonl").open("a") as file:
+        file.write(json.dumps({**asdict(first.blocks[0]), "replicate": 1}) + "\n")
+        file.write('{"replicate": 1, "qu')
+    # A run that was killed had more replicates to make.
+    replace(first.head, settings={**first.head.settings, "replicates": 2}).save(folder / "run.json")
+    said: list[str] = []
+    Comparing(TOPOLOGY, settings("noop", "noop"), folder, server).run(said.append)
+    whole = results.load(folder)
+
+    assert [block.replicate for block in whole.blocks] == [0] * 4 + [1] * 4
+    assert whole.blocks[:4] == first.blocks
+    assert [step for step in said if step.startswith("replicate")] == ["replicate 2 of 2: noop, noop.2"]
+    assert whole.head.elapsed_s > first.head.elapsed_s
+    with pytest.raises(RunFolderError, match="holds a run with another variants"):
+        Comparing(TOPOLOGY, settings("noop", "tuned"), folder, server)
+
+
+def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
+    """The second is told so."""
+    folder = claim_folder(tmp_path / "mine")
+
+    with held(folder), pytest.raises(RunFolderError, match="another placebench works in"), held(folder):
+        pass
+
+
+def _kill(name: str, *, after: Callable[[psutil.Process], bool]) -> None:
+    """SIGKILL to the first descendant with this name that *after* likes, as soon as there is one."""
+    me = psutil.Process()
+    while True:
+        for process in me.children(recursive=True):
+            try:
+                if process.name().startswith(name) and after(process):
+                    process.kill()
+                    return
+            except psutil.NoSuchProcess:
+                continue
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    parent = process.parent()
+    return parent is not None and parent.name().startswith("uwsgi")
+
+
+def test_a_killed_worker_invalidates_its_replicate(server: Server, tmp_path: Path) -> None:
+    """The replicate does not count and says why; another is made in its place."""
+    killers: list[threading.Thread] = []
+
+    def say(step: str) -> None:
+        if step.startswith("replicate 2") and not killers:
+            killers.append(threading.Thread(target=_kill, args=("uwsgi",), kwargs={"after": _is_worker}))
+            killers[0].start()
+
+    folder = claim_folder(tmp_path / "killed")
+    Comparing(TOPOLOGY, settings("noop", "noop"), folder, server).run(say)
+    killers[0].join()
+    run = results.load(folder)
+    reasons = [block.invalid for block in run.blocks if block.invalid]
+
+    assert run.head.status == "complete"
+    assert {block.replicate for block in run.blocks} == {0, 1, 2}
+    assert {block.replicate for block in run.blocks if block.invalid} == {1}
+    assert "uWSGI" in reasons[-1] or "requests failed" in reasons[-1]
+    assert summary(run)["invalidated"] == 1
+
+
+def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL is killed after the first replicate: three in a row do not count, the first one stays."""
+    monkeypatch.delenv("PLACEBENCH_DATABASE_URL", raising=False)
+    with open_server() as own:
+
+        def say(step: str) -> None:
+            if step.startswith("replicate 2") and own.pid:
+                with suppress(ProcessLookupError):
+                    os.kill(own.pid, signal.SIGKILL)
+
+        folder = claim_folder(tmp_path / "gone")
+        with pytest.raises(UndecidedError, match="3 replicates in a row do not count, the last because"):
+            Comparing(TOPOLOGY, settings("noop", "noop", replicates=6), folder, own).run(say)
+    run = results.load(folder)
+
+    assert run.head.status == "failed"
+    assert [block.replicate for block in run.blocks if block.invalid] == [1, 2, 3]
+    assert len([block for block in run.blocks if block.replicate == 0 and block.invalid is None]) == 4
+
+
+def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> None:
+    """Somebody writes to one arm's database in the middle: no speed, and the bodies stay to be looked at."""
+
+    def say(step: str) -> None:
+        if step.startswith("replicate 2"):
+            engine = create_engine(server.database_url("placebench_written_1"), poolclass=NullPool)
+            with engine.begin() as connection:
+                connection.execute(text("UPDATE inventories SET total = total + 1 WHERE id = 1"))
+
+    folder = claim_folder(tmp_path / "written")
+    with pytest.raises(GateFailedError, match=r"no speed is printed"):
+        Comparing(TOPOLOGY, settings("noop", "noop"), folder, server).run(say)
+    run = results.load(folder)
+
+    assert run.head.same_answers["equal"] is False
+    assert "the data of noop.2 changed" in run.head.same_answers["difference"]
+    assert summary(run)["comparisons"] == []
+
+
+@pytest.fixture
+def own_server() -> dict[str, str]:
+    """The environment of a command that starts a PostgreSQL of its own."""
+    return {name: value for name, value in os.environ.items() if name != "PLACEBENCH_DATABASE_URL"}
+
+
+def _compare(folder: Path, environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "placebench", "compare", "noop", "noop", "--trees", "1", "--rounds", "1"]
+    return subprocess.Popen(
+        [*command, "--out", str(folder), *options],
+        env=environment,
+        cwd=folder.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_run_killed_in_the_middle_goes_on(own_server: dict[str, str], tmp_path: Path) -> None:
+    """kill -9 in the second replicate of two; --resume makes it anew, and too few are one line and exit code 3."""
+    options = ("--replicates", "2")
+    with _compare(tmp_path / "run", own_server, *options) as command:
+        assert command.stderr is not None
+        for line in command.stderr:
+            if "replicate 2 of 2" in line:
+                break
+        command.kill()
+    left = results.load(tmp_path / "run")
+    with _compare(tmp_path / "run", own_server, *options, "--resume", "--json", "--fail-if", "statements > 0") as again:
+        stdout, stderr = again.communicate(timeout=100)
+    run = results.load(tmp_path / "run")
+
+    assert (left.head.status, {block.replicate for block in left.blocks}) == ("running", {0})
+    assert run.blocks[: len(left.blocks)] == left.blocks
+    assert {block.replicate for block in run.blocks} == {0, 1}
+    assert again.returncode == 3
+    assert stderr.splitlines()[-1] == "placebench compare: cannot tell: 2 replicates, 6 needed"
+    assert json.loads(stdout)["replicates"] == 2

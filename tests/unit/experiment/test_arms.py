@@ -1,0 +1,89 @@
+"""What a command line may compare."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import MissingExtraError, PlacebenchError, VariantError
+from placebench.experiment.arms import read_arms
+
+
+def test_variants_and_the_control() -> None:
+    """A variant is the reference service; the control asks `GET /`."""
+    naive, noop = read_arms(["naive", "noop"])
+
+    assert (naive.name, naive.variables, naive.request, naive.ours) == (
+        "naive",
+        {"PLACEBENCH_VARIANT": "naive"},
+        None,
+        True,
+    )
+    assert (noop.name, noop.request) == ("noop", "/")
+
+
+def test_the_same_variant_twice_is_two_arms() -> None:
+    """An A/A comparison: one program, two names."""
+    assert [arm.name for arm in read_arms(["tuned", "tuned", "tuned"])] == ["tuned", "tuned.2", "tuned.3"]
+
+
+def test_an_application_of_another_environment(tmp_path: Path) -> None:
+    """Its Python, its variables with the database's URL put in, a name fit for a file."""
+    python = tmp_path / "python"
+    for program in (python, tmp_path / "uwsgi"):
+        program.touch()
+    text = f"app=shop.wsgi:app,python={python},path=/srv/shop,env=DB={{database_url}},env=DEBUG=a=b,name=base/1"
+    arm = read_arms([text, "noop"])[0]
+    spec = arm.spec("postgresql://h/d", hash_seed=7, log=tmp_path / "log")
+
+    assert (arm.name, arm.ours, spec.module, spec.python) == ("base_1", False, "shop.wsgi:app", python)
+    assert spec.environment == {
+        "DB": "postgresql://h/d",
+        "DEBUG": "a=b",
+        "PYTHONPATH": "/srv/shop",
+        "PYTHONHASHSEED": "7",
+    }
+
+
+def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
+    """Its settings come by its own variables."""
+    (tmp_path / "python").touch()
+    (tmp_path / "uwsgi").touch()
+    placement = read_arms(["naive", "placement"], placement_python=tmp_path / "python")[1]
+    spec = placement.spec("postgresql://h/d", hash_seed=1, log=tmp_path / "log")
+
+    assert spec.module == "placement.wsgi.api:application"
+    assert spec.environment["OS_PLACEMENT_DATABASE__CONNECTION"] == "postgresql://h/d"
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "message"),
+    [
+        (["naive"], PlacebenchError, "1 arm was named: a comparison needs two, the baseline first"),
+        (["naive", "fast"], VariantError, "no variant 'fast': .*; or noop, placement, app=module:callable,python=PATH"),
+        (["naive", "placement"], PlacebenchError, "name it with --placement-python PATH"),
+        (["naive", "app=shop"], PlacebenchError, "names no application: expected app=module:callable"),
+        (["naive", "app=a:b,colour=red"], PlacebenchError, "'colour=red' in the arm .*: expected app=module:callable"),
+        (["naive", "app=a:b,env=DB"], PlacebenchError, "env=DB in the arm .*: expected env=NAME=VALUE"),
+        (["naive", "app=a:b,python=/nowhere"], PlacebenchError, "no Python at /nowhere"),
+    ],
+)
+def test_what_cannot_be_compared(texts: list[str], error: type[Exception], message: str) -> None:
+    """One line each, with what was expected."""
+    with pytest.raises(error, match=message):
+        read_arms(texts)
+
+
+def test_an_environment_without_uwsgi(tmp_path: Path) -> None:
+    """The line says how to install it there."""
+    (tmp_path / "python").touch()
+
+    with pytest.raises(
+        MissingExtraError, match=f"no command uwsgi beside {tmp_path}/python: .* -m pip install pyuwsgi"
+    ):
+        read_arms(["naive", f"app=a:b,python={tmp_path / 'python'}"])
+
+
+def test_our_own_python_may_be_named() -> None:
+    """A user's application may live in the environment of placebench."""
+    assert read_arms(["noop", f"app=a:b,python={sys.executable}"])[1].python == sys.executable

@@ -1,0 +1,60 @@
+"""When a replicate does not count."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placebench.experiment.rules import RULES, Moment, describe, why_invalid, why_invalid_block
+
+BEFORE = Moment(wall_s=1000.0, monotonic_s=50.0, stolen=100, total=10_000, load=1.0)
+AFTER = Moment(wall_s=1010.0, monotonic_s=60.0, stolen=110, total=12_000, load=2.0)
+
+
+def test_a_quiet_machine_is_no_reason() -> None:
+    """Ten seconds on both clocks, half a percent stolen, one more in the load average."""
+    assert why_invalid(BEFORE, AFTER, cores=2) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"wall_s": 1013.2}, "the clock stepped by +3.2 s, at most 0.5 s allowed"),
+        ({"wall_s": 410.0}, "the clock stepped by -600.0 s, at most 0.5 s allowed"),
+        ({"stolen": 400}, "the host took 15% of the CPU time, at most 10% allowed"),
+        ({"load": 6.0}, "the load average rose by 5.0, at most 4.0 allowed on 2 cores"),
+    ],
+)
+def test_what_the_machine_did(change: dict[str, float], reason: str) -> None:
+    """Each rule says what was seen and what is allowed."""
+    assert why_invalid(BEFORE, replace(AFTER, **change), cores=2) == reason
+
+
+def test_a_failed_request() -> None:
+    """One answer that is not 200 is enough, and the first is named."""
+    reason = why_invalid_block(["status 500", "status 503"], client_cpu_s=0.1, wall_s=10.0)
+
+    assert reason == "2 requests failed, first: status 500"
+
+
+def test_a_busy_client() -> None:
+    """A client that computes for 8 of 10 s does not measure the server."""
+    assert why_invalid_block([], client_cpu_s=8.0, wall_s=10.0) == "the client used 80% of a core, at most 70% allowed"
+    assert why_invalid_block([], client_cpu_s=6.9, wall_s=10.0) is None
+
+
+def test_a_moment_reads_the_kernel(tmp_path: Path) -> None:
+    """Steal is the eighth figure of the first line; guest times are in the first two already."""
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  10 20 30 40 50 60 70 5 1000 1000\ncpu0 1\n")
+
+    moment = Moment.now(stat)
+
+    assert (moment.stolen, moment.total) == (5, 285)
+
+
+def test_the_rules_in_words() -> None:
+    """The sentence of the report holds every limit."""
+    sentence = describe(RULES.to_json())
+
+    assert all(limit in sentence for limit in ("70%", "10%", "2 a core", "0.5 s"))
