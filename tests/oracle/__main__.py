@@ -1,0 +1,176 @@
+"""`tox -e oracle`: our answers beside those of the real Placement, on random clouds, from a printed seed.
+
+    python tests/oracle --placement-python PATH [--seed N] [--seconds N] [--queries N]
+
+Rounds of random clouds and queries go by turns to several pairs of programs, until enough queries for candidates were
+compared or the time is over. A disagreement is shrunk by hypothesis to the smallest cloud and query that still show it,
+is printed with who is right by the specification, and ends the run with exit code 1.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import cycle
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cloud import clouds, ensure_names
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from programs import Ours, placement
+from queries import queries
+from reading import Reading
+from sqlalchemy import Engine, create_engine
+from tally import DisagreementError, Tally
+from writing import Writing, operations
+
+from placebench import tables
+from placebench.postgres import open_server
+from placebench.reference.variants import ablations, ladder, third_ways
+from placebench.seeding import migrate
+
+CLOUDS = 40  # to be asked, a round
+CHANGED_CLOUDS = 8
+QUERIES = 16  # of a cloud, at most
+OPERATIONS = 12
+
+Round = Callable[[int], None]
+
+
+def main() -> int:
+    """Compare until told to stop; 1 for a disagreement."""
+    arguments = parsed()
+    tally, began = Tally(), time.monotonic()
+    print(f"seed {arguments.seed}: run this again with --seed {arguments.seed}", flush=True)
+    with opened(arguments.placement_python, tally) as kinds:
+        for number, one_round in enumerate(cycle(kinds)):
+            try:
+                one_round(arguments.seed * 1_000_000 + number)
+            except DisagreementError as disagreement:
+                print(disagreement)
+                break
+            if tally.reads >= arguments.queries or time.monotonic() - began > arguments.seconds:
+                break
+    print("\n".join(tally.lines()))
+    print(f"seconds: {time.monotonic() - began:.0f}")
+    return 1 if tally.closed else 0
+
+
+def parsed() -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--placement-python", required=True, metavar="PATH", help="a Python with Placement 16.0.0")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000), help="default: any")
+    parser.add_argument("--seconds", type=float, default=570, help="no round begins after these (default: 570)")
+    parser.add_argument("--queries", type=int, default=6000, help="no round begins after these (default: 6000)")
+    return parser.parse_args()
+
+
+@contextmanager
+def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
+    """The kinds of rounds, each with its own Placement and database."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="placebench-oracle-"))
+        server = stack.enter_context(open_server())
+
+        def program(url: str, **options: str) -> tuple[Engine, Any]:
+            engine = prepared(url)
+            stack.callback(engine.dispose)
+            return engine, stack.enter_context(placement(python, url, **options))
+
+        def reading(name: str, url: str, *, wide: bool = False) -> Reading:
+            engine, theirs = program(url, workarounds__optimize_for_wide_provider_trees=str(wide))
+            ours = {
+                variant: Ours(engine, variant) for variant in ("tuned", *ladder()[:-1], *ablations(), *third_ways())
+            }
+            return Reading(name, engine, theirs, ours, tally, wide)
+
+        def writing(name: str, url: str, our_url: str) -> Writing:
+            engine, theirs = program(url)
+            ours = prepared(our_url)
+            stack.callback(ours.dispose)
+            return Writing(name, engine, theirs, ours, Ours(ours), tally)
+
+        yield [
+            round_of_reads(reading("Placement on SQLite", f"sqlite:///{folder}/reads")),
+            round_of_reads(reading("Placement on PostgreSQL", server.create_database("oracle_reads"))),
+            round_of_writes(
+                writing("Placement on SQLite", f"sqlite:///{folder}/writes", server.create_database("oracle_ours"))
+            ),
+            round_of_reads(reading("Placement on SQLite, for wide trees", f"sqlite:///{folder}/wide", wide=True)),
+            round_of_reads(reading("Placement on PostgreSQL", server.create_database("oracle_more_reads"))),
+            round_of_writes(
+                writing(
+                    "Placement on PostgreSQL",
+                    server.create_database("oracle_writes"),
+                    server.create_database("oracle_ours_again"),
+                )
+            ),
+        ]
+
+
+def prepared(url: str) -> Engine:
+    """An engine over our tables with the names that clouds are made of."""
+    engine = create_engine(url)
+    if engine.name == "postgresql":
+        migrate(url)
+    else:
+        tables.metadata.create_all(engine)
+    with engine.begin() as connection:
+        ensure_names(connection)
+    return engine
+
+
+def examples(number: int, count: int) -> Callable[[Any], Any]:
+    """Random examples from one seed, and the search for the smallest one."""
+
+    def decorate(test: Any) -> Any:
+        chosen = settings(
+            max_examples=count,
+            deadline=None,
+            database=None,
+            phases=(Phase.generate, Phase.shrink),
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        return seed(number)(chosen(test))
+
+    return decorate
+
+
+def round_of_reads(reading: Reading) -> Round:
+    """Clouds, each asked some queries."""
+    variants = st.sampled_from(["tuned"] * len(reading.ours) + list(reading.ours))
+
+    def run(number: int) -> None:
+        @examples(number, CLOUDS)
+        @given(st.data())
+        def one(data: st.DataObject) -> None:
+            cloud = data.draw(clouds())
+            asked = st.tuples(queries(cloud), variants)
+            reading.compare(cloud, data.draw(st.lists(asked, min_size=1, max_size=QUERIES)))
+
+        one()
+
+    return run
+
+
+def round_of_writes(writing: Writing) -> Round:
+    """Clouds, each changed by some operations."""
+
+    def run(number: int) -> None:
+        @examples(number, CHANGED_CLOUDS)
+        @given(clouds(), st.lists(operations(), min_size=1, max_size=OPERATIONS))
+        def one(cloud: Any, asked: Any) -> None:
+            writing.compare(cloud, asked)
+
+        one()
+
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())

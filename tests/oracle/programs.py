@@ -1,0 +1,141 @@
+"""The two programs that are compared, each asked by the same `Request`: `Placement` in a child process, `Ours` here."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+from wsgiref.types import WSGIApplication
+
+from sqlalchemy import Engine
+from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+from placebench.guard import Child, ChildSpec, start
+from placebench.reference.app import make_app
+
+HEADERS: Final = {
+    "X-Auth-Token": "admin",
+    "X-Roles": "admin,service",
+    "OpenStack-API-Version": "placement 1.39",
+    "Accept": "application/json",
+}
+_CHILD: Final = Path(__file__).with_name("placement_child.py")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What both programs are asked; path and query as they stand on the wire, but for characters instead of bytes."""
+
+    method: str
+    path: str
+    query: str = ""
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
+
+    def __str__(self) -> str:
+        address = f"{self.method} {self.path}{'?' if self.query else ''}{self.query}"
+        return address if self.body is None else f"{address}  {json.dumps(self.body)}"
+
+    @property
+    def all_headers(self) -> Mapping[str, str]:
+        """With the content type of a body."""
+        return self.headers if self.body is None else {**self.headers, "Content-Type": "application/json"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: of an error its title and code, otherwise the document."""
+
+    status: int
+    document: Any
+
+    @property
+    def error(self) -> tuple[str, str] | None:
+        """Title and code of the error document; None without one."""
+        if not isinstance(self.document, dict) or "errors" not in self.document:
+            return None
+        (error,) = self.document["errors"]
+        return error["title"], error.get("code", "none")
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.error or json.dumps(self.document, sort_keys=True)}"
+
+
+class Program(Protocol):
+    """Something that answers requests."""
+
+    def ask(self, request: Request) -> Answer:
+        """What it answers."""
+
+
+class Placement:
+    """The real Placement in a process of its own."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    def ask(self, request: Request) -> Answer:
+        """What it answers; RuntimeError with the end of its log when it has died."""
+        said = {
+            "method": request.method,
+            "path": request.path.encode().decode("latin-1"),
+            "query": request.query,
+            "headers": dict(request.all_headers),
+            "body": None if request.body is None else json.dumps(request.body),
+        }
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(json.dumps(said) + "\n")
+        line = self._child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"Placement ended: {self._child.log_tail()}")
+        answer = json.loads(line)
+        return Answer(answer["status"], answer["body"])
+
+
+@contextmanager
+def placement(python: str, database_url: str, **settings: str) -> Iterator[Placement]:
+    """Placement on tables that are there; settings: further options, `workarounds__name="True"`."""
+    options = {
+        "placement_database__connection": database_url,
+        # Its own migrations would fail on our tables; it still adds the standard traits and classes that are missing.
+        "placement_database__sync_on_startup": "False",
+        "api__auth_strategy": "noauth2",
+        **settings,
+    }
+    with tempfile.TemporaryDirectory(prefix="placebench-oracle-") as scratch:
+        spec = ChildSpec(
+            name="Placement",
+            argv=[python, str(_CHILD)],
+            env={
+                **os.environ,
+                **{f"OS_{name.upper()}": value for name, value in options.items()},
+                "PYTHONHASHSEED": "0",  # the order of its sets decides what D4 and D5 do
+                "PYTHONWARNINGS": "ignore",
+            },
+            cwd=Path(scratch),
+            log=Path(scratch) / "log",
+            pipes=True,
+        )
+        with start(spec) as child:
+            yield Placement(child)
+
+
+class Ours:
+    """The reference service in this process, in one variant."""
+
+    def __init__(self, engine: Engine, variant: str = "tuned") -> None:
+        self._app: WSGIApplication = make_app(engine, variant)
+
+    def ask(self, request: Request) -> Answer:
+        """What it answers."""
+        body = None if request.body is None else json.dumps(request.body).encode()
+        environ = EnvironBuilder(method=request.method, data=body, headers=dict(request.all_headers)).get_environ()
+        environ["PATH_INFO"] = request.path.encode().decode("latin-1")
+        environ["QUERY_STRING"] = request.query
+        chunks, status, _ = run_wsgi_app(self._app, environ)
+        content = b"".join(chunks)
+        return Answer(int(status[:3]), json.loads(content) if content else None)

@@ -1,0 +1,198 @@
+"""Random queries for candidates, as structure and as text: the key pieces are `Query` and the strategy `queries`.
+
+The structure is what `specification.py` reads, so that the specification does not depend on the parser it judges. A
+query may be spoilt by a parameter that is wrong in its form; then only the two programs are compared.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cloud import AGGREGATES, CLASSES, SHARES, TRAITS, Cloud, aggregate_uuid, provider_uuid
+from hypothesis import strategies as st
+
+UNKNOWN_TRAIT: Final = "CUSTOM_NOBODY_KNOWS"
+UNKNOWN_CLASS: Final = "CUSTOM_NOTHING"
+UNKNOWN: Final = 99  # as a provider's place or an aggregate's number: none of the cloud
+
+
+@dataclass(frozen=True)
+class Group:
+    """The parameters with one suffix."""
+
+    suffix: str
+    resources: tuple[tuple[str, int], ...]
+    required: tuple[frozenset[str], ...] = ()
+    forbidden: frozenset[str] = frozenset()
+    member_of: tuple[frozenset[int], ...] = ()
+    not_member_of: frozenset[int] = frozenset()
+    in_tree: int | None = None
+
+    def parameters(self) -> Iterator[tuple[str, str]]:
+        """Each with its value, resources first."""
+        if self.resources:
+            yield f"resources{self.suffix}", ",".join(f"{name}:{amount}" for name, amount in self.resources)
+        for traits in self.required:
+            yield f"required{self.suffix}", _any_of(sorted(traits))
+        if self.forbidden:
+            yield f"required{self.suffix}", ",".join(f"!{name}" for name in sorted(self.forbidden))
+        for numbers in self.member_of:
+            yield f"member_of{self.suffix}", _any_of([aggregate_uuid(each) for each in sorted(numbers)])
+        for number in sorted(self.not_member_of):
+            yield f"member_of{self.suffix}", f"!{aggregate_uuid(number)}"
+        if self.in_tree is not None:
+            yield f"in_tree{self.suffix}", provider_uuid(self.in_tree)
+
+
+def _any_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"in:{','.join(names)}"
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked; spoilt: a parameter that is wrong in its form, or twice there."""
+
+    groups: tuple[Group, ...]
+    policy: str | None = None
+    limit: int | None = None
+    root_required: frozenset[str] = frozenset()
+    root_forbidden: frozenset[str] = frozenset()
+    same_subtrees: tuple[frozenset[str], ...] = ()
+    spoilt: str | None = None
+
+    @property
+    def all_groups(self) -> tuple[Group, ...]:
+        """With those that the spoilt parameter makes."""
+        spoilt = self.spoilt or ""
+        further = Group("_X", (("VCPU", 1),)) if "resources_X" in spoilt else Group("", (), forbidden=frozenset("!!"))
+        return (*self.groups, further) if "resources_X" in spoilt or "!!" in spoilt else self.groups
+
+    @property
+    def text(self) -> str:
+        """The query string."""
+        spelt = [f"{key}={value}" for key, value in self._parameters()]
+        return "&".join([*spelt, *([] if self.spoilt is None else [self.spoilt])])
+
+    def _parameters(self) -> Iterator[tuple[str, str]]:
+        for group in self.groups:
+            yield from group.parameters()
+        if self.policy is not None:
+            yield "group_policy", self.policy
+        roots = [*sorted(self.root_required), *(f"!{name}" for name in sorted(self.root_forbidden))]
+        if roots:
+            yield "root_required", ",".join(roots)
+        for suffixes in self.same_subtrees:
+            yield "same_subtree", ",".join(sorted(suffixes))
+        if self.limit is not None:
+            yield "limit", str(self.limit)
+
+
+TWICE: Final = ("limit=x&limit=5", "group_policy=foo&group_policy=none")  # the first is used, the last validated: D6
+SPOILT: Final = (
+    *TWICE,
+    "limit=0",
+    "limit=2&limit=x",
+    "limit=%31",
+    "group_policy=",
+    "foo=1",
+    "resources",
+    "resources=",
+    "resources=VCPU",
+    "resources=VCPU:1:1",
+    "resources_X=VCPU:0",
+    "resources_X=VCPU:%2B1",
+    "resources=%20VCPU:1",
+    "resources=VCPU:1,VCPU:2",
+    f"resources{'x' * 65}=VCPU:1",
+    "resources%C3%A9=VCPU:1",
+    "required=",
+    "required=!",
+    "required=in:HW_NUMA_ROOT,!STORAGE_DISK_SSD",
+    "required=!!HW_NUMA_ROOT",
+    "required=%20HW_NUMA_ROOT%20",
+    "required=HW_NUMA_ROOT,!HW_NUMA_ROOT",
+    "required_X=HW_NUMA_ROOT",
+    f"member_of={aggregate_uuid(1)},{aggregate_uuid(2)}",
+    f"member_of={aggregate_uuid(1).upper()}",
+    f"member_of=!in:{aggregate_uuid(1)},{aggregate_uuid(2)}",
+    "member_of=nothing",
+    "in_tree=nothing",
+    f"in_tree=%7B{provider_uuid(0)}%7D",
+    "root_required=in:HW_NUMA_ROOT",
+    "root_required=HW_NUMA_ROOT,!HW_NUMA_ROOT",
+    "root_required=HW_NUMA_ROOT&root_required=STORAGE_DISK_SSD",
+    "same_subtree=",
+    "same_subtree=_NONE",
+    "%FF=1",
+    "resources=%FF",
+    ";",
+    "&&",
+)
+
+_shapes = st.sampled_from(
+    [("",), ("1",), ("", "1"), ("1", "2"), ("_A",), ("",), ("", "1", "2"), ("2", "", "1"), ("1", "2", "3")]
+)
+_policies = st.sampled_from(["none", "isolate"])
+_rarely = st.sampled_from([False] * 13 + [True])
+_seldom = st.sampled_from([False] * 29 + [True])
+_any_traits = st.frozensets(st.sampled_from(TRAITS), min_size=1, max_size=2)
+_any_aggregates = st.frozensets(st.sampled_from([*AGGREGATES, UNKNOWN]), min_size=1, max_size=2)
+
+
+def _some_resources(draw: st.DrawFn, inventories: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """One class or two, mostly of one provider's."""
+    names = draw(st.sampled_from([inventories] * 22 + [CLASSES, [UNKNOWN_CLASS]]))
+    count = draw(st.sampled_from([1, 1, 1, 2]))
+    chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=count, unique=True))
+    return tuple((name, draw(st.sampled_from([1] * 10 + [2, 3]))) for name in chosen)
+
+
+def _tree(cloud: Cloud, place: int) -> list[list[str]]:
+    """The classes of each provider of the tree that has any; if none has, of anybody."""
+    everybody = range(len(cloud.providers))
+    tree = [cloud.providers[each] for each in everybody if cloud.root(each) == cloud.root(place)]
+    having = [list(each.inventories) for each in tree if each.inventories]
+    return having or [list(CLASSES)]
+
+
+@st.composite
+def _groups(draw: st.DrawFn, cloud: Cloud, home: int, suffix: str, *, idle: bool) -> Group:
+    """A group that asks for what a tree has, the one of the provider *home*; idle: for nothing."""
+    required: tuple[frozenset[str], ...] = ()
+    if draw(_rarely) or (idle and draw(st.sampled_from([True, True, True, False]))):
+        required = tuple(draw(st.lists(_any_traits, min_size=1, max_size=2)))
+    if draw(_seldom) and draw(_rarely):
+        required = (*required, frozenset({UNKNOWN_TRAIT}))
+    aggregated = draw(_rarely)
+    return Group(
+        suffix,
+        resources=() if idle else _some_resources(draw, draw(st.sampled_from(_tree(cloud, home)))),
+        required=required,
+        forbidden=draw(st.frozensets(st.sampled_from([*TRAITS, SHARES]), min_size=1, max_size=1))
+        if draw(_rarely)
+        else frozenset(),
+        member_of=tuple(draw(st.lists(_any_aggregates, min_size=1, max_size=2))) if aggregated else (),
+        not_member_of=draw(_any_aggregates) if draw(_seldom) else frozenset(),
+        in_tree=draw(st.sampled_from([*range(len(cloud.providers)), UNKNOWN])) if draw(_seldom) else None,
+    )
+
+
+@st.composite
+def queries(draw: st.DrawFn, cloud: Cloud) -> Query:
+    """A query that means something in this cloud; one in sixteen is spoilt."""
+    suffixes = draw(_shapes)
+    idle = suffixes[-1] if len(suffixes) > 1 and suffixes[-1] and draw(_rarely) else None
+    home = draw(st.sampled_from(range(len(cloud.providers))))
+    drawn = [draw(_groups(cloud, home, suffix, idle=suffix == idle)) for suffix in suffixes]
+    groups = tuple(group for group in drawn if any(group.parameters()))
+    named = [group.suffix for group in groups if group.suffix]
+    subtree = named and (idle or draw(st.sampled_from([False, False, True])))
+    return Query(
+        groups,
+        policy=draw(_policies) if len(named) > 1 or draw(_rarely) else None,
+        limit=draw(st.integers(1, 4)) if draw(_rarely) else None,
+        root_required=draw(_any_traits) if draw(_seldom) else frozenset(),
+        root_forbidden=frozenset({draw(st.sampled_from(TRAITS))}) if draw(_seldom) else frozenset(),
+        same_subtrees=(frozenset(named),) if subtree else (),
+        spoilt=draw(st.sampled_from(SPOILT)) if draw(_seldom) else None,
+    )

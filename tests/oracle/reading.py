@@ -1,0 +1,94 @@
+"""Queries for candidates, compared: Placement and ours on one database, and the specification beside both.
+
+The key piece is `Reading`, whose `compare` is given a cloud and queries.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cloud import Cloud, load
+from divergences import suspects
+from programs import Answer, Ours, Program, Request
+from queries import Query
+from sameness import content, legal, same, specified
+from specification import expected
+from sqlalchemy import Engine
+from tally import Tally
+
+PATH: Final = "/allocation_candidates"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One Placement and our variants on one database."""
+
+    name: str
+    engine: Engine
+    placement: Program
+    ours: Mapping[str, Ours]
+    tally: Tally
+    wide: bool = False
+
+    def compare(self, cloud: Cloud, asked: Sequence[tuple[Query, str]]) -> None:
+        """Each query, with the name of the variant that answers it; raises DisagreementError."""
+        load(self.engine, cloud)
+        for query, variant in asked:
+            self._compare(cloud, query, variant)
+
+    def _compare(self, cloud: Cloud, query: Query, variant: str) -> None:
+        theirs, ours = self._both(query, variant)
+        self.tally.read(found=_has_candidates(ours), error=ours.error is not None)
+        full = replace(query, limit=None)
+        their_full, our_full = (theirs, ours) if query.limit is None else self._both(full, variant)
+        right = same(their_full, our_full)
+        if right and query.limit is not None:
+            right = legal(theirs, their_full, query.limit) and legal(ours, our_full, query.limit)
+        verdict = self._specification(cloud, full, our_full)
+        if query.limit is not None and query.spoilt is None and not legal(ours, our_full, query.limit):
+            verdict = False
+        if right and verdict is not False:
+            return
+        known = list(suspects(cloud, query, theirs.status, postgresql=self.engine.name == "postgresql", wide=self.wide))
+        if known and verdict is not False:
+            self.tally.explain(known[0])
+            return
+        self.tally.disagree(self._told(cloud, query, variant, theirs, ours, verdict))
+
+    def _both(self, query: Query, variant: str) -> tuple[Answer, Answer]:
+        request = Request("GET", PATH, query.text)
+        return self.placement.ask(request), self.ours[variant].ask(request)
+
+    @staticmethod
+    def _specification(cloud: Cloud, query: Query, ours: Answer) -> bool | None:
+        """Whether the specification says what ours says; None where it is silent."""
+        if query.spoilt is not None:
+            return None
+        with suppress(OverflowError):
+            return specified(ours, cloud, expected(cloud, query))
+        return None
+
+    def _told(
+        self, cloud: Cloud, query: Query, variant: str, theirs: Answer, ours: Answer, verdict: bool | None
+    ) -> str:
+        right = {
+            True: "ours, by the specification: Placement has a defect that no known situation explains",
+            False: "by the specification ours is wrong, or tests/oracle/specification.py is",
+            None: "the specification as a program is silent: see docs/semantics.md on the form of a query",
+        }
+        return "\n".join(
+            [
+                f"a disagreement, {self.name}, variant {variant}",
+                "the cloud:",
+                str(cloud),
+                f"the query:  GET {PATH}?{query.text}",
+                f"Placement:  {theirs}",
+                f"ours:       {ours}",
+                f"who is right: {right[verdict]}",
+            ]
+        )
+
+
+def _has_candidates(answer: Answer) -> bool:
+    return answer.error is None and content(answer.document).count > 0
