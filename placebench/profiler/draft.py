@@ -55,13 +55,15 @@ class Flow:
         default that queries nests there. A failed compilation fires no further event, hence the limited length.
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
     feed: where the server's plans arrive; None if none will.
+    quiet: whether there is nothing to read after a round trip: no bytes, no plans.
     """
 
-    __slots__ = ("_meter", "_read", "compiling", "feed", "measured_s", "pool_wait_s", "transaction")
+    __slots__ = ("_meter", "_read", "compiling", "feed", "measured_s", "pool_wait_s", "quiet", "transaction")
 
     def __init__(self, meter: WireMeter | None) -> None:
         self._meter = meter
         self._read = (0, 0)
+        self.quiet = meter is None
         self.carried()
         self.compiling: deque[tuple[float, float]] = deque(maxlen=16)
         self.feed: PlanFeed | None = None
@@ -144,13 +146,30 @@ class Draft:
 
     def leave_execute(self, round_trips: int | None) -> None:
         """The driver's execute has ended, well or not; round_trips is None if the driver cannot tell."""
-        self.execute_s = (self.execute_s or 0.0) + self._spent("")
-        if round_trips is not None:
+        tape, flow = self.tape, self.flow
+        now = tape.clock()
+        seconds = now - self.entered
+        flow.measured_s += seconds
+        self.execute_s = seconds if self.execute_s is None else self.execute_s + seconds
+        if tape.flame is not None and seconds >= SHORTEST_LEAF_S:
+            tape.leaf(self.entered, now, self._shown(), "sql", self)
+        if round_trips is None:
+            return
+        if flow.quiet:
+            self.round_trips = round_trips + (self.round_trips or 0)
+        else:
             self._travelled(round_trips)
 
     def leave_fetch(self, rows: Sequence[Any], round_trips: int | None) -> None:
         """The driver's fetch has ended with these rows; what is done with them takes none of the statement's time."""
-        self.fetch_s = (self.fetch_s or 0.0) + self._spent("fetch ", asked=bool(round_trips))
+        tape = self.tape
+        now = tape.clock()
+        seconds = now - self.entered
+        self.flow.measured_s += seconds
+        self.fetch_s = seconds if self.fetch_s is None else self.fetch_s + seconds
+        if tape.flame is not None and seconds >= SHORTEST_LEAF_S:
+            # The server worked meanwhile only if it was asked: only then belong its plan's nodes below.
+            tape.leaf(self.entered, now, f"fetch {self._shown()}", "sql", self if round_trips else None)
         self.fetched_rows = (self.fetched_rows or 0) + len(rows)
         if round_trips:
             self._travelled(round_trips)
@@ -167,19 +186,6 @@ class Draft:
     def plan(self) -> PlanNode | None:
         """The plan that the server sent for it, if it did."""
         return None if self.plan_text is None else read_plan(self.plan_text, values=self.tape.options.parameters)
-
-    def _spent(self, verb: str, *, asked: bool = True) -> float:
-        """Seconds since `enter`, charged to the connection and, for a flame, put on the frame that ran the driver.
-
-        asked: whether the server worked meanwhile, so that its plan's nodes belong below.
-        """
-        tape = self.tape
-        now = tape.clock()
-        seconds = now - self.entered
-        self.flow.measured_s += seconds
-        if tape.flame is not None and seconds >= SHORTEST_LEAF_S:
-            tape.leaf(self.entered, now, f"{verb}{self._shown()}", "sql", self if asked else None)
-        return seconds
 
     def _travelled(self, round_trips: int) -> None:
         """Add round trips and, where the recording asks for them, the bytes that they carried."""

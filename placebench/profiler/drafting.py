@@ -13,8 +13,10 @@ from sqlalchemy.engine.interfaces import CacheStats
 from placebench.profiler.callsite import caller_of
 from placebench.profiler.draft import Draft
 from placebench.profiler.fingerprint import fingerprint, transaction_step
+from placebench.profiler.repetition import key_column
 from placebench.profiler.tape import Tape
 
+_LONGEST_PARAMETERS = 1000
 _PING = re.compile(r"\s*select\s+1\s*;?\s*\Z", re.IGNORECASE)
 
 
@@ -23,19 +25,26 @@ def dbapi_of(connection: Connection) -> object | None:
     return None if connection.closed or connection.invalidated else connection.connection.dbapi_connection
 
 
-def describe(draft: Draft, context: ExecutionContext, statement: str) -> None:
+def describe(draft: Draft, context: ExecutionContext, statement: str, parameters: object) -> None:
     """Fill in what SQLAlchemy knows of a statement before it runs."""
-    compiled = context.compiled
-    draft.compile_s = 0.0 if compiled is None else draft.flow.compiled(draft.started)
+    compiled, tape, flow = context.compiled, draft.tape, draft.flow
     if draft.step is None:
-        draft.pool_wait_s = draft.flow.waited()
+        draft.pool_wait_s = flow.waited()
     if compiled is None:
+        draft.compile_s = 0.0
         draft.fingerprint = fingerprint(statement)
     else:
+        draft.compile_s = flow.compiled(draft.started)
         draft.cache_hit = getattr(context, "cache_hit", None) is CacheStats.CACHE_HIT
         # The template: its IN lists are not expanded, and no other listener has rewritten it.
         draft.fingerprint = fingerprint(compiled.string or statement)
-    _locate(draft)
+    if tape.options.mode == "light":
+        return
+    draft.caller = caller_of(sys._getframe(2))
+    draft.repeated = tape.repetition.ran(statement, parameters)
+    draft.key = None if compiled is None else key_column(compiled)
+    if tape.options.parameters:
+        draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
 
 
 def raw_draft(tape: Tape, cursor: Any, sql: object, *, checking_out: bool) -> Draft:

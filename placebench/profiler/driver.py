@@ -45,10 +45,21 @@ class TimedCursor:
     placebench_draft: "Draft | None" = None
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's execute, timed."""
-        if self.placebench_watcher.current.get() is None:
+        """The driver's execute, timed; written out, for it runs for every statement."""
+        draft = self.placebench_draft
+        if draft is None or not draft.running:
+            if self.placebench_watcher.current.get() is None:
+                return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
+            return self._run(super().execute, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
+        trips = self.trips_of_execute()
+        draft.entered = draft.tape.clock()
+        try:
             return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
-        return self._run(super().execute, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
+        except BaseException as error:
+            draft.failed(error)
+            raise
+        finally:
+            draft.leave_execute(trips)
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
@@ -66,8 +77,19 @@ class TimedCursor:
         return self._fetch(super().fetchmany, args, kwargs, many)  # type: ignore[misc]
 
     def fetchall(self) -> Any:
-        """The driver's fetchall, timed."""
-        return self._fetch(super().fetchall, (), {}, many)  # type: ignore[misc]
+        """The driver's fetchall, timed; written out like `execute`."""
+        draft = self.placebench_draft
+        if draft is None:
+            return super().fetchall()  # type: ignore[misc]
+        draft.entered = draft.tape.clock()
+        try:
+            fetched = super().fetchall()  # type: ignore[misc]
+        except BaseException as error:
+            draft.leave_fetch((), self.trips_of_fetch())
+            draft.failed(error)
+            raise
+        draft.leave_fetch(fetched if type(fetched) is list else many(fetched), self.trips_of_fetch())
+        return fetched
 
     def _fetch(
         self,
@@ -173,7 +195,7 @@ class NetworkCursor(TimedCursor):
 
     def close(self) -> Any:
         """The driver's close, timed where it asks the server."""
-        if self.placebench_draft is None:
+        if self.placebench_draft is None or not self.streams():
             return super().close()  # type: ignore[misc]
         with self.closing():
             return super().close()  # type: ignore[misc]
@@ -247,18 +269,16 @@ class Psycopg2Cursor(NetworkCursor):
         return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
 
     def trips_of_execute(self) -> int:
-        return 1 + self._trips_of_begin()
+        connection = self.connection
+        return 2 if connection.status == _READY and not connection.autocommit else 1
 
     def trips_of_executemany(self, parameters: Any) -> int | None:
         # An iterator cannot be counted without using it up.
-        return len(parameters) + self._trips_of_begin() if hasattr(parameters, "__len__") else None
+        return len(parameters) + self.trips_of_execute() - 1 if hasattr(parameters, "__len__") else None
 
     def streams(self) -> bool:
         """Whether it has a name, as server-side cursors do."""
         return self.name is not None
-
-    def _trips_of_begin(self) -> int:
-        return 1 if self.connection.status == _READY and not self.connection.autocommit else 0
 
 
 class Psycopg2Connection(TimedConnection[Any]):

@@ -22,11 +22,10 @@ from placebench.profiler.drafting import dbapi_of, describe, raw_draft, unborn
 from placebench.profiler.driver import TimedConnection, TimedCursor, physical, time_connection, use_timed_classes
 from placebench.profiler.fingerprint import transaction_step
 from placebench.profiler.pool import PoolWatch
-from placebench.profiler.repetition import key_column
+from placebench.profiler.rest import Rest
 from placebench.profiler.tape import Clock, Tape
 
 _LOG = logging.getLogger("placebench.profiler")
-_LONGEST_PARAMETERS = 1000
 
 
 def recording(hook: Callable[..., None]) -> Callable[..., None]:
@@ -57,6 +56,7 @@ class Hooks:
         self.installed = False
         self.failed = False
         self._target = target
+        self._rest = Rest(target)
         self._pools = PoolWatch(clock, self._waited)
         self._wait: ContextVar[float | None] = ContextVar("placebench_wait", default=None)
         self._connecting: ContextVar[Draft | None] = ContextVar("placebench_connecting", default=None)
@@ -78,8 +78,9 @@ class Hooks:
 
     def install(self) -> None:
         """Listen. Connections that are open already stay of the driver's own class: their fetches are not measured."""
-        for name, listener in self._listeners.items():
-            event.listen(self._target, name, listener)
+        with self._rest.installing():
+            for name, listener in self._listeners.items():
+                event.listen(self._target, name, listener)
         gc.callbacks.append(self._collected)
         if isinstance(self._target, Engine):
             self._pools.watch(self._target.pool)
@@ -90,10 +91,19 @@ class Hooks:
         if not self.installed:
             return
         self.installed = False
+        self._rest.remove()
         for name, listener in self._listeners.items():
             event.remove(self._target, name, listener)
         gc.callbacks.remove(self._collected)
         self._pools.remove()
+
+    def wake(self) -> None:
+        """A record begins: SQLAlchemy is to call the statement hooks."""
+        self._rest.wake()
+
+    def rest(self) -> None:
+        """A record has ended."""
+        self._rest.rest()
 
     def give_up(self, error: Exception) -> None:
         """Record nothing more because of *error*, and say so once in the log.
@@ -192,7 +202,7 @@ class Hooks:
                 with self._unwatched():
                     arm(feed, dbapi_connection)
             if feed.refusal is None:
-                flow.feed = feed
+                flow.feed, flow.quiet = feed, False
             else:
                 tape.note(feed.refusal)
             flow.postpone(tape.clock() - started)
@@ -262,17 +272,23 @@ class Hooks:
 
     # Statements.
 
-    @recording
-    def _before_execute(self, tape: Tape, connection: Connection, *_statement: object) -> None:
-        dbapi_connection = dbapi_of(connection)
-        if dbapi_connection is not None:
-            flow = tape.flow(dbapi_connection)
-            flow.compiling.append((tape.clock(), flow.measured_s))
+    # These three run for every statement: the guard is written out in them, which saves a call each.
 
-    @recording
+    def _before_execute(self, connection: Connection, *_statement: object) -> None:
+        tape = self.current.get()
+        if tape is None or self.failed:
+            return
+        try:
+            # The attribute behind `Connection.connection`, which connects anew where there is none.
+            fairy = connection._dbapi_connection
+            if fairy is not None:
+                flow = tape.flow(fairy.dbapi_connection)
+                flow.compiling.append((tape.clock(), flow.measured_s))
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self.give_up(error)
+
     def _before_cursor_execute(
         self,
-        tape: Tape,
         connection: Connection,
         cursor: object,
         statement: str,
@@ -280,27 +296,26 @@ class Hooks:
         context: ExecutionContext,
         _executemany: bool,
     ) -> None:
-        dbapi_connection = connection.connection.dbapi_connection
-        if tape.options.mode == "plans":
-            self._ask_for_plans(tape, dbapi_connection)
-        draft = tape.draft(dbapi_connection, statement, transaction_step(statement))
-        describe(draft, context, statement)
-        if tape.options.mode != "light":
-            draft.repeated = tape.repetition.ran(statement, parameters)
-            draft.key = None if context.compiled is None else key_column(context.compiled)
-        if tape.options.parameters:
-            draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
-        tape.running[id(context)] = draft
-        timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
-        if isinstance(timed, TimedCursor):
-            timed.placebench_draft = draft
-        else:
-            draft.enter()
+        tape = self.current.get()
+        if tape is None or self.failed:
+            return
+        try:
+            dbapi_connection = connection.connection.dbapi_connection
+            if tape.options.mode == "plans":
+                self._ask_for_plans(tape, dbapi_connection)
+            draft = tape.draft(dbapi_connection, statement, transaction_step(statement))
+            describe(draft, context, statement, parameters)
+            tape.running[id(context)] = draft
+            timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
+            if isinstance(timed, TimedCursor):
+                timed.placebench_draft = draft
+            else:
+                draft.enter()
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self.give_up(error)
 
-    @recording
     def _after_cursor_execute(
         self,
-        tape: Tape,
         connection: Connection,
         cursor: Any,
         statement: str,
@@ -308,17 +323,24 @@ class Hooks:
         context: ExecutionContext,
         executemany: bool,
     ) -> None:
-        draft = tape.running.pop(id(context), None)
-        if draft is None:
+        tape = self.current.get()
+        if tape is None or self.failed:
             return
-        if draft.execute_s is None:
-            draft.leave_execute(None)
-        draft.running = False
-        if cursor.rowcount >= 0:
-            draft.row_count = cursor.rowcount
-        if tape.options.explain and draft.flow.feed is None and draft.step is None:
-            first = parameters[0] if executemany and isinstance(parameters, list) else parameters
-            self._explain(draft, connection.connection.dbapi_connection, statement, first)
+        try:
+            draft = tape.running.pop(id(context), None)
+            if draft is None:
+                return
+            if draft.execute_s is None:
+                draft.leave_execute(None)
+            draft.running = False
+            rows = cursor.rowcount
+            if rows >= 0:
+                draft.row_count = rows
+            if tape.options.explain and draft.flow.feed is None and draft.step is None:
+                first = parameters[0] if executemany and isinstance(parameters, list) else parameters
+                self._explain(draft, connection.connection.dbapi_connection, statement, first)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self.give_up(error)
 
     @recording
     def _handle_error(self, tape: Tape, failure: ExceptionContext) -> None:

@@ -144,6 +144,7 @@ class SqlProfiler:
     @guarded
     def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> Tape:
         """A tape that runs from now on; the caller's frame is where a flame begins."""
+        self._hooks.wake()
         flame = None
         if options.mode in ("flame", "plans"):
             # pyinstrument is loaded where a flame is asked for, and nowhere else.
@@ -162,6 +163,7 @@ class SqlProfiler:
     def stop(self, tape: Tape, recording: Recording) -> None:
         """End the tape and fill the recording with what it has seen."""
         tape.end()
+        self._hooks.rest()
         if tape.flame is not None:
             recording.session = tape.flame.stop()
         tape.fill(recording, measured=self.active)

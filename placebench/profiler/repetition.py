@@ -6,10 +6,8 @@ memory is bounded, and what does not fit is taken for new.
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, Table
-from sqlalchemy.engine.interfaces import Compiled
 
 _MOST = 200_000
 
@@ -60,18 +58,16 @@ class Repetition:
         return sum(firsts[key] != statement for key in known)
 
 
-_KEY_COLUMNS: "WeakKeyDictionary[Compiled, KeyColumn | None]" = WeakKeyDictionary()
-
-
-def key_column(compiled: Compiled) -> KeyColumn | None:
-    """The first column of its result that is a whole primary key; found once for each compiled statement."""
+def key_column(compiled: Any) -> KeyColumn | None:
+    """The first column of its result that is a whole primary key; found once, and kept on the compiled statement."""
     try:
-        return _KEY_COLUMNS[compiled]
-    except KeyError:
-        return _KEY_COLUMNS.setdefault(compiled, _found(compiled))
+        known: KeyColumn | None = compiled.placebench_key
+    except AttributeError:
+        known = compiled.placebench_key = _found(compiled)
+    return known
 
 
-def _found(compiled: Compiled) -> KeyColumn | None:
+def _found(compiled: Any) -> KeyColumn | None:
     """Look through the columns of the result, which SQLAlchemy keeps to itself; None if it has none."""
     for position, column in enumerate(getattr(compiled, "_result_columns", ())):
         for item in column.objects:

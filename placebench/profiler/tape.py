@@ -109,11 +109,13 @@ class Tape:
 
         Found by id, so that nothing keeps a connection alive; an id used again finds an idle flow, which is harmless.
         """
-        connection = physical(dbapi_connection)
-        key = id(connection)
+        key = id(dbapi_connection)
         try:
             return self._flows[key]
         except KeyError:
+            connection = physical(dbapi_connection)
+            if connection is not dbapi_connection:
+                return self._flows.setdefault(key, self.flow(connection))
             metered = self.options.mode != "light"
             meter = getattr(connection, "placebench_meter", None) if metered else None
             return self._flows.setdefault(key, Flow(meter))
@@ -137,7 +139,8 @@ class Tape:
 
     def sql_s(self) -> float:
         """Seconds charged to statements and transaction steps, dropped ones included."""
-        return sum(flow.measured_s for flow in self._flows.values())
+        # An async connection has two names: SQLAlchemy's adapter and the driver's own.
+        return sum(flow.measured_s for flow in {id(flow): flow for flow in self._flows.values()}.values())
 
     def fill(self, recording: Recording, *, measured: bool) -> None:
         """Write what was seen into *recording*; *measured* is False if the hooks were off."""

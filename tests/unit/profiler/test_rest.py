@@ -1,0 +1,73 @@
+"""While nothing is recorded SQLAlchemy prepares nothing for us, and whoever else listens is never cut off."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, event
+
+from placebench.profiler import SqlProfiler
+
+
+def query(engine: Engine) -> None:
+    """One statement."""
+    with engine.connect() as connection:
+        connection.exec_driver_sql("select 1")
+
+
+def test_an_idle_profiler_is_not_asked(profiler: SqlProfiler, engine: Engine) -> None:
+    """Only while a record runs, on this engine alone."""
+    before = engine._has_events
+    with profiler.record("awake"):
+        during = bool(engine._has_events)
+
+    assert (before, during, engine._has_events, Engine._has_events) == (False, True, False, False)
+
+
+def test_a_connection_from_before_the_record_is_seen(profiler: SqlProfiler, engine: Engine) -> None:
+    """It was checked out while the profiler rested."""
+    with engine.connect() as connection, profiler.record("awake") as recording:
+        connection.exec_driver_sql("select 1")
+
+    assert recording.statement_count == 1
+
+
+@pytest.mark.parametrize("when", ["before", "resting", "awake"])
+def test_others_who_listen_are_never_cut_off(when: str, make_engine: Any) -> None:
+    """Whether they began before the profiler, while it rested or while it recorded."""
+    engine: Engine = make_engine()
+    heard: list[str] = []
+
+    def listen() -> None:
+        event.listen(engine, "before_cursor_execute", lambda *_: heard.append("heard"))
+
+    if when == "before":
+        listen()
+    profiler = SqlProfiler(engine)
+    if when == "resting":
+        listen()
+    with profiler.record("one"):
+        if when == "awake":
+            listen()
+        query(engine)
+    query(engine)
+    with profiler.record("two") as recording:
+        query(engine)
+    query(engine)
+    profiler.remove()
+    query(engine)
+
+    assert heard == ["heard"] * 5
+    assert recording.statement_count == 1
+
+
+def test_a_profiler_of_every_engine_rests_too() -> None:
+    """And wakes for engines that are made meanwhile."""
+    profiler = SqlProfiler()
+    resting = Engine._has_events
+    with profiler.record("one") as recording:
+        engine = create_engine("sqlite://")
+        query(engine)
+    profiler.remove()
+    engine.dispose()
+
+    assert (resting, recording.statement_count, Engine._has_events) == (False, 1, False)
