@@ -1,7 +1,7 @@
 """`placebench compare`: two programs or more, interleaved; by how much they differ, and how sure that is."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +11,10 @@ from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesE
 
 if TYPE_CHECKING:
     from placebench.experiment.comparing import Settings
+    from placebench.report.gates import Gate
     from placebench.topology import Topology
 
 HELP = "compare variants or whole programs in interleaved blocks, with an interval and a verdict"
-_SUFFIX = "compare"
 _NEEDED = 6
 
 
@@ -76,20 +76,21 @@ def run(arguments: Namespace) -> int:
         looks=arguments.looks,
         rounds=arguments.rounds,
     )
-    folder = _folder(arguments)
-    compare(topology, settings, folder, arguments)
+    folder = run_folder(arguments, "compare")
+    with _said(folder, gates, as_json=arguments.json):
+        sit(topology, settings, folder, arguments)
     return held_to(gates, folder)
 
 
-def compare(topology: "Topology", settings: "Settings", folder: Path, arguments: Namespace) -> None:
-    """One sitting in *folder*, with its report; raises TooFewReplicatesError when too few count at its end."""
+def sit(topology: "Topology", settings: "Settings", folder: Path, arguments: Namespace) -> None:
+    """One sitting in *folder*, with its page; raises TooFewReplicatesError when too few count at its end."""
     from placebench.experiment.comparing import Comparing
     from placebench.experiment.kept import held
     from placebench.postgres import open_server
 
     with held(folder), open_server(arguments.db) as server:
         sitting = Comparing(topology, settings, folder, server)
-        with steps("compare", sitting.steps) as announce, _reported(folder, as_json=arguments.json):
+        with steps(arguments.command, sitting.steps) as announce, _reported(folder):
             sitting.run(announce)
     if 0 < len(sitting.valid()) < _NEEDED or (settings.replicates and not sitting.valid()):
         lost = len(sitting.invalid())
@@ -97,14 +98,14 @@ def compare(topology: "Topology", settings: "Settings", folder: Path, arguments:
         raise TooFewReplicatesError(f"cannot tell: {len(sitting.valid())} replicates, {_NEEDED} needed{thrown_away}")
 
 
-def _folder(arguments: Namespace) -> Path:
+def run_folder(arguments: Namespace, name: str) -> Path:
     """A new one, or that of the run to resume."""
     from placebench import paths
     from placebench.experiment.kept import claim_folder, new_folder
 
     if not arguments.resume:
-        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(_SUFFIX, paths.profiles())
-    made = sorted(paths.profiles().glob(f"*-{_SUFFIX}")) if arguments.out is None else [arguments.out.resolve()]
+        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles())
+    made = sorted(paths.profiles().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
     if not made or not (made[-1] / "run.json").is_file():
         where = arguments.out or paths.profiles()
         raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume away")
@@ -112,21 +113,35 @@ def _folder(arguments: Namespace) -> Path:
 
 
 @contextmanager
-def _reported(folder: Path, *, as_json: bool) -> Iterator[None]:
-    """The page of what was measured, however the `with` block ends; its address is the last line."""
-    from placebench import results
-    from placebench.report import comparison_table, summary, write_index, write_report
+def _reported(folder: Path) -> Iterator[None]:
+    """The page of what was measured, however the `with` block ends."""
+    from placebench.report import write_index, write_report
 
     try:
         yield
     finally:
-        page = write_report(folder)
+        write_report(folder)
         with suppress(OSError):
             write_index(folder.parent)
-        loaded = results.load(folder)
-        if as_json:
-            print_json(summary(loaded))
-            say(page.as_uri())
-        else:
-            print_result(comparison_table(loaded))
-            print_result(page.as_uri())
+
+
+@contextmanager
+def _said(folder: Path, gates: "Sequence[Gate]", *, as_json: bool) -> Iterator[None]:
+    """What was measured, on stdout and for CI, however the `with` block ends; the page's address is the last line."""
+    from placebench import results
+    from placebench.report import comparison_table, summary
+    from placebench.report.handover import hand_over
+
+    try:
+        yield
+    finally:
+        page = folder / "index.html"
+        if page.is_file():
+            hand_over(folder, gates)
+            loaded = results.load(folder)
+            if as_json:
+                print_json(summary(loaded))
+                say(page.as_uri())
+            else:
+                print_result(comparison_table(loaded))
+                print_result(page.as_uri())

@@ -1,24 +1,33 @@
-"""`placebench report`: build the page of a run again."""
+"""`placebench report`: build the page of a run again, or put two runs side by side."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from placebench.commands.console import print_json, print_result, say
 
-HELP = "build the page of a run again"
+HELP = "build the page of a run again, or put two runs side by side"
 
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `report`."""
     parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a run's folder (default: profiles/latest)")
+    parser.add_argument(
+        "--diff",
+        nargs=2,
+        type=Path,
+        metavar="RUN",
+        help="two runs side by side, the earlier one first",
+    )
     parser.add_argument("--json", action="store_true", help="what the page says as one JSON document on stdout")
 
 
 def run(arguments: Namespace) -> int:
     """Write the page, and say where it is as the last line."""
     from placebench import paths, results
-    from placebench.report import summary, terminal_table, write_index, write_report
+    from placebench.report import comparison_table, summary, terminal_table, write_index, write_report
 
+    if arguments.diff:
+        return _differ(*arguments.diff, as_json=arguments.json)
     page = write_report(arguments.run or paths.profiles() / "latest")
     if page.parent.parent == paths.profiles():
         write_index(page.parent.parent)
@@ -27,6 +36,19 @@ def run(arguments: Namespace) -> int:
         print_json(summary(loaded))
         say(page.as_uri())
     else:
-        print_result(terminal_table(loaded))
+        print_result((terminal_table if loaded.closed else comparison_table)(loaded))
         print_result(page.as_uri())
+    return 0
+
+
+def _differ(before: Path, after: Path, *, as_json: bool) -> int:
+    """What both runs measured; RunFolderError where one cannot be read."""
+    from placebench import results
+    from placebench.report import difference_document, difference_table
+
+    runs = results.load(before), results.load(after)
+    if as_json:
+        print_json(difference_document(*runs))
+    else:
+        print_result(difference_table(*runs))
     return 0

@@ -15,6 +15,7 @@ from typing import Any
 from placebench.compare import PRIMARY, compare_blocks
 from placebench.errors import RunFolderError, UndecidedError
 from placebench.experiment.arms import Arm
+from placebench.experiment.calibrated import kept
 from placebench.experiment.counting import statistics, wire_pass
 from placebench.experiment.environment import manifest
 from placebench.experiment.gate import AnswerGate
@@ -152,7 +153,7 @@ class Comparing:
             self._server.drop_database(name)
         url = self._server.create_database(self._database)
         receipt = seed(self._topology, url)
-        self._kept.save(receipt=receipt.to_json(), manifest=manifest(url))
+        self._kept.save(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
         return Arms(
             arms=self._settings.arms,
             databases={arm: self._server.create_database(name, self._database) for arm, name in names.items()},

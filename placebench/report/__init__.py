@@ -7,9 +7,20 @@ The way of a page: `figures` (records → numbers) → `words`, `drawings`, `det
 `page` (templates/). Numbers are rounded by `placebench.units` and nowhere else.
 """
 
+from placebench.report.comparisons import comparisons_of
+from placebench.report.difference import difference_document, difference_table
 from placebench.report.document import summary
 from placebench.report.index import write_index
 from placebench.report.page import write_report
 from placebench.report.text import comparison_table, terminal_table
 
-__all__ = ["comparison_table", "summary", "terminal_table", "write_index", "write_report"]
+__all__ = [
+    "comparison_table",
+    "comparisons_of",
+    "difference_document",
+    "difference_table",
+    "summary",
+    "terminal_table",
+    "write_index",
+    "write_report",
+]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placebench import units
+from placebench.report import words
 from placebench.report.figures import Figures, Loaded, Rung
 
 
@@ -89,11 +90,27 @@ def discarded(figures: Figures) -> list[tuple[int, str]]:
     return sorted(reasons.items())
 
 
+def calibrated(figures: Figures) -> str:
+    """What the machine could resolve when it was last calibrated before this run; empty where it never was."""
+    kept = figures.run.head.manifest.get("calibration") or {}
+    made = kept.get("metrics", {}).get("cpu_s")
+    if made is None:
+        return ""
+    found = ", ".join(f"{units.percent(made['detectable'][n], digits=2)} with {n}" for n in made["detectable"])
+    return (
+        f"This machine was calibrated at {words.moment(kept['made_at'])} with {made['replicates']} replicates of "
+        f"identical programs: their server CPU differed by {units.change(1 + made['estimate'])}, "
+        f"{made['sixes_called']} of {made['sixes']} runs of six called them different, and 4 of 5 runs "
+        f"find {found} replicates."
+    )
+
+
 def manifest(figures: Figures) -> list[tuple[str, str]]:
     """The manifest and the settings as rows, nested names joined by dots."""
     head = figures.run.head
     settings = {name: value for name, value in head.settings.items() if name != "rungs"}
-    return list(flattened({**head.manifest, **({"run": settings} if settings else {})}))
+    about = {name: value for name, value in head.manifest.items() if name != "calibration"}
+    return list(flattened({**about, **({"run": settings} if settings else {})}))
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

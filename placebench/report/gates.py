@@ -10,7 +10,7 @@ the whole interval lies within it, and else cannot be decided: shared machines a
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -88,7 +88,11 @@ def judgements(gates: Sequence[Gate], folder: Path) -> list[Judgement]:
     variants = list(dict.fromkeys(each.variant for each in comparisons))
     made = {(each.variant, each.metric): each for each in comparisons}
     missing = Comparison("", "", "", None, None, None, 0.95, 0, 0, "cannot tell", None, 0.0, "", ())
-    return [judge(gate, made.get((variant, gate.metric), missing)) for gate in gates for variant in variants]
+    return [
+        judge(gate, made.get((variant, gate.metric), replace(missing, variant=variant, metric=gate.metric)))
+        for gate in gates
+        for variant in variants
+    ]
 
 
 def held_to(gates: Sequence[Gate], folder: Path) -> int:

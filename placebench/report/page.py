@@ -42,6 +42,7 @@ def render(figures: Figures) -> str:
             method=details.method(figures),
             troubles=details.troubles(figures),
             discarded=details.discarded(figures),
+            calibrated=details.calibrated(figures),
             manifest=details.manifest(figures),
             explained=[rung for rung in figures.rungs if rung.why],
             opened=[rung for rung in figures.rungs if rung.open],

@@ -75,12 +75,15 @@ def power_text(comparison: Comparison) -> str:
 
 
 def value_text(comparison: Comparison, value: float | None) -> str:
-    """A metric's value for one request, in its unit."""
-    if comparison.metric.endswith("_s"):
+    """The value of the comparison's metric for one request, in its unit."""
+    return metric_text(comparison.metric, value)
+
+
+def metric_text(metric: str, value: float | None) -> str:
+    """A value of *metric* in its unit."""
+    if metric.endswith("_s"):
         return units.duration(value)
-    if "bytes" in comparison.metric:
-        return units.size(value)
-    return units.average(value)
+    return units.size(value) if "bytes" in metric else units.average(value)
 
 
 def quantile_text(seconds: float | None) -> str:

@@ -1,0 +1,98 @@
+"""`placebench calibrate`: what this machine can resolve, by comparing a variant with itself."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from placebench import units
+from placebench.commands.compare import add_measuring_options, run_folder, sit
+from placebench.commands.console import print_json, print_result
+from placebench.errors import PlacebenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from placebench.compare.calibration import Calibration
+    from placebench.results import Run
+
+HELP = "find out what this machine can resolve: A/A replicates, injected effects, the smallest one that is found"
+_QUICK_REPLICATES, _QUICK_TREES, _QUICK_ROUNDS = 12, 20, 2
+_FEWEST = 6
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `calibrate`."""
+    add_measuring_options(parser)
+    parser.add_argument("--aa", type=int, default=60, metavar="N", help="replicates (default: %(default)s)")
+    parser.add_argument("--variant", default="tuned", help="what is compared with itself (default: %(default)s)")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{_QUICK_REPLICATES} short replicates on {_QUICK_TREES} trees: a minute"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
+
+
+def run(arguments: Namespace) -> int:
+    """Make the replicates, calibrate each metric, and keep what was found for the reports of this machine."""
+    from placebench import results
+    from placebench.compare.calibration import calibrate
+    from placebench.experiment.arms import read_arms
+    from placebench.experiment.calibrated import keep
+    from placebench.experiment.comparing import Settings
+    from placebench.report import comparisons_of
+    from placebench.seeding import topology_named
+
+    if arguments.aa < _FEWEST:
+        raise PlacebenchError(f"--aa {arguments.aa}: at least {_FEWEST} replicates are needed, 60 make ten runs of six")
+    trees = _QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
+    topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed)
+    settings = Settings(
+        arms=read_arms([arguments.variant, arguments.variant]),
+        request=arguments.request or topology.request,
+        replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
+        rounds=_QUICK_ROUNDS if arguments.quick else arguments.rounds,
+    )
+    folder = run_folder(arguments, "calibrate")
+    sit(topology, settings, folder, arguments)
+    loaded = results.load(folder)
+    calibrations = [
+        calibrate(each.log_ratios, each.metric, margin=each.margin, seed=arguments.seed)
+        for each in comparisons_of(loaded)
+        if each.metric.endswith("_s") and each.measured
+    ]
+    keep(calibrations, loaded.head)
+    if arguments.json:
+        print_json(_document(loaded, calibrations))
+    else:
+        print_result("\n".join(_sentences(each) for each in calibrations))
+        print_result((folder / "index.html").as_uri())
+    return 0
+
+
+def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
+    return {
+        "run": str(run.folder),
+        "seed": run.head.seed,
+        "variant": run.head.variants[0],
+        "replicates": len({block.replicate for block in run.blocks if block.invalid is None}),
+        "invalidated": len({block.replicate for block in run.blocks if block.invalid}),
+        "metrics": {each.metric: each.to_json() for each in calibrations},
+    }
+
+
+def _sentences(made: "Calibration") -> str:
+    """One metric in plain words."""
+    interval = f"{units.change(1 + made.low)} to {units.change(1 + made.high)}, {made.replicates} replicates"
+    verdict = f"{'within' if made.accepted else 'NOT within'} half the margin of {units.level(made.margin)}"
+    first = (
+        f"{made.metric}: identical programs differ by {units.change(1 + made.estimate)} ({interval}), {verdict}; "
+        f"{made.sixes_called} of {made.sixes} runs of six call them different."
+    )
+    return "\n".join([first, *(_finds(made, number) for number in made.power)])
+
+
+def _finds(made: "Calibration", number: str) -> str:
+    smallest = units.percent(made.detectable[number], digits=2)
+    return f"  {number} replicates find {smallest} in 4 of 5 runs, {_found(made.power[number])}"
+
+
+def _found(power: "Mapping[str, float]") -> str:
+    return ", ".join(f"{units.level(float(effect))} in {units.level(share)}" for effect, share in power.items())

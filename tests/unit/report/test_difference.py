@@ -1,0 +1,44 @@
+"""Two runs side by side."""
+
+from pathlib import Path
+
+from fake_run import FakeRun, write_run
+
+from placebench import results
+from placebench.experiment.records import WirePass
+from placebench.report.difference import difference_document, difference_table
+
+
+def run(folder: Path, statements: float, *, seed: int = 1, equal: bool = True) -> results.Run:
+    """naive and tuned, where tuned asks so many statements."""
+    write_run(folder, FakeRun(variants=("naive", "tuned"), seed=seed, equal=equal))
+    for name, number in (("naive", 29.0), ("tuned", statements)):
+        six = [number] * 6
+        WirePass(name, six, six, six, six, six, six).save(folder / f"wire-{name}.json")
+    return results.load(folder)
+
+
+def test_counts_are_told_apart_and_times_are_not_judged(tmp_path: Path) -> None:
+    """tuned went from 11 statements to 12, naive stayed; times of two runs get no verdict."""
+    table = difference_table(run(tmp_path / "a", 11.0), run(tmp_path / "b", 12.0)).splitlines()
+    rows = {line.split("  ")[0]: line.split() for line in table[3:]}
+
+    assert table[0] == "a before, b after"
+    assert rows["tuned: statements"][-4:] == ["11", "12", "1.091", "more"]
+    assert rows["naive: statements"][-1] == "same"
+    assert rows["tuned: server CPU"][-2:] == ["not", "interleaved"]
+
+
+def test_another_seed_is_said(tmp_path: Path) -> None:
+    """Runs of different data are shown, with the reason to doubt."""
+    document = difference_document(run(tmp_path / "a", 11.0), run(tmp_path / "b", 11.0, seed=2))
+
+    assert document["doubts"] == ["another seed: 1 before, 2 after"]
+    assert {each["metric"] for each in document["differences"]} >= {"statements", "cpu_s", "closed_wall_s"}
+
+
+def test_no_speed_of_a_run_whose_answers_differ(tmp_path: Path) -> None:
+    """Nothing of it is put beside anything."""
+    document = difference_document(run(tmp_path / "a", 11.0), run(tmp_path / "b", 11.0, equal=False))
+
+    assert document["differences"] == []

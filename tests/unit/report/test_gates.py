@@ -1,0 +1,132 @@
+"""Gates, and what a CI service is handed."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from fake_run import FakeRun, write_run
+
+from placebench.compare import Comparison
+from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
+from placebench.experiment.records import WirePass
+from placebench.report.gates import held_to, judge, read_gate
+from placebench.report.handover import hand_over
+
+
+def made(
+    metric: str = "cpu_s", *, low: float | None = None, high: float | None = None, value: float | None = None
+) -> Comparison:
+    """A comparison with these limits, or with this value of the variant."""
+    middle = None if low is None or high is None else (low + high) / 2
+    return Comparison(
+        "base", "change", metric, middle, low, high, 0.95, 12, 0, "cannot tell", 0.01, 0.01, "", (), variant_value=value
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "value", "outcome"),
+    [
+        ("statements > 18", 19.0, "failed"),
+        ("statements > 18", 18.0, "passed"),
+        ("statements >= 18", 18.0, "failed"),
+        ("cpu_s<0.5", 0.6, "passed"),
+        ("bytes_sent <= 1e3", 900.0, "failed"),
+        ("rows > 18", None, "undecided"),
+    ],
+)
+def test_a_value_is_held_to_its_limit(gate: str, value: float | None, outcome: str) -> None:
+    """A gate says what must not be; what was not measured cannot be decided."""
+    read = read_gate(gate)
+
+    assert judge(read, made(read.metric, value=value)).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("gate", "low", "high", "outcome"),
+    [
+        ("cpu_s slower 3%", 1.031, 1.08, "failed"),
+        ("cpu_s slower 3%", 0.99, 1.02, "passed"),
+        ("cpu_s slower 3 %", 1.01, 1.05, "undecided"),
+        ("cpu_s slower 0%", 1.001, 1.05, "failed"),
+        ("cpu_s faster 50%", 0.30, 0.40, "failed"),
+        ("cpu_s faster 50%", 0.60, 0.90, "passed"),
+        ("cpu_s slower 3%", None, None, "undecided"),
+    ],
+)
+def test_a_change_is_held_to_its_whole_interval(gate: str, low: float | None, high: float | None, outcome: str) -> None:
+    """Beyond the limit as a whole it failed, within it as a whole it passed, and else nobody knows."""
+    assert judge(read_gate(gate), made(low=low, high=high)).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "latency > 3",
+            "no metric 'latency': expected 'METRIC > NUMBER' or 'METRIC slower PERCENT%'",
+        ),
+        ("statements", "no gate 'statements': expected"),
+        ("statements > 1.2.3", "'1.2.3' in the gate 'statements > 1.2.3' is not a number"),
+    ],
+)
+def test_what_is_no_gate(text: str, message: str) -> None:
+    """One line with what was expected."""
+    with pytest.raises(PlacebenchError, match=message):
+        read_gate(text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run of naive and tuned with six replicates, 29 and 11 statements a request."""
+    made = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))
+    for name, statements in (("naive", 29.0), ("tuned", 11.0)):
+        six = [statements] * 6
+        WirePass(name, six, six, six, six, six, six).save(made / f"wire-{name}.json")
+    return made
+
+
+def test_gates_of_a_run(folder: Path) -> None:
+    """tuned takes less of everything: what it may not exceed passes, what it must not be below fails."""
+    passed = [read_gate("statements > 18"), read_gate("cpu_s slower 3%")]
+
+    assert held_to(passed, folder) == 0
+    with pytest.raises(GateFailedError, match="gate 'statements > 10' failed for tuned: 11"):
+        held_to([*passed, read_gate("statements > 10")], folder)
+    with pytest.raises(UndecidedError, match="gate 'pss_bytes > 1' undecided for tuned: not measured"):
+        held_to([*passed, read_gate("pss_bytes > 1")], folder)
+
+
+def test_a_failed_gate_weighs_more_than_an_undecided_one(folder: Path) -> None:
+    """Exit code 1, not 3."""
+    with pytest.raises(GateFailedError):
+        held_to([read_gate("pss_bytes > 1"), read_gate("statements > 10")], folder)
+
+
+def test_junit_and_markdown(folder: Path) -> None:
+    """A test for the answers and one a gate: passed, failed, skipped; the same in a table."""
+    hand_over(folder, [read_gate("statements > 18"), read_gate("statements > 10"), read_gate("pss_bytes > 1")])
+    suite = ElementTree.parse(folder / "junit.xml").getroot()
+    summary = (folder / "summary.md").read_text()
+
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "1", "1")
+    assert [case.get("name") for case in suite] == [
+        "same answers",
+        "not statements > 18",
+        "not statements > 10",
+        "not pss_bytes > 1",
+    ]
+    assert "| `statements > 10` | tuned | **failed** | 11 |" in summary
+    assert "| tuned | statements | 29 | 11 | 0.3793 | 0.3793 to 0.3793 | faster |" in summary
+    assert summary.startswith("### tuned answers this request with ")
+
+
+def test_differing_answers_are_a_failed_test(tmp_path: Path) -> None:
+    """No speed in either file."""
+    run = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), equal=False, difference="one is missing"))
+    hand_over(run, [read_gate("cpu_s slower 3%")])
+    suite = ElementTree.parse(run / "junit.xml").getroot()
+    failure = suite.find("testcase/failure")
+
+    assert failure is not None
+    assert failure.get("message") == "one is missing"
+    assert "server CPU" not in (run / "summary.md").read_text()
