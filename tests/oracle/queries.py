@@ -92,7 +92,6 @@ SPOILT: Final = (
     *TWICE,
     "limit=0",
     "limit=2&limit=x",
-    "limit=%31",
     "group_policy=",
     "foo=1",
     "resources",

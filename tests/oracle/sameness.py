@@ -49,7 +49,7 @@ def _sorted(value: Any) -> Any:
         return {key: _sorted(each) for key, each in value.items()}
     if isinstance(value, list):
         return sorted((_sorted(each) for each in value), key=lambda each: json.dumps(each, sort_keys=True))
-    return value
+    return int(value) if isinstance(value, float) and value.is_integer() else value  # 2.0 is 2 in JSON
 
 
 def same(theirs: Answer, ours: Answer) -> bool:
