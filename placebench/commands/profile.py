@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from placebench.profiler.budget import Budget
 
 HELP = "profile requests to a WSGI or ASGI application, and hold them to a budget"
-_MODES = ("light", "full", "flame", "plans")
+_MODES = ("light", "full", "sampled", "flame", "plans")
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -52,7 +52,9 @@ class TimedCursor:
                 return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
             return self._run(super().execute, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
         trips = self.trips_of_execute()
-        draft.entered = draft.tape.clock()
+        tape = draft.tape
+        now = draft.entered = tape.clock()
+        tape.own_s += now - draft.started
         try:
             return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
         except BaseException as error:

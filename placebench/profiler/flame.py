@@ -47,6 +47,8 @@ class Edge:
 class Flame:
     """Samples this thread from its making until `stop`."""
 
+    notes: tuple[str, ...] = ()
+
     def __init__(self, clock: Clock, caller: FrameType | None) -> None:
         self._clock = clock
         self._edges: list[Edge] = []

@@ -17,7 +17,7 @@ from placebench.errors import ProfilerError
 from placebench.profiler.recording import Recording, write_whole
 from placebench.profiler.tape import Options
 
-MODES = ("light", "full", "flame", "plans")
+MODES = ("light", "full", "sampled", "flame", "plans")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,9 @@ from placebench.profiler.tape import Clocks, Options, Tape
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from placebench.profiler.flame import Flame
+    from placebench.profiler.sampled import SampledFlame
+
 
 class SqlProfiler:
     """Records the SQL of one engine, sync or async, or of every engine of the process if none is given.
@@ -68,7 +71,8 @@ class SqlProfiler:
         """Record what this thread or task runs inside the block; the recording is filled when the block ends.
 
         mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
-            "plans" (PostgreSQL's plans too: its times and bytes hold the sending of plans).
+            "plans" (PostgreSQL's plans too: its times and bytes hold the sending of plans). "sampled" is full with an
+            estimated flame, by a thread that looks every few milliseconds: for a server under load.
         explain: in mode "plans", ask EXPLAIN for estimates where the role may not see the actual plan.
         parameters: keep bound values, literals and the messages of errors; they may be secrets.
         A record inside of a record belongs to both. Raises ProfilerError for an unknown mode.
@@ -145,13 +149,20 @@ class SqlProfiler:
     def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> Tape:
         """A tape that runs from now on; the caller's frame is where a flame begins."""
         self._hooks.wake()
-        flame = None
-        if options.mode in ("flame", "plans"):
-            # pyinstrument is loaded where a flame is asked for, and nowhere else.
+        flame = self._flame(options.mode, caller or sys._getframe(2))
+        return Tape(name, options, self._clocks, self.give_up, flame)
+
+    def _flame(self, mode: str, caller: FrameType) -> "Flame | SampledFlame | None":
+        """The sampler of a mode that has one; pyinstrument is loaded where one is asked for, and nowhere else."""
+        if mode == "sampled":
+            from placebench.profiler.sampled import SampledFlame
+
+            return SampledFlame(self._clocks.elapsed, caller)
+        if mode in ("flame", "plans"):
             from placebench.profiler.flame import Flame
 
-            flame = Flame(self._clocks.elapsed, caller or sys._getframe(2))
-        return Tape(name, options, self._clocks, self.give_up, flame)
+            return Flame(self._clocks.elapsed, caller)
+        return None
 
     def switch_to(self, tape: Tape | None) -> Tape | None:
         """Make *tape* the current one of this thread or task; the one before comes back."""
@@ -166,6 +177,7 @@ class SqlProfiler:
         self._hooks.rest()
         if tape.flame is not None:
             recording.session = tape.flame.stop()
+            tape.note_all(tape.flame.notes)
         tape.fill(recording, measured=self.active)
 
     @guarded

@@ -36,7 +36,8 @@ class Recording:
     dropped: statements and transaction steps beyond the limit: counted, and their time is in sql_s, but not kept.
     requests: how many recordings were merged into this one; 1 for one that was recorded.
     error: the class of the exception that ended the record.
-    own_s: what the profiler itself took of these times, as far as it can see itself.
+    own_s: what the profiler itself took of elapsed_s, by its own stamps between its hook and the driver's call; what
+        SQLAlchemy takes to call the hooks, and a flame's sampling, are not in it.
     notes: what could not be measured and why, one line each.
     session: pyinstrument's session of a record in mode "flame", with the statements as leaves; not part of the file.
     """

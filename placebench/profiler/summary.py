@@ -42,6 +42,7 @@ class Summary:
     sql_s: float | None
     python_s: float | None
     gc_s: float | None
+    own_s: float | None
     compile_s: float | None
     pool_wait_s: float | None
     execute_s: float | None
@@ -64,7 +65,7 @@ class Summary:
         )
         lines = [
             f"{self.name}: {units.duration(self.elapsed_s)}, {self.requests} recorded",
-            self._times("cpu_s", "sql_s", "python_s", "gc_s"),
+            self._times("cpu_s", "sql_s", "python_s", "gc_s", "own_s"),
             self._times("compile_s", "pool_wait_s", "execute_s", "fetch_s", "transactions_s"),
             counts,
         ]
@@ -87,6 +88,7 @@ def summarise(recording: "Recording") -> Summary:
         sql_s=recording.sql_s,
         python_s=recording.python_s,
         gc_s=recording.gc_s,
+        own_s=recording.own_s,
         compile_s=total(statement.compile_s for statement in statements),
         pool_wait_s=total(statement.pool_wait_s for statement in statements),
         execute_s=total(statement.execute_s for statement in statements),

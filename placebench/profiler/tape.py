@@ -7,7 +7,7 @@ and greenlets never mix. Its memory is bounded: after so many statements the nex
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from placebench.profiler.statement import Span
 
 if TYPE_CHECKING:
     from placebench.profiler.flame import Flame
+    from placebench.profiler.sampled import SampledFlame
 
 Clock = Callable[[], float]
 
@@ -28,7 +29,7 @@ class Options:
     """What a recording is asked for.
 
     mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
-        "plans" (the plans of PostgreSQL too).
+        "plans" (the plans of PostgreSQL too); "sampled" is full with an estimated flame.
     explain: in mode "plans", ask EXPLAIN for an estimated plan where the server does not send the actual one.
     parameters: keep bound values, literals and messages of errors; they may be secrets.
     max_statements: how many statements, and how many transaction steps, are kept; the others are counted.
@@ -57,7 +58,7 @@ class Tape:
         options: Options,
         clocks: Clocks,
         give_up: Callable[[Exception], None],
-        flame: "Flame | None" = None,
+        flame: "Flame | SampledFlame | None" = None,
     ) -> None:
         self.name = name
         self.options = options
@@ -70,6 +71,7 @@ class Tape:
         self.begun = 0
         self.dropped = 0
         self.gc_s = 0.0
+        self.own_s = 0.0
         self.gc_collections = 0
         self.gc_started: float | None = None
         self.error: str | None = None
@@ -88,6 +90,11 @@ class Tape:
         """Say once what this recording could not measure."""
         if remark not in self.notes:
             self.notes.append(remark)
+
+    def note_all(self, remarks: Iterable[str]) -> None:
+        """Each of them, once."""
+        for remark in remarks:
+            self.note(remark)
 
     def leaf(self, started: float, ended: float, label: str, kind: str, draft: Draft | None = None) -> None:
         """Put something on the frame that runs now, if this record is a flame; below it the plan of *draft*."""
@@ -147,6 +154,7 @@ class Tape:
         recording.elapsed_s, recording.cpu_s = self.elapsed_s, self.cpu_s
         if measured:
             recording.sql_s, recording.gc_s, recording.gc_collections = self.sql_s(), self.gc_s, self.gc_collections
+            recording.own_s = self.own_s
         recording.statements = [draft.statement(self.started) for draft in self.statements]
         recording.transactions = [draft.transaction(self.started) for draft in self.steps]
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
@@ -163,9 +171,9 @@ class Tape:
             self.dropped += len(theirs[room:])
         self.spans.extend(inner.spans)
         self.dropped += inner.dropped
-        for remark in inner.notes:
-            self.note(remark)
+        self.note_all(inner.notes)
         self.gc_s += inner.gc_s
+        self.own_s += inner.own_s
         self.gc_collections += inner.gc_collections
         self.flow(None).measured_s += inner.sql_s()
 

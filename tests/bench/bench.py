@@ -1,6 +1,7 @@
 """`tox -e bench`: what seeding, the embedded server and the variants cost, as tables; ratios are within one run.
 
-    python tests/bench/bench.py [server] [seeding] [candidates] [--trees N] [--repeats N] [--placement-python PATH]
+    python tests/bench/bench.py [server] [seeding] [candidates] [profiler] [--trees N] [--repeats N]
+        [--placement-python PATH]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
 """
@@ -29,6 +30,7 @@ from placebench.postgres import Server, open_server
 from placebench.seeding import migrate, seed, topology_named
 
 CHILD = Path(__file__).with_name("wsgi_child.py")
+COST = Path(__file__).with_name("statement_cost.py")
 
 
 def main() -> None:
@@ -209,7 +211,53 @@ def _program(arguments: argparse.Namespace, arm: str, url: str, request: str) ->
             yield Program(child, url)
 
 
-SECTIONS: dict[str, Any] = {"server": bench_server, "seeding": bench_seeding, "candidates": bench_candidates}
+# --- the profiler
+
+
+def bench_profiler(arguments: argparse.Namespace) -> None:
+    """CPU that each profiler adds to a small statement, each in a process of its own, on SQLite and PostgreSQL."""
+    modes = [f"placebench-{mode}" for mode in ("idle", "light", "full", "sampled", "flame")]
+    blocks = arguments.repeats * 10
+    with open_server() as server:
+        for url in ("sqlite://", server.create_database("bench_profiler")):
+            base: float | None = None
+            for contender in (*modes, "sqltap", "opentelemetry", "queryspy"):
+                found = statement_cost(contender, url, blocks)
+                if found is None:
+                    say(contender, "not installed")
+                    continue
+                if base is None:
+                    base = statistics.median(found["base_s"])
+                    say(f"{url.partition(':')[0]}, n = {blocks}", "µs of CPU a statement", "and at its end")
+                    say("nobody watches", spread([seconds * 1e6 for seconds in found["base_s"]]))
+                before = base if found["whole"] else 0.0
+                during = [(seconds - before) * 1e6 for seconds in found["during_s"]]
+                say(contender, quartiles(during), quartiles([seconds * 1e6 for seconds in found["end_s"]]))
+
+
+def statement_cost(contender: str, url: str, blocks: int) -> dict[str, Any] | None:
+    """What its process prints; None if it is not installed."""
+    command = [sys.executable, str(COST), contender, url, str(blocks)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode and "ModuleNotFoundError" in ended.stderr:
+        return None
+    ended.check_returncode()
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def quartiles(values: Sequence[float]) -> str:
+    """Median (lower to upper quartile): other programs of the machine make the extremes."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:+.1f} ({low:.1f} to {high:.1f})"
+
+
+SECTIONS: dict[str, Any] = {
+    "server": bench_server,
+    "seeding": bench_seeding,
+    "candidates": bench_candidates,
+    "profiler": bench_profiler,
+}
 
 if __name__ == "__main__":
     main()

@@ -110,6 +110,6 @@ def test_the_summary_is_a_table_too() -> None:
 
     assert text.splitlines()[:3] == [
         "GET /: 8.00 s, 1 recorded",
-        "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms",
+        "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms · own not measured",
         "  compile 250 ms · pool_wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
     ]

@@ -1,0 +1,93 @@
+"""An estimated flame: another thread looks at the stack every few milliseconds, which slows the watched one little.
+
+The key piece is `SampledFlame`, which stands where `Flame` does. Its samples come when Python lets another thread run:
+about every 6 ms in busy code, and a call into C blurs what ran around it. Many requests merged give a true picture,
+one request gives a rough one; the recording says so.
+"""
+
+import sys
+import threading
+from bisect import bisect_left
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from pyinstrument.session import Session
+from pyinstrument.stack_sampler import build_call_stack
+
+from placebench import units
+from placebench.profiler.flame import leaf, without_profiler
+from placebench.profiler.tape import Clock
+
+if TYPE_CHECKING:
+    from placebench.profiler.draft import Draft
+
+INTERVAL_S = 0.005
+_MOST_EDGES = 100_000
+
+
+class SampledFlame:
+    """Has another thread sample this one, from its making until `stop`."""
+
+    def __init__(self, clock: Clock, caller: FrameType | None) -> None:
+        self._clock = clock
+        self._watched = threading.get_ident()
+        self._above = build_call_stack(caller, "initial", None)
+        self._samples: list[tuple[float, list[str]]] = []
+        self._edges: list[tuple[float, float, str]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="placebench-sampler", daemon=True)
+        self._started = clock()
+        self._thread.start()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know of this flame."""
+        count = len(self._samples)
+        return (f"the flame is estimated from {units.count(count)} samples by another thread: shares, not times",)
+
+    def add(self, started: float, ended: float, label: str, kind: str, draft: "Draft | None" = None) -> None:  # noqa: ARG002
+        """Something from *started* to *ended*; the samples in between stand on a leaf of that name."""
+        if len(self._edges) < _MOST_EDGES:
+            self._edges.append((started, ended, leaf(label, kind)))
+
+    def stop(self) -> Session:
+        """pyinstrument's session; each sample has the time since the one before it."""
+        ended = self._clock()
+        self._ended.set()
+        self._thread.join()
+        return Session(
+            frame_records=self._records(ended),
+            start_time=0.0,
+            duration=ended - self._started,
+            min_interval=INTERVAL_S,
+            max_interval=INTERVAL_S,
+            sample_count=len(self._samples),
+            start_call_stack=self._above,
+            target_description="estimated by a sampling thread",
+            cpu_time=0.0,
+            sys_path=sys.path,
+            sys_prefixes=[str(Path(prefix)) for prefix in {sys.prefix, sys.base_prefix}],
+        )
+
+    def _sample(self) -> None:
+        """Look until it is over."""
+        while not self._ended.wait(INTERVAL_S):
+            frame = sys._current_frames().get(self._watched)
+            if frame is not None:
+                self._samples.append((self._clock(), build_call_stack(frame, "initial", None)))
+
+    def _records(self, ended: float) -> list[tuple[list[str], float]]:
+        """The samples as stacks with seconds; what came after the last one belongs to where the flame began."""
+        records: list[tuple[list[str], float]] = []
+        ends = [ended for _, ended, _ in self._edges]
+        at = self._started
+        for taken, stack in self._samples:
+            records.append(([*without_profiler(stack), *self._leaf(ends, taken)], taken - at))
+            at = taken
+        return [*records, (self._above, max(0.0, ended - at))]
+
+    def _leaf(self, ends: list[float], taken: float) -> list[str]:
+        """The statement that ran at that moment, if one did; edges come in order of their ends, inner ones first."""
+        index = bisect_left(ends, taken)
+        return [self._edges[index][2]] if index < len(ends) and self._edges[index][0] <= taken else []

@@ -1,0 +1,38 @@
+"""The estimated flame: as long as its record, with the statements that ran, and marked as an estimate."""
+
+import time
+
+import pytest
+from sqlalchemy import Engine
+
+from placebench.profiler import SqlProfiler
+
+
+def test_it_is_as_long_as_its_record_and_holds_the_statement(engine: Engine) -> None:
+    """Half of the time is in a statement and half of it in Python, by a clock that runs."""
+
+    def sleep(seconds: float) -> int:
+        time.sleep(seconds)
+        return 1
+
+    def compute() -> None:
+        until = time.perf_counter() + 0.06
+        while time.perf_counter() < until:
+            pass
+
+    profiler = SqlProfiler(engine)
+    with engine.connect() as connection:
+        connection.connection.dbapi_connection.create_function("slowly", 1, sleep)
+        with profiler.record("estimate", mode="sampled") as recording:
+            connection.exec_driver_sql("select slowly(0.06)").all()
+            compute()
+    profiler.remove()
+
+    times: dict[str, float] = {}
+    for stack, seconds in recording.session.frame_records:
+        name = stack[-1].partition("\x00")[0]
+        times[name] = times.get(name, 0.0) + seconds
+    assert sum(times.values()) == pytest.approx(recording.elapsed_s, rel=0.05)
+    assert times["select slowly(?)"] == pytest.approx(0.06, abs=0.03)
+    assert any(name.endswith("compute") and seconds > 0.02 for name, seconds in times.items())
+    assert recording.notes[0].startswith("the flame is estimated from ")
