@@ -13,7 +13,7 @@ from sqlalchemy.engine.interfaces import CacheStats
 from placebench.profiler.callsite import caller_of
 from placebench.profiler.draft import Draft
 from placebench.profiler.fingerprint import fingerprint, transaction_step
-from placebench.profiler.repetition import key_column
+from placebench.profiler.kinship import Kinship
 from placebench.profiler.tape import Tape
 
 _LONGEST_PARAMETERS = 1000
@@ -25,24 +25,22 @@ def dbapi_of(connection: Connection) -> object | None:
     return None if connection.closed or connection.invalidated else connection.connection.dbapi_connection
 
 
-def describe(draft: Draft, context: ExecutionContext, statement: str, parameters: object) -> None:
+def describe(draft: Draft, known: Kinship, context: ExecutionContext, statement: str, parameters: object) -> None:
     """Fill in what SQLAlchemy knows of a statement before it runs."""
-    compiled, tape, flow = context.compiled, draft.tape, draft.flow
+    tape, flow = draft.tape, draft.flow
     if draft.step is None:
         draft.pool_wait_s = flow.waited()
-    if compiled is None:
+    draft.fingerprint = known.fingerprint
+    if context.compiled is None:
         draft.compile_s = 0.0
-        draft.fingerprint = fingerprint(statement)
     else:
         draft.compile_s = flow.compiled(draft.started)
         draft.cache_hit = getattr(context, "cache_hit", None) is CacheStats.CACHE_HIT
-        # The template: its IN lists are not expanded, and no other listener has rewritten it.
-        draft.fingerprint = fingerprint(compiled.string or statement)
     if tape.options.mode == "light":
         return
     draft.caller = caller_of(sys._getframe(2))
     draft.repeated = tape.repetition.ran(statement, parameters)
-    draft.key = None if compiled is None else key_column(compiled)
+    draft.key = known.key
     if tape.options.parameters:
         draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
 

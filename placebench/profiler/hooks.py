@@ -20,7 +20,7 @@ from placebench.profiler.auto_explain import arm, disarm, explained
 from placebench.profiler.draft import Draft, guarded
 from placebench.profiler.drafting import dbapi_of, describe, raw_draft, unborn
 from placebench.profiler.driver import TimedConnection, TimedCursor, physical, time_connection, use_timed_classes
-from placebench.profiler.fingerprint import transaction_step
+from placebench.profiler.kinship import of_compiled, of_text
 from placebench.profiler.pool import PoolWatch
 from placebench.profiler.rest import Rest
 from placebench.profiler.tape import Clock, Tape
@@ -303,8 +303,10 @@ class Hooks:
             dbapi_connection = connection.connection.dbapi_connection
             if tape.options.mode == "plans":
                 self._ask_for_plans(tape, dbapi_connection)
-            draft = tape.draft(dbapi_connection, statement, transaction_step(statement))
-            describe(draft, context, statement, parameters)
+            compiled = context.compiled
+            known = of_text(statement) if compiled is None else of_compiled(compiled, statement)
+            draft = tape.draft(dbapi_connection, statement, known.step)
+            describe(draft, known, context, statement, parameters)
             tape.running[id(context)] = draft
             timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
             if isinstance(timed, TimedCursor):

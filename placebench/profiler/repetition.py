@@ -7,8 +7,6 @@ memory is bounded, and what does not fit is taken for new.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Column, Table
-
 _MOST = 200_000
 
 
@@ -56,22 +54,3 @@ class Repetition:
             self._kept += len(new)
             firsts.update(dict.fromkeys(new, statement))
         return sum(firsts[key] != statement for key in known)
-
-
-def key_column(compiled: Any) -> KeyColumn | None:
-    """The first column of its result that is a whole primary key; found once, and kept on the compiled statement."""
-    try:
-        known: KeyColumn | None = compiled.placebench_key
-    except AttributeError:
-        known = compiled.placebench_key = _found(compiled)
-    return known
-
-
-def _found(compiled: Any) -> KeyColumn | None:
-    """Look through the columns of the result, which SQLAlchemy keeps to itself; None if it has none."""
-    for position, column in enumerate(getattr(compiled, "_result_columns", ())):
-        for item in column.objects:
-            table = item.table if isinstance(item, Column) and item.primary_key else None
-            if isinstance(table, Table) and len(table.primary_key) == 1:
-                return KeyColumn(table.fullname, position)
-    return None

@@ -1,0 +1,46 @@
+"""What all executions of one statement share, found once and kept where SQLAlchemy keeps the compiled statement.
+
+The key pieces are `of_compiled` and, for text handed to the driver, `of_text`.
+"""
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import Column, Table
+
+from placebench.profiler.fingerprint import fingerprint, transaction_step
+from placebench.profiler.repetition import KeyColumn
+
+
+class Kinship(NamedTuple):
+    """Fingerprint, kind of transaction step (None of a statement), and where the primary key stands in its rows."""
+
+    fingerprint: str
+    step: str | None
+    key: KeyColumn | None = None
+
+
+def of_compiled(compiled: Any, statement: str) -> Kinship:
+    """Of a statement that SQLAlchemy compiled into *compiled*, and sent as *statement*."""
+    try:
+        known: Kinship = compiled.placebench_kinship
+    except AttributeError:
+        # The template: its IN lists are not expanded, and no other listener has rewritten it.
+        template = compiled.string or statement
+        known = Kinship(fingerprint(template), transaction_step(template), _found(compiled))
+        compiled.placebench_kinship = known
+    return known
+
+
+def of_text(statement: str) -> Kinship:
+    """Of text that SQLAlchemy handed on; the last 256 texts are remembered."""
+    return Kinship(fingerprint(statement), transaction_step(statement))
+
+
+def _found(compiled: Any) -> KeyColumn | None:
+    """Look through the columns of the result, which SQLAlchemy keeps to itself; None if it has none."""
+    for position, column in enumerate(getattr(compiled, "_result_columns", ())):
+        for item in column.objects:
+            table = item.table if isinstance(item, Column) and item.primary_key else None
+            if isinstance(table, Table) and len(table.primary_key) == 1:
+                return KeyColumn(table.fullname, position)
+    return None
