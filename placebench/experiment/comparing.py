@@ -32,6 +32,7 @@ from placebench.experiment.passes import Bench, counted_pass
 from placebench.experiment.plan import ReplicatePlan, plan_replicate
 from placebench.experiment.records import Block, RunHead
 from placebench.experiment.rules import RULES
+from placebench.experiment.trials import Trial
 from placebench.postgres import Server
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
@@ -64,6 +65,9 @@ class Settings:
     counted_requests: int = 12
     """Enough that a count which differs stays significant among the other metrics and arms."""
 
+    trials: tuple[Trial, ...] = ()
+    """What is compared with what; none: each arm with the first."""
+
     @property
     def confidence(self) -> float:
         """Of the intervals and the verdicts."""
@@ -81,9 +85,10 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """For the head of the run; the same for the same question."""
-        kept = {name: value for name, value in asdict(self).items() if name not in ("arms", "request")}
+        kept = {name: value for name, value in asdict(self).items() if name not in ("arms", "request", "trials")}
         arms = [arm.to_json() for arm in self.arms]
-        return {**kept, "arms": arms, "confidence": self.confidence, "rules": RULES.to_json()}
+        trials = [asdict(each) for each in self.trials]
+        return {**kept, "arms": arms, "trials": trials, "confidence": self.confidence, "rules": RULES.to_json()}
 
 
 class Comparing:

@@ -15,11 +15,24 @@ ALWAYS = ("cpu_s", "wall_s")
 
 
 def comparisons_of(run: Run) -> list[Comparison]:
-    """Each arm that was measured against the baseline, by each metric that was, in the order of the arms."""
+    """Each pair of arms that was measured, by each metric that was, in the order they were named.
+
+    None where the answers differ, or nobody was asked: there is no speed to be read then.
+    """
+    if not run.head.same_answers.get("equal"):
+        return []
     seen = {block.arm for block in run.blocks} | set(run.wire)
-    baseline, *others = [variant for variant in run.head.variants if variant in seen] or [""]
     confidence = float(run.head.settings.get("confidence", 0.95))
-    return adjusted([each for other in others for each in _of_pair(run, baseline, other, confidence)])
+    pairs = [pair for pair in _pairs(run, seen) if seen.issuperset(pair)]
+    return adjusted([each for pair in pairs for each in _of_pair(run, *pair, confidence)])
+
+
+def _pairs(run: Run, seen: set[str]) -> list[tuple[str, str]]:
+    """What is compared with what: the trials of an experiment, else each arm with the first."""
+    if trials := run.head.settings.get("trials"):
+        return list(dict.fromkeys((each["baseline"], each["variant"]) for each in trials))
+    baseline, *others = [variant for variant in run.head.variants if variant in seen] or [""]
+    return [(baseline, other) for other in others]
 
 
 def _of_pair(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:

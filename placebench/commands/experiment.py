@@ -1,0 +1,56 @@
+"""`placebench experiment`: many changes in the same replicates, and a ledger of what to keep."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from placebench.commands.compare import add_measuring_options, run_folder, sit
+from placebench.commands.console import print_json, print_result
+
+HELP = "try many changes at once (ladder, ablation or your own), and keep a ledger of their effects"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `experiment`."""
+    parser.add_argument("name", metavar="ladder|ablation|FILE.toml", help="what to try")
+    add_measuring_options(parser)
+    parser.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
+    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
+
+
+def run(arguments: Namespace) -> int:
+    """Make the replicates and the ledger; what was measured is reported even when it is interrupted or fails."""
+    from placebench import results
+    from placebench.experiment.arms import read_arms
+    from placebench.experiment.comparing import SCREEN, Settings
+    from placebench.experiment.trials import experiment_named
+    from placebench.report import summary
+    from placebench.report.ledger import ledger_document, write_ledger
+    from placebench.seeding import topology_named
+
+    asked = experiment_named(arguments.name)
+    topology = topology_named(
+        asked.topology or arguments.topology,
+        trees=arguments.trees if arguments.trees is not None else asked.trees,
+        seed=asked.seed if asked.seed is not None else arguments.seed,
+    )
+    settings = Settings(
+        arms=read_arms(asked.arms, placement_python=arguments.placement_python),
+        request=arguments.request or asked.request or topology.request,
+        replicates=arguments.replicates or asked.replicates or SCREEN,
+        rounds=asked.rounds or arguments.rounds,
+        trials=asked.trials,
+    )
+    folder = run_folder(arguments, asked.name)
+    try:
+        sit(topology, settings, folder, arguments)
+    finally:
+        if (folder / "index.html").is_file():
+            loaded = results.load(folder)
+            ledger = write_ledger(loaded)
+            if arguments.json:
+                print_json({**summary(loaded), **ledger_document(loaded)})
+            else:
+                print_result(ledger.read_text())
+                print_result((folder / "index.html").as_uri())
+    return 0

@@ -1,0 +1,176 @@
+"""The ledger of an experiment: what was tried, on which request, with what effect, kept or dropped and why.
+
+The key piece is `ledger_of`. The decision is the primary metric's verdict; a change that CPU cannot tell is kept when
+it asks the database for less, because counts have no noise.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from placebench.compare import PRIMARY, Comparison, hodges_lehmann
+from placebench.compare.family import benjamini_hochberg
+from placebench.compare.interaction import remainder
+from placebench.compare.signed_rank import signed_rank_p
+from placebench.errors import TooFewReplicatesError
+from placebench.report import words
+from placebench.report.comparisons import comparisons_of
+from placebench.results import Run
+
+KEPT, DROPPED, OPEN = "kept", "dropped", "open"
+_CLAIMS = {
+    "slots": "`__slots__` really does speed up",
+    "sets": "asking sets instead of lists speeds up",
+    "expanding": "expanding parameters save compiling",
+    "copies": "copying objects is what makes it slow",
+    "freeze": "the collector takes a third of the time",
+}
+"""What was said of an optimization, by its name."""
+_MEANT = {"faster": KEPT, "slower": DROPPED, "equivalent": DROPPED, "small": DROPPED, "cannot tell": OPEN}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One trial and what became of it."""
+
+    name: str
+    kind: str
+    tried: str
+    request: str
+    effect: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    decision: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """A change that does something else among the others than alone; log ratios, below 0 is more gain than alone."""
+
+    name: str
+    estimate: float
+    low: float
+    high: float
+    p_adjusted: float
+
+
+def ledger_of(run: Run) -> list[Entry]:
+    """An entry for each trial of the run, in the order they were named; empty for a run without trials."""
+    made = {(each.baseline, each.variant, each.metric): each for each in comparisons_of(run)}
+    entries = []
+    for trial in run.head.settings.get("trials", ()):
+        pair = trial["baseline"], trial["variant"]
+        if primary := made.get((*pair, PRIMARY)):
+            counted = [each for key, each in made.items() if key[:2] == pair and each.metric in ("statements", "rows")]
+            entries.append(_entry(trial, primary, counted, run.head.request))
+    return entries
+
+
+def interactions_of(run: Run) -> list[Interaction]:
+    """Optimizations that were tried alone and missed, and did not do the same both times.
+
+    Empty where nothing of the kind was tried, or the replicates are too few to tell.
+    """
+    pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in run.head.settings["trials"]}
+    found = []
+    for name in dict.fromkeys(name for name, kind in pairs if kind == "missed" and (name, "alone") in pairs):
+        left = remainder(run.blocks, pairs[name, "missed"], [pairs[name, "alone"]])
+        try:
+            found.append((name, hodges_lehmann(left), signed_rank_p(left)))
+        except TooFewReplicatesError:
+            return []
+    adjusted = benjamini_hochberg(p for _, _, p in found)
+    return [
+        Interaction(name, interval.estimate, interval.low, interval.high, p)
+        for (name, interval, _), p in zip(found, adjusted, strict=True)
+        if p <= 1 - interval.confidence and not interval.low <= 0 <= interval.high
+    ]
+
+
+def claims_of(run: Run) -> Iterator[tuple[str, str]]:
+    """What was always said, and what this run says to it."""
+    baseline = run.counted.get(run.head.variants[0])
+    if baseline is not None and baseline.elapsed_s:
+        share = baseline.sql_s / baseline.elapsed_s
+        answer = "true" if share > 0.5 else "not here"
+        yield "most of the time is the database", f"{answer}: {share:.0%} of a request of {baseline.variant} is SQL"
+    for entry in ledger_of(run):
+        if claim := _CLAIMS.get(entry.name):
+            yield claim, f"{entry.verdict}: {entry.effect} ({entry.tried})"
+
+
+def ledger_document(run: Run) -> dict[str, Any]:
+    """All of it for `--json`."""
+    return {
+        "ledger": [asdict(each) for each in ledger_of(run)],
+        "interactions": [asdict(each) for each in interactions_of(run)],
+        "claims": [{"claim": claim, "answer": answer} for claim, answer in claims_of(run)],
+    }
+
+
+def write_ledger(run: Run) -> Path:
+    """ledger.md in the run's folder; returns its path."""
+    entries, interactions = ledger_of(run), interactions_of(run)
+    lines = [f"# Ledger of {run.head.name}", "", f"Request: `{run.head.request}`", ""]
+    lines += ["| tried | arms | effect on server CPU | verdict | decision | why |", "| --- " * 6 + "|"]
+    lines += [_row(each) for each in entries]
+    for each in interactions:
+        lines += ["", f"{each.name} interacts: among the others its log ratio is {each.estimate:+.3f} away from alone."]
+    for claim, answer in claims_of(run):
+        lines += ["", f"“{claim}”: {answer}."]
+    path = run.folder / "ledger.md"
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+def _row(entry: Entry) -> str:
+    cells = (
+        f"{entry.name} ({entry.kind})",
+        entry.tried,
+        entry.effect,
+        entry.verdict,
+        f"**{entry.decision}**",
+        entry.why,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _entry(trial: dict[str, Any], primary: Comparison, counted: Sequence[Comparison], request: str) -> Entry:
+    decision, why = _decision(primary, counted)
+    return Entry(
+        name=trial["name"],
+        kind=trial["kind"],
+        tried=f"{_short(trial['baseline'])} → {_short(trial['variant'])}",
+        request=request,
+        effect=f"{words.effect_text(primary)}, {words.interval_text(primary)}",
+        ratio=primary.ratio,
+        low=primary.low,
+        high=primary.high,
+        verdict=primary.verdict,
+        decision=decision,
+        why=why,
+    )
+
+
+def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, str]:
+    less = [words.METRIC_LABELS[each.metric] for each in counted if each.ratio is not None and each.ratio < 1]
+    if _MEANT[primary.verdict] != KEPT and primary.verdict != "slower" and less:
+        return KEPT, f"fewer {' and '.join(less)}, at no more CPU that could be seen"
+    reasons = {
+        "faster": "less server CPU beyond the margin",
+        "slower": "more server CPU beyond the margin",
+        "equivalent": "no change beyond the margin",
+        "small": "a change within the margin",
+        "cannot tell": primary.reason.removeprefix("cannot tell: ") + f"; {words.power_text(primary)}",
+    }
+    return _MEANT[primary.verdict], reasons[primary.verdict]
+
+
+def _short(arm: str) -> str:
+    """A rung by its last optimization: the names of the ladder grow long."""
+    head, *parts = arm.split("+")
+    return arm if len(parts) < 2 else f"{head}+…+{parts[-1]}"

@@ -1,0 +1,76 @@
+"""What an experiment tries."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import PlacebenchError
+from placebench.experiment.trials import ablation_trials, experiment_named, ladder_trials, read_experiment
+from placebench.reference.variants import OPTIMIZATIONS, variant
+
+
+def test_the_ladder_adds_one_at_a_time() -> None:
+    """Each rung stands against the one before it; the last makes tuned."""
+    made = ladder_trials()
+
+    assert [trial.name for trial in made.trials] == [each.name for each in OPTIMIZATIONS]
+    assert (made.trials[0].baseline, made.trials[-1].variant) == ("naive", "tuned")
+    assert all(one.variant == next_.baseline for one, next_ in zip(made.trials, made.trials[1:], strict=False))
+
+
+def test_the_ablation_tries_each_alone_and_missed() -> None:
+    """Both in one set of replicates, every arm a variant that exists."""
+    made = ablation_trials()
+    kinds = {(trial.name, trial.kind) for trial in made.trials}
+
+    assert kinds == {(each.name, kind) for each in OPTIMIZATIONS for kind in ("alone", "missed")}
+    assert len(set(made.arms)) == len(made.arms) == 2 + 2 * len(OPTIMIZATIONS)
+    assert all(variant(arm).name == arm for arm in made.arms)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    """Without trials, each arm stands against the first."""
+    path = tmp_path / "containers.toml"
+    path.write_text('arms = ["naive", "naive+sets", "tuned"]\ntrees = 50\nrequest = "/x"\n')
+    made = experiment_named(str(path))
+
+    assert (made.name, made.trees, made.request, made.replicates) == ("containers", 50, "/x", None)
+    assert [(trial.name, trial.baseline) for trial in made.trials] == [("naive+sets", "naive"), ("tuned", "naive")]
+
+
+def test_trials_of_ones_own(tmp_path: Path) -> None:
+    """A trial names two of the arms."""
+    path = tmp_path / "own.toml"
+    path.write_text('arms = ["naive", "tuned"]\n[[trials]]\nname = "back"\nbaseline = "tuned"\nvariant = "naive"\n')
+    (trial,) = read_experiment(path).trials
+
+    assert (trial.name, trial.kind, trial.baseline, trial.variant) == ("back", "own", "tuned", "naive")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('arms = ["a", "b"]\ncolour = 1', "unknown key 'colour', expected one of name, arms, trials, request"),
+        ('arms = ["a", "b"]\ntrees = "many"', "trees is 'many', expected a whole number"),
+        ('arms = ["a"]', r"arms is \['a'\], expected a list of two names or more"),
+        ("trees = 5", "arms is None, expected a list of two names or more"),
+        ('arms = ["a", "b"]\n[[trials]]\nvariant = "b"', "baseline of a trial is None, expected one of a, b"),
+        ('arms = ["a", "b"]\n[[trials]]\nspeed = 1', "unknown key 'speed', expected one of name, kind"),
+        ("arms = [", "is not TOML: "),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    """File, key and what was expected."""
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+
+    with pytest.raises(PlacebenchError, match=message) as raised:
+        read_experiment(path)
+
+    assert str(path) in str(raised.value)
+
+
+def test_no_such_experiment() -> None:
+    """Neither a name nor a file."""
+    with pytest.raises(PlacebenchError, match=r"no experiment 'ladders' .*: expected ladder, ablation or a file"):
+        experiment_named("ladders")
