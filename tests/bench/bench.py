@@ -1,35 +1,30 @@
 """`tox -e bench`: what seeding, the embedded server and the variants cost, as tables; ratios are within one run.
 
-    python tests/bench/bench.py [server] [seeding] [candidates] [profiler] [--trees N] [--repeats N]
-        [--placement-python PATH]
+    python tests/bench/bench.py [server] [seeding] [candidates] [claims] [profiler]
+                                [--trees N] [--repeats N] [--placement-python PATH]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
 """
 
 import argparse
+import importlib
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from placebench import units
-from placebench.compare import hodges_lehmann
-from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
-from placebench.experiment.plan import plan_replicates
-from placebench.guard import Child, ChildSpec, start
 from placebench.postgres import Server, open_server
-from placebench.seeding import migrate, seed, topology_named
+from placebench.seeding import migrate
 
-CHILD = Path(__file__).with_name("wsgi_child.py")
 COST = Path(__file__).with_name("statement_cost.py")
 
 
@@ -37,9 +32,7 @@ def main() -> None:
     """Run the sections that were asked for, all by default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="default: all")
-    parser.add_argument(
-        "--trees", type=int, default=1000, help="of nested-perfload, for the candidates (default: 1000)"
-    )
+    parser.add_argument("--trees", type=int, default=1000, help="for the candidates (default: 1000)")
     parser.add_argument("--repeats", type=int, default=6, help="of everything; an interval needs six (default: 6)")
     parser.add_argument("--placement-python", metavar="PATH", help="a Python with openstack-placement 16.0.0")
     arguments = parser.parse_args()
@@ -122,95 +115,6 @@ def _seeded(server: Server, loader: str, trees: int) -> Seeded:
     return Seeded(receipt["providers"] / receipt["elapsed_s"], usage.ru_maxrss * 1024)
 
 
-# --- candidates
-
-
-def bench_candidates(arguments: argparse.Namespace) -> None:
-    """CPU of a request in the program and its PostgreSQL backends, against naive, interleaved in blocks of ABBA."""
-    topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
-    python = arguments.placement_python
-    others = ["tuned", *(["placement"] if python else [])]
-    with open_server() as server:
-        server_url = server.create_database("bench_candidates")
-        seed(topology, server_url)
-        say(f"{topology.trees} trees, n = {arguments.repeats}", "CPU, ms a request", "over naive, CPU", "interval 95 %")
-        for other in others:
-            _compared(arguments, server, topology.request, other)
-    if not python:
-        say("placement", "not measured", "--placement-python", "names no environment")
-
-
-def _compared(arguments: argparse.Namespace, server: Server, request: str, other: str) -> None:
-    arms = ("naive", other)
-    urls = {arm: server.create_database(f"bench_{arm}_of_{other}", template="bench_candidates") for arm in arms}
-    cpu_s: dict[str, list[float]] = {arm: [] for arm in arms}
-    log_ratios = []
-    for plan in plan_replicates(arms, replicates=arguments.repeats, rounds=1, seed=1):
-        taken: dict[str, list[float]] = {arm: [] for arm in arms}
-        with ExitStack() as stack:
-            programs = {
-                arm: stack.enter_context(_program(arguments, arm, urls[arm], request)) for arm in plan.start_order
-            }
-            for arm in plan.warmup_order:
-                programs[arm].ask(3)
-            for arm in plan.rounds[0]:
-                taken[arm].append(programs[arm].ask(3))
-        for arm in arms:
-            cpu_s[arm].append(statistics.fmean(taken[arm]))
-        log_ratios.append(math.log(cpu_s[other][-1] / cpu_s["naive"][-1]))
-    interval = hodges_lehmann(log_ratios)
-    bounds = f"{math.exp(interval.low):.3g} to {math.exp(interval.high):.3g}"
-    say("naive", spread([1e3 * value for value in cpu_s["naive"]]))
-    say(other, spread([1e3 * value for value in cpu_s[other]]), f"{math.exp(interval.estimate):.3g}", bounds)
-
-
-@dataclass
-class Program:
-    """A WSGI application in its own process, and the database it asks."""
-
-    child: Child
-    url: str
-
-    def ask(self, requests: int) -> float:
-        """CPU seconds a request, of the program and of its PostgreSQL backends."""
-        before = self._backends()
-        assert self.child.stdin is not None
-        assert self.child.stdout is not None
-        self.child.stdin.write(f"{requests}\n")
-        line = self.child.stdout.readline()
-        if not line:
-            sys.exit(f"{self.child.spec.name} ended: {self.child.log_tail()}")
-        return float(json.loads(line)["cpu_s"] + spent(before, self._backends())) / requests
-
-    def _backends(self) -> dict[int, float]:
-        return cpu_by_pid(backend_pids(self.url) or [])
-
-
-@contextmanager
-def _program(arguments: argparse.Namespace, arm: str, url: str, request: str) -> Iterator[Program]:
-    """naive and tuned by this Python, placement by the one that was named."""
-    ours = {"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": arm}
-    theirs = {
-        "OS_PLACEMENT_DATABASE__CONNECTION": url,
-        "OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP": "False",
-        "OS_API__AUTH_STRATEGY": "noauth2",
-    }
-    placement = arm == "placement"
-    python = arguments.placement_python if placement else sys.executable
-    module = "placement.wsgi.api:application" if placement else "placebench.reference.wsgi:application"
-    with tempfile.TemporaryDirectory() as scratch:
-        spec = ChildSpec(
-            name=arm,
-            argv=[python, str(CHILD), module, request],
-            env={**os.environ, **(theirs if placement else ours)},
-            cwd=Path(scratch),
-            log=Path(scratch) / "log",
-            pipes=True,
-        )
-        with start(spec) as child:
-            yield Program(child, url)
-
-
 # --- the profiler
 
 
@@ -252,10 +156,21 @@ def quartiles(values: Sequence[float]) -> str:
     return f"{middle:+.1f} ({low:.1f} to {high:.1f})"
 
 
+# --- what is served
+
+
+def _serving() -> ModuleType:
+    """The sections in serving.py, which PYTHONSAFEPATH hides from a script beside it, as it does the clients."""
+    here = Path(__file__).parent
+    sys.path[:0] = [str(here), str(here.parent / "fakes")]
+    return importlib.import_module("serving")
+
+
 SECTIONS: dict[str, Any] = {
     "server": bench_server,
     "seeding": bench_seeding,
-    "candidates": bench_candidates,
+    "candidates": lambda arguments: _serving().bench_candidates(arguments, say, spread),
+    "claims": lambda arguments: _serving().bench_claims(arguments, say, spread),
     "profiler": bench_profiler,
 }
 

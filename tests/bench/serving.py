@@ -18,6 +18,7 @@ from claimants import contend, provide, wrong_in_the_tables
 from sqlalchemy import create_engine, text
 
 from placebench.compare import hodges_lehmann
+from placebench.errors import TooFewReplicatesError
 from placebench.experiment.arms import Arm, read_arms
 from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
 from placebench.experiment.plan import plan_replicates
@@ -30,13 +31,13 @@ BLOCK = 3  # requests
 CLAIMS_S = 30
 
 # One VCPU is taken of 900 providers, and 500 inventories of memory differ from the others.
-CHANGES = (
-    "INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used)"
-    " SELECT resource_provider_id, resource_class_id, 'bench', 1 FROM inventories"
-    " WHERE resource_class_id = 0 ORDER BY id LIMIT 900",
-    "UPDATE inventories SET total = total + step_size WHERE id IN"
-    " (SELECT id FROM inventories WHERE resource_class_id = 1 ORDER BY id DESC LIMIT 500)",
-)
+ALLOCATIONS = """
+    INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used)
+    SELECT resource_provider_id, resource_class_id, 'bench', 1 FROM inventories
+    WHERE resource_class_id = 0 ORDER BY id LIMIT 900"""
+CHANGED_INVENTORIES = """
+    UPDATE inventories SET total = total + step_size
+    WHERE id IN (SELECT id FROM inventories WHERE resource_class_id = 1 ORDER BY id DESC LIMIT 500)"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Data:
 
 DATA = (
     Data("nested, uniform", "nested-perfload"),
-    Data("nested, used and changed", "nested-perfload", CHANGES),
+    Data("nested, used and changed", "nested-perfload", (ALLOCATIONS, CHANGED_INVENTORIES)),
     Data("flat", "flat-perfload"),
 )
 
@@ -95,7 +96,10 @@ def _seeded(server: Server, name: str, data: Data, trees: int) -> None:
 
 def _ratio(costs: Costs, baseline: Costs) -> tuple[str, str]:
     pairs = zip(costs.cpu_ms, baseline.cpu_ms, strict=True)
-    interval = hodges_lehmann([math.log(one / other) for one, other in pairs])
+    try:
+        interval = hodges_lehmann([math.log(one / other) for one, other in pairs])
+    except TooFewReplicatesError as error:
+        return str(error), ""
     bounds = f"{math.exp(interval.low):.3g} to {math.exp(interval.high):.3g}"
     return f"{math.exp(interval.estimate):.3g}", bounds
 
