@@ -106,7 +106,8 @@ def _placement(python: Path | None) -> Arm:
     if python is None:
         raise PlacebenchError(
             "the arm placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-binary "
-            "and uwsgi: name it with --placement-python PATH, such as .tox/oracle/bin/python after `tox -e oracle`"
+            "and uwsgi: name it with --placement-python PATH, such as .tox/oracle/placement/bin/python after "
+            "`tox -e oracle`"
         )
     return Arm(
         PLACEMENT,
