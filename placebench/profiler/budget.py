@@ -9,6 +9,7 @@ from typing import Self
 
 from placebench.errors import ProfilerError
 from placebench.profiler.findings import Limits, duplicates, n_plus_one
+from placebench.profiler.fingerprint import one_line
 from placebench.profiler.recording import Recording
 from placebench.profiler.statement import Statement
 from placebench.profiler.summary import grouped
@@ -76,7 +77,7 @@ def _culprits(recording: Recording) -> list[str]:
     groups = sorted(grouped(recording.statements), key=lambda group: group.calls, reverse=True)
     lines = []
     for group in groups[:_MOST_STATEMENTS]:
-        lines.append(f"  {group.calls} x {' '.join(group.sql.split())[:120]}")
+        lines.append(f"  {group.calls} x {one_line(group.sql)[:120]}")
         lines.extend(f"      {times} from {place}" for place, times in _places(recording.statements, group.fingerprint))
     if len(groups) > _MOST_STATEMENTS:
         lines.append(f"  and {len(groups) - _MOST_STATEMENTS} more")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
+from placebench.profiler.fingerprint import one_line
 from placebench.profiler.recording import Recording
 from placebench.profiler.statement import Statement
 from placebench.profiler.summary import total
@@ -200,13 +201,13 @@ def _size(change: Change) -> float:
 def _statement_line(change: StatementChange) -> str:
     """One fingerprint on one line."""
     calls = f"{units.average(change.calls.before)} → {units.average(change.calls.after)} x"
-    return f"  {change.state:<5} {shown(change.seconds):<32} {calls:<14} {' '.join(change.sql.split())[:80]}"
+    return f"  {change.state:<5} {shown(change.seconds):<32} {calls:<14} {one_line(change.sql)[:80]}"
 
 
 def _plan_lines(change: PlanChange) -> list[str]:
     """A changed plan on three lines."""
     return [
-        f"  {' '.join(change.sql.split())[:100]}",
+        f"  {one_line(change.sql)[:100]}",
         f"    − {' | '.join(change.before)}",
         f"    + {' | '.join(change.after)}",
     ]

@@ -6,10 +6,10 @@ A finding says that a pattern was there, not that it is the cause of anything: c
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import Any
 
 from placebench import units
+from placebench.profiler.fingerprint import one_line
 from placebench.profiler.plans import PlanNode
 from placebench.profiler.recording import Recording
 from placebench.profiler.statement import Caller, Statement
@@ -45,7 +45,7 @@ class Finding:
     @property
     def shortened_sql(self) -> str:
         """The statement on one line."""
-        return " ".join((self.sql or "").split())[:160]
+        return one_line(self.sql or "")[:160]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""
@@ -66,6 +66,7 @@ class Limits:
     idle_s: float = 0.050
     estimate_error: float = 10.0
     estimated_rows: int = 100
+    estimated_s: float = 0.001
     spilled_kb: int = 1
 
 
@@ -182,7 +183,10 @@ def wrong_estimates(recording: Recording, limits: Limits) -> Iterator[Finding]:
     """The planner was far off, so it may have chosen the wrong way."""
     for statement, node in _nodes(recording):
         error, most = node.estimate_error or 1.0, max(node.rows or 0.0, node.rows_expected)
-        if error >= limits.estimate_error and most >= limits.estimated_rows:
+        # Fewer rows than expected may only mean that whoever asked for them had enough: LIMIT, EXISTS.
+        more = (node.rows or 0.0) > node.rows_expected
+        matters = most >= limits.estimated_rows and (node.elapsed_s or 0.0) >= limits.estimated_s
+        if error >= limits.estimate_error and matters and (more or not _stops_early(statement.plan)):
             yield _finding(
                 "wrong estimate",
                 f"{node.title}: {units.count(node.rows)} rows where {units.count(node.rows_expected)} were expected",
@@ -206,28 +210,37 @@ def spills(recording: Recording, limits: Limits) -> Iterator[Finding]:
 
 
 def idle_in_transaction(recording: Recording, limits: Limits) -> Iterator[Finding]:
-    """A transaction that was open while the application did something else: it holds a connection and its locks."""
+    """Transactions that were open while the application did something else: they hold a connection and its locks."""
+    places: dict[tuple[str, Caller | None], list[tuple[Statement, float]]] = {}
+    for statement, idle_s in _idle(recording):
+        if idle_s >= limits.idle_s:
+            places.setdefault((statement.fingerprint, statement.caller), []).append((statement, idle_s))
+    for found in places.values():
+        longest = max(idle_s for _, idle_s in found)
+        yield _finding(
+            "idle in transaction",
+            f"{len(found)} transactions waited for the application, up to {units.duration(longest)}; this ran last",
+            "compute before or after it; read what is needed, commit, then work",
+            [statement for statement, _ in found],
+            seconds=sum(idle_s for _, idle_s in found),
+        )
+
+
+def _idle(recording: Recording) -> Iterator[tuple[Statement, float]]:
+    """The last statement of each transaction, and the seconds in which none of its statements ran."""
     ends = {
         (step.request, step.number): step.started_s
         for step in recording.transactions
         if step.kind in ("COMMIT", "ROLLBACK") and step.number is not None
     }
-    inside = [statement for statement in recording.statements if statement.transaction is not None]
-    inside.sort(key=lambda statement: (statement.request, statement.transaction or 0))
-    for key, group in groupby(inside, lambda statement: (statement.request, statement.transaction)):
-        statements = list(group)
-        if key not in ends:
-            continue
-        open_s = ends[key] - min(statement.started_s for statement in statements)
-        idle_s = open_s - sum(_driver_s(statement) for statement in statements)
-        if idle_s >= limits.idle_s:
-            yield _finding(
-                "idle in transaction",
-                f"a transaction of {units.duration(open_s)} waited {units.duration(idle_s)} for the application",
-                "compute before or after it; read what is needed, commit, then work",
-                [max(statements, key=lambda statement: statement.started_s)],
-                seconds=idle_s,
-            )
+    inside: dict[tuple[int, int | None], list[Statement]] = {}
+    for statement in recording.statements:
+        inside.setdefault((statement.request, statement.transaction), []).append(statement)
+    for key, statements in inside.items():
+        if key in ends:
+            open_s = ends[key] - min(statement.started_s for statement in statements)
+            last = max(statements, key=lambda statement: statement.started_s)
+            yield last, open_s - sum(_driver_s(statement) for statement in statements)
 
 
 Finder = Callable[[Recording, Limits], Iterator[Finding]]
@@ -291,6 +304,12 @@ def _nodes(recording: Recording) -> Iterator[tuple[Statement, PlanNode]]:
         if planned:
             statement, plan = max(planned, key=lambda each: each[1].elapsed_s or 0.0)
             yield from ((statement, node) for _, node in plan.walk())
+
+
+def _stops_early(plan: PlanNode | None) -> bool:
+    """Whether some node of the plan may have asked for fewer rows than there are."""
+    kinds = ("Limit", "Semi", "Anti")
+    return plan is not None and any(kind in node.kind for _, node in plan.walk() for kind in kinds)
 
 
 def _driver_s(statement: Statement) -> float:

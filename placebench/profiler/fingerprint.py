@@ -29,6 +29,7 @@ _TOKEN = re.compile(
 _LITERAL = re.compile(rf"(?P<text>{_STRING})|(?P<kept>{_COMMENT}|{_NAME}|{_PLACEHOLDER}|{_WORD})|{_NUMBER}", re.DOTALL)
 
 _ITEM = rf"\s*(?:{_PLACEHOLDER}|-?\d+(?:\.\d+)?)\s*"
+_EXPANDED = re.compile(rf"\((\s*(?:{_PLACEHOLDER}))(?:\s*,\s*(?:{_PLACEHOLDER})){{3,}}\s*(?:\)|,?[^)]*\Z)")
 _LONG_LIST = re.compile(rf"(?i:\bin)\s*\({_ITEM}(?:,{_ITEM})+\)")
 _LIST = re.compile(r"\bin \( (?:- )?\?(?: , (?:- )?\?)* \)")
 _ROWS = re.compile(r"(\( \?(?: , \?)* \))(?: , \1)+")
@@ -61,6 +62,11 @@ def normalised(sql: str) -> str:
     shortened = _LONG_LIST.sub("IN (?)", sql)
     tokens = [token for match in _TOKEN.finditer(shortened) if (token := _token(match))]
     return _ROWS.sub(r"\1", _LIST.sub("in ( ? )", " ".join(tokens)))
+
+
+def one_line(sql: str) -> str:
+    """*sql* for eyes: on one line, a list of many values as its first one and an ellipsis."""
+    return " ".join(_EXPANDED.sub(r"(\1, …)", sql).split())
 
 
 def _token(match: re.Match[str]) -> str:

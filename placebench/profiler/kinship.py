@@ -37,10 +37,12 @@ def of_text(statement: str) -> Kinship:
 
 
 def _found(compiled: Any) -> KeyColumn | None:
-    """Look through the columns of the result, which SQLAlchemy keeps to itself; None if it has none."""
+    """Look through the columns of the result, which SQLAlchemy keeps to itself, for a table's whole primary key."""
     for position, column in enumerate(getattr(compiled, "_result_columns", ())):
         for item in column.objects:
-            table = item.table if isinstance(item, Column) and item.primary_key else None
-            if isinstance(table, Table) and len(table.primary_key) == 1:
-                return KeyColumn(table.fullname, position)
+            # Behind labels and aliases stands the column of the table.
+            for base in getattr(item, "base_columns", ()):
+                table = base.table if isinstance(base, Column) and base.primary_key else None
+                if isinstance(table, Table) and len(table.primary_key) == 1:
+                    return KeyColumn(table.fullname, position)
     return None

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from placebench.page import environment, shell
 from placebench.profiler.difference import Difference, shown
 from placebench.profiler.findings import find
+from placebench.profiler.fingerprint import one_line
 from placebench.profiler.icicle import icicle
 from placebench.profiler.plans import PlanNode
 from placebench.profiler.recording import Recording, write_whole
@@ -58,4 +59,5 @@ def _template(name: str) -> jinja2.Template:
     """A template of the profiler's, which escapes what it is given."""
     made = environment(_TEMPLATES)
     made.globals["shown"] = shown
+    made.filters["one_line"] = one_line
     return made.get_template(name)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from placebench import units
+from placebench.profiler.fingerprint import one_line
 from placebench.profiler.statement import Caller, Statement
 
 if TYPE_CHECKING:
@@ -144,5 +145,4 @@ def _group(statements: list[Statement]) -> StatementGroup:
 
 def _line(group: StatementGroup) -> str:
     """One fingerprint on one line."""
-    text = " ".join(group.sql.split())
-    return f"  {units.duration(group.elapsed_s):>10}  {group.calls:>4} x  {text[:90]}"
+    return f"  {units.duration(group.elapsed_s):>10}  {group.calls:>4} x  {one_line(group.sql)[:90]}"

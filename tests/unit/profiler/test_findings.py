@@ -97,6 +97,14 @@ def test_an_estimate_off_by_ten_times_is_found() -> None:
     assert kinds(statement(plan=PlanNode(**node, rows=50.0, rows_expected=1))) == []
 
 
+def test_rows_that_nobody_asked_for_are_no_wrong_estimate() -> None:
+    """A LIMIT of one stops a scan that would have given 2000 rows."""
+    scan = PlanNode("Seq Scan", loops=1, elapsed_s=0.1, rows=1.0, rows_expected=2000)
+
+    assert kinds(statement(plan=PlanNode("Limit", rows=1.0, rows_expected=1, children=(scan,)))) == []
+    assert kinds(statement(plan=scan)) == [("wrong estimate", 1)]
+
+
 def test_a_spill_is_found() -> None:
     """A sort that did not fit into work_mem."""
     assert kinds(statement(plan=PlanNode(kind="Sort", elapsed_s=0.1, spilled_kb=2048))) == [("spill", 1)]
@@ -129,6 +137,8 @@ def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine
         connection.execute(select(TABLE).where(TABLE.c.id < 4)).all()
         connection.execute(select(TABLE).where(TABLE.c.id < 3)).all()
         connection.execute(select(TABLE.c.name, TABLE.c.id)).all()
+        renamed = TABLE.alias("other")
+        connection.execute(select(renamed.c.id.label("number"))).all()
         connection.execute(text("select * from t")).all()
 
     assert [(each.repeated, each.rows_again) for each in recording.statements] == [
@@ -136,5 +146,6 @@ def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine
         (False, 3),
         (True, 3),
         (False, 4),
+        (False, 5),
         (False, None),
     ]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placebench.profiler.fingerprint import fingerprint, normalised, redacted, transaction_step
+from placebench.profiler.fingerprint import fingerprint, normalised, one_line, redacted, transaction_step
 
 SAME = [
     ("select a from t where b = 1", "SELECT a  FROM t\n WHERE b=2"),
@@ -102,3 +102,12 @@ def test_no_string_literal_survives(secret: str) -> None:
 def test_transaction_steps_are_told_from_statements(sql: str, step: str | None) -> None:
     """By their first words, SQLAlchemy's own savepoints and hand-written ones alike."""
     assert transaction_step(sql) == step
+
+
+def test_a_long_list_is_short_for_eyes() -> None:
+    """Even one that was cut in the middle; what is no list stays."""
+    assert one_line("select a\n from t where id in (%(a_1)s, %(a_2)s, %(a_3)s, %(a_4)s) and b = %(b)s") == (
+        "select a from t where id in (%(a_1)s, …) and b = %(b)s"
+    )
+    assert one_line("select a from t where id in (?, ?, ?, ?, ?, %(cut") == "select a from t where id in (?, …)"
+    assert one_line("select f(?, ?)") == "select f(?, ?)"
