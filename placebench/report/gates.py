@@ -2,6 +2,7 @@
 
     statements > 18         a metric of any variant, for one request; also <, >= and <=
     cpu_s slower 3%         a variant that is shown to be slower than the baseline by more than that; also faster
+    statements more 0%      the same in the words for counts; also less
 
 The key pieces are `read_gate` and `judge`. A gate fails only where the whole interval lies beyond it, passes only where
 the whole interval lies within it, and else cannot be decided: shared machines are noisy, and counts are not.
@@ -29,7 +30,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
 }
 _ABSOLUTE = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)")
-_RELATIVE = re.compile(r"(\w+)\s+(slower|faster)\s+([0-9.]+)\s*%")
+_RELATIVE = re.compile(r"(\w+)\s+(slower|faster|more|less)\s+([0-9.]+)\s*%")
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Gate:
     text: str
     metric: str
     relation: str
-    """>, >=, <, <=, slower or faster."""
+    """>, >=, <, <=, or more or less than the baseline."""
     limit: float
-    """In the metric's unit; for slower and faster a ratio over the baseline."""
+    """In the metric's unit; for more and less a ratio over the baseline."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,11 @@ def read_gate(text: str) -> Gate:
         raise PlacebenchError(f"{found[3]!r} in the gate {text!r} is not a number") from error
     if absolute:
         return Gate(text, found[1], found[2], number)
-    return Gate(text, found[1], found[2], 1 + number / 100 if found[2] == "slower" else 1 - number / 100)
+    if found[2] in ("slower", "more"):
+        return Gate(text, found[1], "more", 1 + number / 100)
+    if number >= 100:
+        raise PlacebenchError(f"the gate {text!r} can never be decided: nothing is less by 100 % or more")
+    return Gate(text, found[1], "less", 1 - number / 100)
 
 
 def judge(gate: Gate, comparison: Comparison) -> Judgement:
@@ -117,9 +122,9 @@ def _judge_value(gate: Gate, comparison: Comparison) -> Judgement:
 def _beyond(gate: Gate, low: float | None, high: float | None) -> Outcome:
     if low is None or high is None:
         return "undecided"
-    if gate.relation == "faster":
-        low, high = 1 / high, 1 / low
-    limit = gate.limit if gate.relation == "slower" else 1 / gate.limit
+    limit = gate.limit
+    if gate.relation == "less":
+        low, high, limit = 1 / high, 1 / low, 1 / limit
     if low > limit:
         return "failed"
     return "passed" if high <= limit else "undecided"

@@ -257,3 +257,18 @@ def test_a_run_killed_in_the_middle_goes_on(own_server: dict[str, str], tmp_path
     assert again.returncode == 3
     assert stderr.splitlines()[-1] == "placebench compare: cannot tell: 2 replicates, 6 needed"
     assert json.loads(stdout)["replicates"] == 2
+
+
+def test_a_gate_that_fails_ends_with_1(own_server: dict[str, str], tmp_path: Path) -> None:
+    """Counts alone, in seconds: one statement more than the budget, and the files for CI say so."""
+    command = [sys.executable, "-m", "placebench", "compare", "noop", "tuned", "--trees", "1", "--replicates", "0"]
+    gates = ["--fail-if", "statements > 10", "--fail-if", "rows > 100000", "--out", str(tmp_path / "run")]
+    ended = subprocess.run(
+        [*command, *gates], env=own_server, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    summary_md = (tmp_path / "run" / "summary.md").read_text()
+
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 11"
+    assert "| `rows > 100000` | tuned | **passed** |" in summary_md
+    assert (tmp_path / "run" / "junit.xml").is_file()

@@ -51,6 +51,8 @@ def test_a_value_is_held_to_its_limit(gate: str, value: float | None, outcome: s
         ("cpu_s faster 50%", 0.30, 0.40, "failed"),
         ("cpu_s faster 50%", 0.60, 0.90, "passed"),
         ("cpu_s slower 3%", None, None, "undecided"),
+        ("cpu_s more 0%", 1.0, 1.0, "passed"),
+        ("cpu_s less 10%", 0.5, 0.6, "failed"),
     ],
 )
 def test_a_change_is_held_to_its_whole_interval(gate: str, low: float | None, high: float | None, outcome: str) -> None:
@@ -66,6 +68,7 @@ def test_a_change_is_held_to_its_whole_interval(gate: str, low: float | None, hi
             "no metric 'latency': expected 'METRIC > NUMBER' or 'METRIC slower PERCENT%'",
         ),
         ("statements", "no gate 'statements': expected"),
+        ("rows less 100%", "can never be decided: nothing is less by 100 % or more"),
         ("statements > 1.2.3", "'1.2.3' in the gate 'statements > 1.2.3' is not a number"),
     ],
 )

@@ -1,0 +1,29 @@
+"""The workflow for CI says nothing that the program does not understand."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from placebench.report.gates import read_gate
+
+WORKFLOW = Path(__file__).parents[3] / ".github" / "workflows" / "perfload.yml"
+
+
+@pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
+def test_its_gates_are_gates_of_counts() -> None:
+    """Each can be read, and none is of a time: shared runners are noisy."""
+    gates = [read_gate(text) for text in re.findall(r"--fail-if '([^']*)'", WORKFLOW.read_text())]
+
+    assert [gate.metric for gate in gates] == ["statements", "round_trips", "rows"]
+    assert {(gate.relation, gate.limit) for gate in gates} == {("more", 1.0)}
+
+
+@pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
+def test_what_was_measured_is_kept_on_failure() -> None:
+    """Artifacts and summary come whatever happened before."""
+    steps = WORKFLOW.read_text().split("- name: ")
+
+    kept = [step for step in steps if "upload-artifact" in step or "GITHUB_STEP_SUMMARY" in step]
+    assert len(kept) == 2
+    assert all("if: always()" in step for step in kept)
