@@ -5,7 +5,7 @@ Grammar and order: Placement's API reference, "List allocation candidates", micr
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -81,6 +81,16 @@ def parse(query_string: bytes | str) -> CandidateRequest:
     return request
 
 
+def parse_group(values: Mapping[str, Sequence[str]]) -> RequestGroup:
+    """The group without suffix that these values of its parameters make, where a group stands alone.
+
+    Raises BadRequest as `parse` does.
+    """
+    group = _group("", values)
+    _check_contradictions(group)
+    return group
+
+
 def _pairs(query_string: bytes | str) -> Iterator[_Pair]:
     """Decoded keys and values; a semicolon parts them too, as in WebOb, which Placement reads its queries with."""
     for piece in _as_bytes(query_string).replace(b";", b"&").split(b"&"):
@@ -146,7 +156,7 @@ def _groups(pairs: Sequence[_Pair]) -> Iterator[RequestGroup]:
     return (_group(suffix, values) for suffix, values in parameters.items())
 
 
-def _group(suffix: str, values: dict[str, list[str]]) -> RequestGroup:
+def _group(suffix: str, values: Mapping[str, Sequence[str]]) -> RequestGroup:
     """The group that its parameters make: of resources and in_tree every value is checked and the last one counts."""
     resources = [_resources(value) for value in values.get("resources", ())]
     required, forbidden = _traits(f"required{suffix}", values.get("required", ()))

@@ -11,7 +11,7 @@ from typing import Final
 from cloud import Cloud, load
 from divergences import suspects
 from programs import Answer, Ours, Program, Request
-from queries import Query
+from queries import Group, Query
 from sameness import content, legal, same, specified
 from specification import expected
 from sqlalchemy import Engine
@@ -36,6 +36,7 @@ class Reading:
         load(self.engine, cloud)
         for query, variant in asked:
             self._compare(cloud, query, variant)
+        self._compare_providers(cloud, asked[0][0].groups[0])
 
     def _compare(self, cloud: Cloud, query: Query, variant: str) -> None:
         theirs, ours = self._both(query, variant)
@@ -55,6 +56,22 @@ class Reading:
             self.tally.explain(known[0])
             return
         self.tally.disagree(self._told(cloud, query, variant, theirs, ours, verdict))
+
+    def _compare_providers(self, cloud: Cloud, group: Group) -> None:
+        """A group's filters on GET /resource_providers, which knows no suffix."""
+        filters = "&".join(f"{key}={value}" for key, value in replace(group, suffix="").parameters())
+        request = Request("GET", "/resource_providers", filters)
+        theirs, ours = self.placement.ask(request), self.ours["tuned"].ask(request)
+        self.tally.wrote()
+        if not same(theirs, ours):
+            lines = (
+                f"a disagreement, {self.name}",
+                str(cloud),
+                str(request),
+                f"Placement:  {theirs}",
+                f"ours:  {ours}",
+            )
+            self.tally.disagree("\n".join(lines))
 
     def _both(self, query: Query, variant: str) -> tuple[Answer, Answer]:
         request = Request("GET", PATH, query.text)

@@ -81,6 +81,9 @@ headers = st.fixed_dictionaries(
         "HTTP_TRANSFER_ENCODING": st.just("chunked"),
         "HTTP_HOST": st.sampled_from(["", "\xff", "a b", "[::1"]),
         "SCRIPT_NAME": st.sampled_from(["", "/placement", "\xff"]),
+        "REQUEST_URI": st.sampled_from(["", "?", "/x?" + "a" * 40_000, "/\xff?\xff"]),
+        "HTTP_X_ROLES": st.sampled_from(["", ",", "reader", "\xff", "admin," * 500]),
+        "SERVER_PROTOCOL": st.sampled_from(["HTTP/1.0", "HTTP/9.9", ""]),
     },
 )
 

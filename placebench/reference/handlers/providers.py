@@ -23,7 +23,7 @@ def index(call: Call) -> Response:
     """GET /resource_providers: those that meet every filter in the query string."""
     chosen = filters.parse(call.parameters(filters.NAMES))
     with call.database.snapshot() as connection:
-        found = providers.matching(connection, filters.conditions(chosen))
+        found = providers.matching(connection, filters.conditions(connection, chosen))
     return answers.document({"resource_providers": [_document(call, provider) for provider in found]})
 
 
