@@ -2,13 +2,23 @@
 
 run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
+run.block_frame().groupby("arm").cpu_s.median()        # with the extra "frames"
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from placebench.errors import RunFolderError
+from placebench.errors import MissingExtraError, RunFolderError
 from placebench.experiment.records import Block, CountedPass, LoadPass, RunHead, WirePass, read_blocks
+
+if TYPE_CHECKING:
+    import pandas
+
+_SAMPLES = ("started_s", "latency_s", "service_s", "body_bytes")
+_COUNTS = ("statements", "rows", "round_trips", "bytes_sent", "bytes_received", "body_bytes")
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,40 @@ class Run:
         """The same profile for speedscope, or None where there is none."""
         path = self.folder / f"profile-{variant}.speedscope.json"
         return path if path.is_file() else None
+
+    def block_frame(self) -> "pandas.DataFrame":
+        """A row a block of the interleaved comparison: where it stood, and what a request of it took.
+
+        Raises MissingExtraError without pandas, as the other frames do.
+        """
+        return _frame(
+            {
+                **{name: getattr(block, name) for name in ("replicate", "quad", "position", "arm", "requests")},
+                "cpu_s": None if block.cpu_s is None or not block.requests else block.cpu_s / block.requests,
+                "wall_s": median(block.wall_s) if block.wall_s else None,
+                "pss_bytes": block.counters.get("pss_bytes"),
+                "invalid": block.invalid,
+            }
+            for block in self.blocks
+        )
+
+    def request_frame(self) -> "pandas.DataFrame":
+        """A row a request of the load passes: variant, kind of load, offset of its start, latency, service, body."""
+        passes = [*self.closed.values(), *self.open.values()]
+        return _frame(
+            {"variant": each.variant, "load": each.result.kind, **dict(zip(_SAMPLES, values, strict=True))}
+            for each in passes
+            for values in zip(*(getattr(each.result, name) for name in _SAMPLES), strict=True)
+        )
+
+    def wire_frame(self) -> "pandas.DataFrame":
+        """A row a request of the counted passes of a comparison: statements, rows, round trips and bytes."""
+        return _frame(
+            {"variant": each.variant, **{name: counts[number] if counts else None for name, counts in columns.items()}}
+            for each in self.wire.values()
+            for columns in [{name: getattr(each, name) for name in _COUNTS}]
+            for number in range(len(each.round_trips))
+        )
 
 
 def load(folder: Path | str) -> Run:
@@ -64,3 +108,11 @@ def load(folder: Path | str) -> Run:
 def _passes(folder: Path, head: RunHead, kind: str) -> dict[str, LoadPass]:
     found = {variant: folder / f"locust-{variant}-{kind}.json" for variant in head.variants}
     return {variant: LoadPass.load(path) for variant, path in found.items() if path.is_file()}
+
+
+def _frame(rows: Iterable[dict[str, Any]]) -> "pandas.DataFrame":
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a frame needs pandas: pip install 'placebench[frames]'") from error
+    return pandas.DataFrame(list(rows))
