@@ -1,8 +1,9 @@
 """A flame as a still picture, for pages that run no script: SVG, the root on top, widths are times.
 
-The key piece is `icicle`. A run of library frames is one box, for SQLAlchemy alone would fill the page.
+The key piece is `icicle`. A run of SQLAlchemy's own frames is one box, for they alone would fill the page.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 _ROW = 19
 _SMALLEST_SHARE = 0.003
 _DEEPEST = 60
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
+_STANDARD = re.compile(r"/lib/python3\.\d+/")
+_FOLDED = ("sqlalchemy", "psycopg2", "psycopg", "psycopg_pool", "greenlet")
 _KINDS = ("sql", "plan", "gc", "profiler")
 
 
@@ -35,7 +39,7 @@ def icicle(session: "Session") -> Markup:
     for stack, seconds in session.frame_records:
         box = root
         box.seconds += seconds
-        for frame in _folded(stack, tuple(session.sys_prefixes))[:_DEEPEST]:
+        for frame in _folded(stack)[:_DEEPEST]:
             box = box.calls.setdefault(_name(frame), _Box(frame))
             box.seconds += seconds
     boxes: list[Markup] = []
@@ -48,17 +52,24 @@ def icicle(session: "Session") -> Markup:
     )
 
 
-def _folded(stack: list[str], prefixes: tuple[str, ...]) -> list[str]:
-    """The stack with each run of library frames as its first one."""
+def _folded(stack: list[str]) -> list[str]:
+    """The stack with each run of frames of SQLAlchemy, of a driver or of Python itself as its first one."""
     kept: list[str] = []
-    inside = False
+    before = ""
     for frame in stack:
-        kind = _kind(frame)
-        library = kind not in _KINDS and (kind.startswith((*prefixes, "<")) or not kind)
-        if not (library and inside):
+        library = _library(_kind(frame))
+        if not library or library != before:
             kept.append(frame)
-        inside = library
+        before = library
     return kept
+
+
+def _library(file: str) -> str:
+    """Which of those a file belongs to; empty for all others: whose application it is, nobody can tell."""
+    package = _PACKAGE.search(file)
+    if package:
+        return package[1] if package[1] in _FOLDED else ""
+    return "python" if file.startswith("<") or _STANDARD.search(file) else ""
 
 
 def _lay(box: _Box, left: float, depth: int, whole: float, boxes: list[Markup]) -> int:
