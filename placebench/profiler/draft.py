@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # What is shorter is left to the flame's sampler: a fetch of one row costs less than noting its stack.
 SHORTEST_LEAF_S = 20e-6
 _LONGEST_SQL = 4000
+_MOST_SINGLE_ROWS = 1000
 
 
 class CanGiveUp(Protocol):
@@ -137,6 +138,7 @@ class Draft:
         self.flow = flow
         self.sql = sql[:_LONGEST_SQL]
         self.step = step
+        self.single_rows: list[Any] = []
         self.number = flow.transaction
         self.started = self.entered = tape.clock()
 
@@ -176,6 +178,31 @@ class Draft:
         if self.key is not None and rows:
             self.rows_again = (self.rows_again or 0) + self.tape.repetition.seen(self.key, rows, id(self))
 
+    def leave_row(self, row: Any) -> None:
+        """The driver's fetchone has ended, without a round trip: as `leave_fetch`, in one call for every row."""
+        tape = self.tape
+        now = tape.clock()
+        seconds = now - self.entered
+        self.flow.measured_s += seconds
+        if tape.flame is not None and seconds >= SHORTEST_LEAF_S:
+            tape.leaf(self.entered, now, f"fetch {self._shown()}", "sql")
+        self.fetch_s = seconds if self.fetch_s is None else self.fetch_s + seconds
+        if row is None:
+            self.fetched_rows = self.fetched_rows or 0
+            self.recognise()
+            return
+        self.fetched_rows = 1 if self.fetched_rows is None else self.fetched_rows + 1
+        if self.key is not None:
+            self.single_rows.append(row)
+            if len(self.single_rows) >= _MOST_SINGLE_ROWS:
+                self.recognise()
+
+    def recognise(self) -> None:
+        """Look for the rows that came one by one among those of other statements."""
+        if self.key is not None and self.single_rows:
+            rows, self.single_rows = self.single_rows, []
+            self.rows_again = (self.rows_again or 0) + self.tape.repetition.seen(self.key, rows, id(self))
+
     def failed(self, error: BaseException) -> None:
         """The driver raised."""
         self.error = type(error).__name__
@@ -203,6 +230,7 @@ class Draft:
 
     def statement(self, origin: float) -> Statement:
         """What the recording that started at *origin* holds of a statement."""
+        self.recognise()
         return Statement(
             sql=self._shown(),
             fingerprint=self.fingerprint,

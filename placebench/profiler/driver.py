@@ -72,7 +72,19 @@ class TimedCursor:
         """The driver's fetchone, timed."""
         if self.placebench_draft is None:  # called for every row: an idle profiler must not cost a call more
             return super().fetchone()  # type: ignore[misc]
-        return self._fetch(super().fetchone, (), {}, one)  # type: ignore[misc]
+        draft = self.placebench_draft
+        draft.entered = draft.tape.clock()
+        try:
+            row = super().fetchone()  # type: ignore[misc]
+        except BaseException as error:
+            draft.leave_fetch((), self.trips_of_fetch())
+            draft.failed(error)
+            raise
+        if self.trips_of_fetch():
+            draft.leave_fetch(one(row), 1)
+        else:
+            draft.leave_row(row)
+        return row
 
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
         """The driver's fetchmany, timed."""

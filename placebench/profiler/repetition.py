@@ -7,7 +7,7 @@ memory is bounded, and what does not fit is taken for new.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-_MOST = 200_000
+_MOST = 50_000
 
 
 class KeyColumn(NamedTuple):

@@ -139,6 +139,8 @@ def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine
         connection.execute(select(TABLE.c.name, TABLE.c.id)).all()
         renamed = TABLE.alias("other")
         connection.execute(select(renamed.c.id.label("number"))).all()
+        for _ in connection.execute(select(TABLE)):
+            pass
         connection.execute(text("select * from t")).all()
 
     assert [(each.repeated, each.rows_again) for each in recording.statements] == [
@@ -146,6 +148,7 @@ def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine
         (False, 3),
         (True, 3),
         (False, 4),
+        (False, 5),
         (False, 5),
         (False, None),
     ]
