@@ -1,0 +1,109 @@
+"""psycopg 3, sync: what the profiler's classes see of it, as tests/postgres/test_profiler.py has it for psycopg2."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, create_engine, event, exc, make_url, text
+
+from placebench.profiler import SqlProfiler
+
+
+@pytest.fixture
+def url(database_url: str) -> Any:
+    """The database's address for psycopg 3."""
+    return make_url(database_url).set(drivername="postgresql+psycopg")
+
+
+@pytest.fixture
+def engine(url: Any) -> Iterator[Engine]:
+    """An engine of psycopg 3."""
+    made = create_engine(url, pool_size=1, max_overflow=0)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def profiler(engine: Engine) -> Iterator[SqlProfiler]:
+    """A profiler whose engine is connected already."""
+    made = SqlProfiler(engine)
+    engine.connect().close()
+    yield made
+    made.remove()
+
+
+def test_execute_fetch_rows_trips_and_bytes(profiler: SqlProfiler, engine: Engine) -> None:
+    """BEGIN is a message of its own before the first statement; COMMIT has its time."""
+    with profiler.record("parts") as recording, engine.begin() as connection:
+        connection.execute(text("select repeat('x', 1000) from generate_series(1, 10)")).all()
+        connection.execute(text("select pg_sleep(0.01)")).all()
+
+    first, second = recording.statements
+    assert [(each.row_count, each.round_trips) for each in recording.statements] == [(10, 2), (1, 1)]
+    assert 10_000 < first.bytes_received < 11_000
+    assert (second.execute_s >= 0.01, second.fetch_s > 0) == (True, True)
+    assert [(step.kind, step.round_trips) for step in recording.transactions] == [("BEGIN", None), ("COMMIT", 1)]
+    assert recording.transactions[1].elapsed_s > 0
+
+
+def test_a_server_side_cursor_asks_for_its_rows(profiler: SqlProfiler, engine: Engine) -> None:
+    """BEGIN, DECLARE, each FETCH and CLOSE."""
+    with profiler.record("stream") as recording, engine.connect() as connection:
+        numbers = text("select generate_series(1, 1000)")
+        read = sum(1 for _ in connection.execution_options(yield_per=400).execute(numbers))
+
+    (statement,) = recording.statements
+    assert (read, statement.row_count) == (1000, 1000)
+    assert statement.round_trips > 5
+    assert statement.fetch_s > 0
+
+
+def test_a_copy_is_a_statement_from_its_first_to_its_last_byte(profiler: SqlProfiler, engine: Engine) -> None:
+    """On a cursor of the application's own."""
+    with profiler.record("copy") as recording, engine.begin() as connection:
+        connection.exec_driver_sql("create table copied (n int)")
+        with (
+            connection.connection.cursor() as cursor,
+            cursor.copy("copy copied from stdin") as copy,
+        ):
+            copy.write(b"1\n2\n")
+        count = connection.exec_driver_sql("select count(*) from copied").scalar_one()
+
+    assert (count, [each.sql for each in recording.statements][1]) == (2, "copy copied from stdin")
+
+
+def test_a_failure_is_an_error_of_its_statement(profiler: SqlProfiler, engine: Engine) -> None:
+    """And the transaction is rolled back."""
+    with (
+        profiler.record("failing") as recording,
+        pytest.raises(exc.ProgrammingError),
+        engine.begin() as connection,
+    ):
+        connection.execute(text("select nope"))
+
+    assert [each.error for each in recording.statements] == ["UndefinedColumn"]
+    assert [step.kind for step in recording.transactions] == ["BEGIN", "ROLLBACK"]
+
+
+class OwnCursor(psycopg.Cursor[Any]):
+    """A user's own class."""
+
+
+def test_classes_and_listeners_of_the_users_are_kept(url: Any) -> None:
+    """A cursor class is subclassed; a do_connect listener registered later is asked as before."""
+    engine = create_engine(url, connect_args={"cursor_factory": OwnCursor})
+    profiler = SqlProfiler(engine)
+    asked: list[str] = []
+    event.listen(engine, "do_connect", lambda *_: asked.append("asked"))
+
+    with profiler.record("own") as recording, engine.connect() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute("select 5")
+        cursor.fetchone()
+        kept = isinstance(cursor, OwnCursor), isinstance(connection.connection.dbapi_connection, psycopg.Connection)
+
+    profiler.remove()
+    engine.dispose()
+    assert (kept, asked) == ((True, True), ["asked"])
+    assert [each.row_count for each in recording.statements] == [1]
