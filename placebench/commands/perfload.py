@@ -29,7 +29,8 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
     from placebench import paths
-    from placebench.experiment.run import Perfload, Settings, claim_folder, new_folder
+    from placebench.experiment.kept import claim_folder, new_folder
+    from placebench.experiment.run import Perfload, Settings
     from placebench.postgres import open_server
     from placebench.seeding import topology_named
 

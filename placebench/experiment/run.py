@@ -4,19 +4,17 @@ The key piece is `Perfload.run`. However it ends, the run's folder holds what wa
 says how it ended.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
+from placebench.errors import GateFailedError, UndecidedError
 from placebench.experiment.answers import Answer, first_difference
 from placebench.experiment.arms import read_arms
 from placebench.experiment.environment import manifest
 from placebench.experiment.interleaved import Arms, run_replicates
+from placebench.experiment.kept import KeptHead
 from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
 from placebench.experiment.plan import plan_replicates
 from placebench.experiment.records import LoadPass, RunHead
@@ -62,20 +60,6 @@ class Settings:
         return 1 + 2 * len(self.variants) + self.replicates + 4
 
 
-def new_folder(name: str, parent: Path) -> Path:
-    """A new run folder in *parent*, `<UTC time>-<name>`."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return claim_folder(parent / f"{stamp}-{name}")
-
-
-def claim_folder(folder: Path) -> Path:
-    """Make *folder* for a new run; raises RunFolderError when it already holds something."""
-    if folder.exists() and any(folder.iterdir()):
-        raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out")
-    (folder / "log").mkdir(parents=True)
-    return folder
-
-
 class Perfload:
     """One run of `perfload` in one folder, on one PostgreSQL server."""
 
@@ -88,7 +72,7 @@ class Perfload:
         self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:55]
         self._baseline_answer: Answer | None = None
         self._loaded: dict[str, LoadPass] = {}
-        self._head = RunHead(
+        head = RunHead(
             name=folder.name,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             status="running",
@@ -102,13 +86,15 @@ class Perfload:
             settings={**asdict(settings), "rungs": _rungs(settings.variants)},
             same_answers={},
         )
+        self._kept = KeptHead(folder, head)
 
     def run(self) -> None:
-        """Everything, in order. Raises GateFailedError when two variants answer differently.
+        """Everything, in order. Raises GateFailedError when two variants answer differently, UndecidedError when the data
+        changed meanwhile.
 
         Also ServerError, LoadError and the like as they come, and KeyboardInterrupt; the folder is readable after each.
         """
-        with self._kept_head():
+        with self._kept.until_the_end():
             bench = self._seeded()
             for variant in self._settings.variants:
                 self._rung(bench, variant)
@@ -121,34 +107,12 @@ class Perfload:
                 profiled_pass(bench, variant, requests=self._settings.profiled_requests)
             self._data_unchanged(bench)
 
-    @contextmanager
-    def _kept_head(self) -> Iterator[None]:
-        """run.json from the first moment to the last, with how it ended."""
-        started = time.perf_counter()
-        self._save()
-        status, note = "failed", ""
-        try:
-            yield
-            status = "complete"
-        except KeyboardInterrupt:
-            status, note = "interrupted", "interrupted by the user; what was measured until then is here"
-            raise
-        except BaseException as error:
-            note = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            self._save(status=status, note=note, elapsed_s=time.perf_counter() - started)
-
-    def _save(self, **changes: Any) -> None:
-        self._head = replace(self._head, **changes)
-        self._head.save(self._folder / "run.json")
-
     def _seeded(self) -> Bench:
         topology, settings = self._topology, self._settings
         self._say(f"seed {topology.name}, {topology.trees} trees")
         url = self._server.create_database(self._database)
         receipt = seed(topology, url)
-        self._save(receipt=receipt.to_json(), manifest=manifest(url))
+        self._kept.save(receipt=receipt.to_json(), manifest=manifest(url))
         return Bench(
             database_url=url,
             request=topology.request,
@@ -174,8 +138,8 @@ class Perfload:
         if self._baseline_answer is None:
             self._baseline_answer = answer
         difference = first_difference(self._baseline_answer, answer)
-        checked = [*self._head.same_answers.get("checked", []), variant]
-        self._save(
+        checked = [*self._kept.head.same_answers.get("checked", []), variant]
+        self._kept.save(
             same_answers={
                 "checked": checked,
                 "equal": difference is None,
@@ -205,9 +169,9 @@ class Perfload:
 
     def _data_unchanged(self, bench: Bench) -> None:
         digest = data_digest(bench.database_url)
-        if digest != self._head.receipt["digest"]:
-            raise PlacebenchError(
-                f"the data changed during the run: digest {digest}, seeded {self._head.receipt['digest']}; "
+        if digest != self._kept.head.receipt["digest"]:
+            raise UndecidedError(
+                f"the data changed during the run: digest {digest}, seeded {self._kept.head.receipt['digest']}; "
                 "something else wrote to the database: run it again"
             )
 

@@ -15,7 +15,8 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import GateFailedError
-from placebench.experiment.run import Perfload, Settings, claim_folder
+from placebench.experiment.kept import claim_folder
+from placebench.experiment.run import Perfload, Settings
 from placebench.postgres import Server
 from placebench.report import terminal_table, write_report
 from placebench.seeding import topology_named
