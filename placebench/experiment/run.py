@@ -89,10 +89,9 @@ class Perfload:
         self._kept = KeptHead(folder, head)
 
     def run(self) -> None:
-        """Everything, in order. Raises GateFailedError when two variants answer differently, UndecidedError when the data
-        changed meanwhile.
+        """Everything, in order. Raises GateFailedError when two variants answer differently.
 
-        Also ServerError, LoadError and the like as they come, and KeyboardInterrupt; the folder is readable after each.
+        UndecidedError when the data changed meanwhile. Also ServerError, LoadError and the like as they come, and KeyboardInterrupt; the folder is readable after each.
         """
         with self._kept.until_the_end():
             bench = self._seeded()
