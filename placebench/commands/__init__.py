@@ -7,7 +7,20 @@ inside `run`, so that `placebench --help` is quick and works without the extras.
 from argparse import ArgumentParser, Namespace
 from typing import Protocol
 
-NAMES = ("perfload", "db", "seed", "serve", "load", "profile", "compare", "calibrate", "experiment", "report", "verify", "doctor")
+NAMES = (
+    "perfload",
+    "db",
+    "seed",
+    "serve",
+    "load",
+    "profile",
+    "compare",
+    "calibrate",
+    "experiment",
+    "report",
+    "verify",
+    "doctor",
+)
 
 
 class Command(Protocol):
