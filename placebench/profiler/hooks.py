@@ -22,7 +22,7 @@ from placebench.profiler.drafting import dbapi_of, describe, raw_draft, unborn
 from placebench.profiler.driver import TimedConnection, TimedCursor, physical, time_connection, use_timed_classes
 from placebench.profiler.kinship import of_compiled, of_text
 from placebench.profiler.pool import PoolWatch
-from placebench.profiler.rest import Rest
+from placebench.profiler.rest import rest_of
 from placebench.profiler.tape import Clock, Tape
 
 _LOG = logging.getLogger("placebench.profiler")
@@ -56,7 +56,7 @@ class Hooks:
         self.installed = False
         self.failed = False
         self._target = target
-        self._rest = Rest(target)
+        self._rest = rest_of(target)
         self._pools = PoolWatch(clock, self._waited)
         self._wait: ContextVar[float | None] = ContextVar("placebench_wait", default=None)
         self._connecting: ContextVar[Draft | None] = ContextVar("placebench_connecting", default=None)
@@ -91,7 +91,6 @@ class Hooks:
         if not self.installed:
             return
         self.installed = False
-        self._rest.remove()
         for name, listener in self._listeners.items():
             event.remove(self._target, name, listener)
         gc.callbacks.remove(self._collected)

@@ -148,9 +148,10 @@ class SqlProfiler:
     @guarded
     def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> Tape:
         """A tape that runs from now on; the caller's frame is where a flame begins."""
-        self._hooks.wake()
         flame = self._flame(options.mode, caller or sys._getframe(2))
-        return Tape(name, options, self._clocks, self.give_up, flame)
+        tape = Tape(name, options, self._clocks, self.give_up, flame)
+        self._hooks.wake()
+        return tape
 
     def _flame(self, mode: str, caller: FrameType) -> "Flame | SampledFlame | None":
         """The sampler of a mode that has one; pyinstrument is loaded where one is asked for, and nowhere else."""

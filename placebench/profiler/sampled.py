@@ -82,7 +82,7 @@ class SampledFlame:
         records: list[tuple[list[str], float]] = []
         ends = [ended for _, ended, _ in self._edges]
         at = self._started
-        for taken, stack in self._samples:
+        for taken, stack in (sample for sample in self._samples if sample[0] <= ended):
             records.append(([*without_profiler(stack), *self._leaf(ends, taken)], taken - at))
             at = taken
         return [*records, (self._above, max(0.0, ended - at))]

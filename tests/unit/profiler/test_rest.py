@@ -1,5 +1,7 @@
 """While nothing is recorded SQLAlchemy prepares nothing for us, and whoever else listens is never cut off."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -71,3 +73,30 @@ def test_a_profiler_of_every_engine_rests_too() -> None:
     engine.dispose()
 
     assert (resting, recording.statement_count, Engine._has_events) == (False, 1, False)
+
+
+def test_two_profilers_of_one_engine_wake_and_rest_together(engine: Engine) -> None:
+    """The end of one's record does not make the other's deaf."""
+    first, second = SqlProfiler(engine), SqlProfiler(engine)
+    with second.record("long") as recording:
+        with first.record("short"):
+            query(engine)
+        query(engine)
+        first.remove()
+        query(engine)
+    second.remove()
+
+    assert recording.statement_count == 3
+    assert not engine._has_events
+
+
+def test_nothing_keeps_an_engine_that_is_gone() -> None:
+    """An application that makes many engines leaks none of them."""
+    engine = create_engine("sqlite://")
+    gone = weakref.ref(engine)
+    SqlProfiler(engine).remove()
+    engine.dispose()
+    del engine
+    gc.collect()
+
+    assert gone() is None
