@@ -91,8 +91,8 @@ class Perfload:
     def run(self) -> None:
         """Everything, in order. Raises GateFailedError when two variants answer differently.
 
-        UndecidedError when the data changed meanwhile; ServerError, LoadError and the like, and KeyboardInterrupt, as they
-        come. The folder is readable after each.
+        UndecidedError when the data changed meanwhile; ServerError, LoadError and KeyboardInterrupt as they come. The
+        folder is readable after each.
         """
         with self._kept.until_the_end():
             bench = self._seeded()
