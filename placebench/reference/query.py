@@ -84,11 +84,9 @@ def parse(query_string: bytes | str) -> CandidateRequest:
 def parse_group(values: Mapping[str, Sequence[str]]) -> RequestGroup:
     """The group without suffix that these values of its parameters make, where a group stands alone.
 
-    Raises BadRequest as `parse` does.
+    Raises BadRequest for the form; a trait both required and forbidden is no error here, as in Placement.
     """
-    group = _group("", values)
-    _check_contradictions(group)
-    return group
+    return _group("", values)
 
 
 def _pairs(query_string: bytes | str) -> Iterator[_Pair]:

@@ -5,7 +5,7 @@ spans its tree.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,18 +52,33 @@ def parse(parameters: Mapping[str, list[str]]) -> Filters:
 
 
 def conditions(connection: Connection, chosen: Filters) -> list[ColumnElement[bool]]:
-    """The filters as conditions on resource_providers; BadRequest for an unknown class or trait. Up to 2 statements."""
+    """The filters as conditions on resource_providers; up to 5 statements.
+
+    BadRequest for an unknown trait or class, but in Placement's order: an unknown tree hides both from it, traits or
+    aggregates that nobody has hide an unknown class.
+    """
     group = chosen.group
-    class_ids = _ids(connection, resource_classes.c, [name for name, _ in group.resources], "resource class")
+    if chosen.in_tree and _nobody(connection, [_OWN.uuid == chosen.in_tree]):
+        return [false()]
     trait_ids = _ids(connection, traits.c, group.forbidden.union(*group.required), "trait")
+    required = [_holds([trait_ids[name] for name in names]) for names in group.required]
+    members = [_is_in(uuids) for uuids in group.member_of]
+    if _nobody(connection, required) or _nobody(connection, members):
+        return [false()]
+    class_ids = _ids(connection, resource_classes.c, [name for name, _ in group.resources], "resource class")
     return [
         *_of_provider(chosen),
+        *required,
+        *members,
         *(_has_room(class_ids[name], amount) for name, amount in group.resources),
-        *(_holds([trait_ids[name] for name in names]) for names in group.required),
         *(~_holds([trait_ids[name]]) for name in group.forbidden),
-        *(_is_in(uuids) for uuids in group.member_of),
         *(~_is_in({uuid}) for uuid in group.not_member_of),
     ]
+
+
+def _nobody(connection: Connection, wanted: Sequence[ColumnElement[bool]]) -> bool:
+    """Whether there are conditions, and no provider that meets them: SELECT id FROM resource_providers ... LIMIT 1"""
+    return bool(wanted) and connection.scalar(select(_OWN.id).where(*wanted).limit(1)) is None
 
 
 def _of_provider(chosen: Filters) -> Iterator[ColumnElement[bool]]:
