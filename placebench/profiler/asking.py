@@ -125,7 +125,11 @@ class AsgiCaller:
         self._runner = asyncio.Runner()
         self._to_lifespan: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._from_lifespan: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._lifespan = self._runner.run(self._start())
+        try:
+            self._lifespan = self._runner.run(self._start())
+        except BaseException:
+            self._runner.close()
+            raise
 
     def answer(self, request: Request) -> int:
         """Ask it, read all of its answer, and give the status."""
@@ -134,8 +138,10 @@ class AsgiCaller:
 
     def close(self) -> None:
         """Shut it down."""
-        self._runner.run(self._stop())
-        self._runner.close()
+        try:
+            self._runner.run(self._stop())
+        finally:
+            self._runner.close()
 
     async def _start(self) -> "asyncio.Task[None]":
         task = asyncio.create_task(self._live())

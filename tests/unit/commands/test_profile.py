@@ -1,7 +1,9 @@
 """`placebench profile` on small applications, WSGI and ASGI, as a user would call it."""
 
+import gc
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -142,3 +144,13 @@ def test_a_mistake_is_one_line(
 
     assert code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_application_that_does_not_start_leaves_no_loop_behind(profile: Callable[..., int]) -> None:
+    """An event loop that nobody closes is a warning somewhere else."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        profile("--request", "GET /", "--app", "shop:Broken()")
+        gc.collect()
+
+    assert [str(each.message) for each in warned if each.category is ResourceWarning] == []
