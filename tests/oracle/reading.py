@@ -43,13 +43,12 @@ class Reading:
         self.tally.read(found=_has_candidates(ours), error=ours.error is not None)
         full = replace(query, limit=None)
         their_full, our_full = (theirs, ours) if query.limit is None else self._both(full, variant)
-        right = same(their_full, our_full)
-        if right and query.limit is not None:
-            right = legal(theirs, their_full, query.limit) and legal(ours, our_full, query.limit)
         verdict = self._specification(cloud, full, our_full)
-        if query.limit is not None and query.spoilt is None and not legal(ours, our_full, query.limit):
-            verdict = False
-        if right and verdict is not False:
+        agree = same(their_full, our_full)
+        if query.limit is not None:
+            agree = agree and legal(theirs, their_full, query.limit)
+            verdict = verdict if legal(ours, our_full, query.limit) else False
+        if agree and verdict is not False:
             return
         known = list(suspects(cloud, query, theirs.status, postgresql=self.engine.name == "postgresql", wide=self.wide))
         if known and verdict is not False:
