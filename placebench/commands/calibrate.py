@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
-from placebench.commands.compare import add_measuring_options, run_folder, sit
+from placebench.commands.compare import add_measuring_options, sit
 from placebench.commands.console import print_json, print_result
 from placebench.errors import PlacebenchError
 
@@ -50,8 +50,7 @@ def run(arguments: Namespace) -> int:
         replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
         rounds=_QUICK_ROUNDS if arguments.quick else arguments.rounds,
     )
-    folder = run_folder(arguments, "calibrate")
-    sit(topology, settings, folder, arguments)
+    folder = sit(topology, settings, arguments, name="calibrate")
     loaded = results.load(folder)
     calibrations = [
         calibrate(each.log_ratios, each.metric, margin=each.margin, seed=arguments.seed)

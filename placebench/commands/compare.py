@@ -1,7 +1,7 @@
 """`placebench compare`: two programs or more, interleaved; by how much they differ, and how sure that is."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,29 +76,41 @@ def run(arguments: Namespace) -> int:
         looks=arguments.looks,
         rounds=arguments.rounds,
     )
-    folder = run_folder(arguments, "compare")
-    with _said(folder, gates, as_json=arguments.json):
-        sit(topology, settings, folder, arguments)
+    folder = sit(topology, settings, arguments, tell=lambda made: _tell(made, gates, as_json=arguments.json))
     return held_to(gates, folder)
 
 
-def sit(topology: "Topology", settings: "Settings", folder: Path, arguments: Namespace) -> None:
-    """One sitting in *folder*, with its page; raises TooFewReplicatesError when too few count at its end."""
+def sit(
+    topology: "Topology",
+    settings: "Settings",
+    arguments: Namespace,
+    *,
+    name: str = "compare",
+    tell: Callable[[Path], None] = lambda _: None,
+) -> Path:
+    """One sitting, with its page, in a new folder called after *name* or the one to resume; returns the folder.
+
+    tell: is given the folder at the end, however the sitting ended.
+    Raises TooFewReplicatesError when too few replicates count then.
+    """
     from placebench.experiment.comparing import Comparing
     from placebench.experiment.kept import held
     from placebench.postgres import open_server
 
-    with held(folder), open_server(arguments.db) as server:
-        sitting = Comparing(topology, settings, folder, server)
-        with steps(arguments.command, sitting.steps) as announce, _reported(folder):
-            sitting.run(announce)
-    if 0 < len(sitting.valid()) < _NEEDED or (settings.replicates and not sitting.valid()):
-        lost = len(sitting.invalid())
+    with open_server(arguments.db) as server:
+        folder = _folder(arguments, name)
+        with held(folder):
+            sitting = Comparing(topology, settings, folder, server)
+            with steps(arguments.command, sitting.steps) as announce, _reported(folder, tell):
+                sitting.run(announce)
+    valid, lost = len(sitting.valid()), len(sitting.invalid())
+    if settings.replicates and valid < _NEEDED:
         thrown_away = f" ({lost} do not count: --resume makes others in their place)" if lost else ""
-        raise TooFewReplicatesError(f"cannot tell: {len(sitting.valid())} replicates, {_NEEDED} needed{thrown_away}")
+        raise TooFewReplicatesError(f"cannot tell: {valid} replicates, {_NEEDED} needed{thrown_away}")
+    return folder
 
 
-def run_folder(arguments: Namespace, name: str) -> Path:
+def _folder(arguments: Namespace, name: str) -> Path:
     """A new one, or that of the run to resume."""
     from placebench import paths
     from placebench.experiment.kept import claim_folder, new_folder
@@ -113,8 +125,8 @@ def run_folder(arguments: Namespace, name: str) -> Path:
 
 
 @contextmanager
-def _reported(folder: Path) -> Iterator[None]:
-    """The page of what was measured, however the `with` block ends."""
+def _reported(folder: Path, tell: Callable[[Path], None]) -> Iterator[None]:
+    """The page of what was measured, however the `with` block ends, and what else is to be told."""
     from placebench.report import write_index, write_report
 
     try:
@@ -123,25 +135,20 @@ def _reported(folder: Path) -> Iterator[None]:
         write_report(folder)
         with suppress(OSError):
             write_index(folder.parent)
+        tell(folder)
 
 
-@contextmanager
-def _said(folder: Path, gates: "Sequence[Gate]", *, as_json: bool) -> Iterator[None]:
-    """What was measured, on stdout and for CI, however the `with` block ends; the page's address is the last line."""
+def _tell(folder: Path, gates: "Sequence[Gate]", *, as_json: bool) -> None:
+    """What was measured, on stdout and for CI; the address of the page is the last line."""
     from placebench import results
     from placebench.report import comparison_table, summary
     from placebench.report.handover import hand_over
 
-    try:
-        yield
-    finally:
-        page = folder / "index.html"
-        if page.is_file():
-            hand_over(folder, gates)
-            loaded = results.load(folder)
-            if as_json:
-                print_json(summary(loaded))
-                say(page.as_uri())
-            else:
-                print_result(comparison_table(loaded))
-                print_result(page.as_uri())
+    hand_over(folder, gates)
+    loaded, page = results.load(folder), (folder / "index.html").as_uri()
+    if as_json:
+        print_json(summary(loaded))
+        say(page)
+    else:
+        print_result(comparison_table(loaded))
+        print_result(page)

@@ -3,8 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from placebench.commands.compare import add_measuring_options, run_folder, sit
-from placebench.commands.console import print_json, print_result
+from placebench.commands.compare import add_measuring_options, sit
+from placebench.commands.console import print_json, print_result, say
 
 HELP = "try many changes at once (ladder, ablation or your own), and keep a ledger of their effects"
 
@@ -20,12 +20,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the replicates and the ledger; what was measured is reported even when it is interrupted or fails."""
-    from placebench import results
     from placebench.experiment.arms import read_arms
     from placebench.experiment.comparing import SCREEN, Settings
     from placebench.experiment.trials import experiment_named
-    from placebench.report import summary
-    from placebench.report.ledger import ledger_document, write_ledger
     from placebench.seeding import topology_named
 
     asked = experiment_named(arguments.name)
@@ -41,16 +38,21 @@ def run(arguments: Namespace) -> int:
         rounds=asked.rounds or arguments.rounds,
         trials=asked.trials,
     )
-    folder = run_folder(arguments, asked.name)
-    try:
-        sit(topology, settings, folder, arguments)
-    finally:
-        if (folder / "index.html").is_file():
-            loaded = results.load(folder)
-            ledger = write_ledger(loaded)
-            if arguments.json:
-                print_json({**summary(loaded), **ledger_document(loaded)})
-            else:
-                print_result(ledger.read_text())
-                print_result((folder / "index.html").as_uri())
+    sit(topology, settings, arguments, name=asked.name, tell=lambda folder: _tell(folder, as_json=arguments.json))
     return 0
+
+
+def _tell(folder: Path, *, as_json: bool) -> None:
+    """The ledger, in the folder and on stdout; the address of the page is the last line."""
+    from placebench import results
+    from placebench.report import summary
+    from placebench.report.ledger import ledger_document, write_ledger
+
+    loaded, page = results.load(folder), (folder / "index.html").as_uri()
+    ledger = write_ledger(loaded)
+    if as_json:
+        print_json({**summary(loaded), **ledger_document(loaded)})
+        say(page)
+    else:
+        print_result(ledger.read_text())
+        print_result(page)

@@ -21,6 +21,7 @@ from typing import Any
 from placebench.errors import PlacebenchError, VariantError
 from placebench.experiment.server import ServerSpec
 from placebench.experiment.uwsgi import program
+from placebench.paths import profiles
 from placebench.reference.variants import variant
 
 CONTROL, PLACEMENT = "noop", "placement"
@@ -103,6 +104,7 @@ def _read(text: str, placement_python: Path | None) -> Arm:
 
 
 def _placement(python: Path | None) -> Arm:
+    python = python or _of_tox()
     if python is None:
         raise PlacebenchError(
             "the arm placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-binary "
@@ -116,6 +118,12 @@ def _placement(python: Path | None) -> Arm:
         python=str(_existing(python)),
         ours=False,
     )
+
+
+def _of_tox() -> Path | None:
+    """The Python that `tox -e oracle` puts Placement beside, where it was run in this checkout."""
+    made = profiles().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
+    return made if made.is_file() else None
 
 
 def _application(text: str) -> Arm:
