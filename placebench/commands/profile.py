@@ -8,7 +8,7 @@ from placebench.commands.console import print_json, print_result, progress, say
 from placebench.errors import GateFailedError, ProfilerError
 
 if TYPE_CHECKING:
-    from placebench.profiler import Recording
+    from placebench.profiler import Recording, SqlProfiler
     from placebench.profiler.asking import Application, Request
     from placebench.profiler.budget import Budget
 
@@ -66,27 +66,36 @@ def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
     request = _request(arguments)
     # Before the application is imported: connections that it makes at once are timed too.
     profiler = SqlProfiler()
-    application = _application(arguments)
-    recordings: list[Recording] = []
-    statuses = []
     try:
-        for _ in range(arguments.warmup):
-            application.answer(request)
-        with progress("requests", arguments.repeat) as advance:
-            for number in range(arguments.repeat):
-                with profiler.record(
-                    str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain
-                ) as recording:
-                    statuses.append(application.answer(request))
-                recordings.append(recording)
-                advance(number + 1)
+        application = _application(arguments)
+        try:
+            recordings, statuses = _asked(profiler, application, request, arguments)
+        finally:
+            application.close()
     finally:
-        application.close()
         profiler.remove()
     merged = Recording.merge(recordings)
     sessions = [recording.session for recording in recordings if recording.session is not None]
     merged.session = mean_session(sessions) if sessions else None
     return merged, statuses
+
+
+def _asked(
+    profiler: "SqlProfiler", application: "Application", request: "Request", arguments: Namespace
+) -> "tuple[list[Recording], list[int]]":
+    """A recording and a status for each request after the warm-up."""
+    recordings, statuses = [], []
+    for _ in range(arguments.warmup):
+        application.answer(request)
+    with progress("requests", arguments.repeat) as advance:
+        for number in range(arguments.repeat):
+            with profiler.record(
+                str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain
+            ) as recording:
+                statuses.append(application.answer(request))
+            recordings.append(recording)
+            advance(number + 1)
+    return recordings, statuses
 
 
 def _request(arguments: Namespace) -> "Request":

@@ -147,10 +147,12 @@ def test_a_mistake_is_one_line(
 
 
 def test_an_application_that_does_not_start_leaves_no_loop_behind(profile: Callable[..., int]) -> None:
-    """An event loop that nobody closes is a warning somewhere else."""
+    """Nor a profiler: an event loop that nobody closes is a warning somewhere else."""
+    callbacks = len(gc.callbacks)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         profile("--request", "GET /", "--app", "shop:Broken()")
         gc.collect()
 
     assert [str(each.message) for each in warned if each.category is ResourceWarning] == []
+    assert len(gc.callbacks) == callbacks
