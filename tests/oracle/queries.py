@@ -132,8 +132,8 @@ _shapes = st.sampled_from(
     [("",), ("1",), ("", "1"), ("1", "2"), ("_A",), ("",), ("", "1", "2"), ("2", "", "1"), ("1", "2", "3")]
 )
 _policies = st.sampled_from(["none", "isolate"])
-_rarely = st.sampled_from([False] * 13 + [True])
-_seldom = st.sampled_from([False] * 29 + [True])
+_rarely = st.sampled_from([False] * 19 + [True])
+_seldom = st.sampled_from([False] * 44 + [True])
 _any_traits = st.frozensets(st.sampled_from(TRAITS), min_size=1, max_size=2)
 _any_aggregates = st.frozensets(st.sampled_from([*AGGREGATES, UNKNOWN]), min_size=1, max_size=2)
 
@@ -178,7 +178,7 @@ def _groups(draw: st.DrawFn, cloud: Cloud, home: int, suffix: str, *, idle: bool
 
 @st.composite
 def queries(draw: st.DrawFn, cloud: Cloud) -> Query:
-    """A query that means something in this cloud; one in sixteen is spoilt."""
+    """A query that means something in this cloud; one in 45 is spoilt."""
     suffixes = draw(_shapes)
     idle = suffixes[-1] if len(suffixes) > 1 and suffixes[-1] and draw(_rarely) else None
     home = draw(st.sampled_from(range(len(cloud.providers))))
