@@ -49,9 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interrupted_once() -> Iterator[None]:
-    """SIGINT and SIGTERM interrupt once; further ones during the clean-up are ignored, since tox repeats them."""
+    """SIGINT and SIGTERM interrupt once; further ones are ignored to the end, since tox repeats them."""
+    interrupted = False
 
     def interrupt(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
         for number in _INTERRUPTS:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
@@ -60,8 +63,9 @@ def _interrupted_once() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not interrupted:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _parser() -> argparse.ArgumentParser:
