@@ -12,7 +12,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from placebench.errors import MissingExtraError, RunFolderError
-from placebench.experiment.records import Block, CountedPass, LoadPass, RunHead, WirePass, read_blocks
+from placebench.experiment.records import (
+    Block,
+    CountedPass,
+    LoadPass,
+    Measurement,
+    RunHead,
+    WirePass,
+    read_blocks,
+    read_measurements,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -32,6 +41,8 @@ class Run:
     counted: dict[str, CountedPass]
     wire: dict[str, WirePass]
     blocks: list[Block]
+    measurements: list[Measurement]
+    """Of a survey, in the order they were made, those that do not count too."""
 
     def profile(self, variant: str) -> Path | None:
         """The flame of the variant's profiled pass, or None where there is none."""
@@ -68,6 +79,12 @@ class Run:
             for values in zip(*(getattr(each.result, name) for name in _SAMPLES), strict=True)
         )
 
+    def measurement_frame(self) -> "pandas.DataFrame":
+        """A row a measurement of a survey: repeat, the point's axes, what was measured, and why it does not count."""
+        return _frame(
+            {"repeat": each.repeat, **each.point, **each.values, "invalid": each.invalid} for each in self.measurements
+        )
+
     def wire_frame(self) -> "pandas.DataFrame":
         """A row a request of the counted passes of a comparison: statements, rows, round trips and bytes."""
         return _frame(
@@ -102,6 +119,7 @@ def load(folder: Path | str) -> Run:
             if (path := folder / f"wire-{variant}.json").is_file()
         },
         blocks=read_blocks(folder / "blocks.jsonl"),
+        measurements=read_measurements(folder / "measurements.jsonl"),
     )
 
 

@@ -1,13 +1,13 @@
 """`placebench compare`: two programs or more, interleaved; by how much they differ, and how sure that is."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench.commands.console import print_json, print_result, say, steps
-from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError
+from placebench.commands.folders import reported, run_folder
+from placebench.errors import PlacebenchError, TooFewReplicatesError
 
 if TYPE_CHECKING:
     from placebench.experiment.comparing import Settings
@@ -98,44 +98,16 @@ def sit(
     from placebench.postgres import open_server
 
     with open_server(arguments.db) as server:
-        folder = _folder(arguments, name)
+        folder = run_folder(arguments, name)
         with held(folder):
             sitting = Comparing(topology, settings, folder, server)
-            with steps(arguments.command, sitting.steps) as announce, _reported(folder, tell):
+            with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
                 sitting.run(announce)
     valid, lost = len(sitting.valid()), len(sitting.invalid())
     if settings.replicates and valid < _NEEDED:
         thrown_away = f" ({lost} do not count: --resume makes others in their place)" if lost else ""
         raise TooFewReplicatesError(f"cannot tell: {valid} replicates, {_NEEDED} needed{thrown_away}")
     return folder
-
-
-def _folder(arguments: Namespace, name: str) -> Path:
-    """A new one, or that of the run to resume."""
-    from placebench import paths
-    from placebench.experiment.kept import claim_folder, new_folder
-
-    if not arguments.resume:
-        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles())
-    made = sorted(paths.profiles().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
-    if not made or not (made[-1] / "run.json").is_file():
-        where = arguments.out or paths.profiles()
-        raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume away")
-    return made[-1]
-
-
-@contextmanager
-def _reported(folder: Path, tell: Callable[[Path], None]) -> Iterator[None]:
-    """The page of what was measured, however the `with` block ends, and what else is to be told."""
-    from placebench.report import write_index, write_report
-
-    try:
-        yield
-    finally:
-        write_report(folder)
-        with suppress(OSError):
-            write_index(folder.parent)
-        tell(folder)
 
 
 def _tell(folder: Path, gates: "Sequence[Gate]", *, as_json: bool) -> None:

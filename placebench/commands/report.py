@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Write the page, and say where it is as the last line."""
     from placebench import paths, results
-    from placebench.report import comparison_table, summary, terminal_table, write_index, write_report
+    from placebench.report import document_of, text_of, write_index, write_report
 
     if arguments.diff:
         return _differ(*arguments.diff, as_json=arguments.json)
@@ -33,10 +33,10 @@ def run(arguments: Namespace) -> int:
         write_index(page.parent.parent)
     loaded = results.load(page.parent)
     if arguments.json:
-        print_json(summary(loaded))
+        print_json(document_of(loaded))
         say(page.as_uri())
     else:
-        print_result((terminal_table if loaded.closed else comparison_table)(loaded))
+        print_result(text_of(loaded))
         print_result(page.as_uri())
     return 0
 

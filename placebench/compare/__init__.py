@@ -10,6 +10,7 @@ The way of the numbers: `reduction` (blocks of requests → one log ratio a repl
 from placebench.compare.comparison import Comparison, compare_blocks, compare_counts
 from placebench.compare.family import adjusted
 from placebench.compare.interval import Interval, hodges_lehmann
+from placebench.compare.middle import Middle, middle
 from placebench.compare.quantiles import cumulative, quantile, samples_needed
 from placebench.compare.reduction import COUNTED, METRICS, PRIMARY
 
@@ -19,11 +20,13 @@ __all__ = [
     "PRIMARY",
     "Comparison",
     "Interval",
+    "Middle",
     "adjusted",
     "compare_blocks",
     "compare_counts",
     "cumulative",
     "hodges_lehmann",
+    "middle",
     "quantile",
     "samples_needed",
 ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.compare import PRIMARY, compare_blocks
-from placebench.errors import RunFolderError, UndecidedError
+from placebench.errors import UndecidedError
 from placebench.experiment.arms import Arm
 from placebench.experiment.calibrated import kept
 from placebench.experiment.counting import statistics, wire_pass
@@ -27,7 +27,7 @@ from placebench.experiment.interleaved import (
     keep_whole_replicates,
     make_replicate,
 )
-from placebench.experiment.kept import KeptHead
+from placebench.experiment.kept import KeptHead, same_question
 from placebench.experiment.passes import Bench, counted_pass
 from placebench.experiment.plan import ReplicatePlan, plan_replicate
 from placebench.experiment.records import Block, RunHead
@@ -46,8 +46,6 @@ CONFIDENCE_OF_A_LOOK = 1 - 0.0221
 """So that three looks together call identical programs different at most 5 times in 100 (Pocock 1977)."""
 _INVALID_IN_A_ROW = 3
 _COLLECTED_REQUESTS = 6
-_FIXED = ("request", "topology", "trees", "seed", "variants", "settings")
-"""What a resumed run has to be asked for again as it was begun."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Comparing:
         self._server = server
         self._say: Say = lambda _: None
         self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:50]
-        self._kept = KeptHead(folder, _same_question(folder, self._new_head()))
+        self._kept = KeptHead(folder, same_question(folder, self._new_head()))
         self._gate = AnswerGate(settings.request, save=self._kept.save)
         self._made = keep_whole_replicates(folder / "blocks.jsonl", blocks_each=settings.blocks_each)
 
@@ -248,15 +246,3 @@ class Comparing:
 
 def _nobody(name: str, url: str) -> None:
     """An arm with a request of its own answers something else by right."""
-
-
-def _same_question(folder: Path, asked: RunHead) -> RunHead:
-    """The head of the run in *folder*, if it asks the same; *asked* where there is none yet."""
-    path = folder / "run.json"
-    if not path.is_file():
-        return asked
-    begun = RunHead.load(path)
-    for name in _FIXED:
-        if (before := getattr(begun, name)) != (now := getattr(asked, name)):
-            raise RunFolderError(f"{folder} holds a run with another {name} ({before}), now asked: {now}")
-    return begun

@@ -1,6 +1,7 @@
 """The head of a run, on disk from its first moment to its last: `KeptHead` saves every change and how it all ended.
 
-Also where run folders come from: `new_folder`, `claim_folder`, and `held`, which keeps a second process out of one.
+Also where run folders come from: `new_folder`, `claim_folder`, `same_question` for one that is resumed, and `held`,
+which keeps a second process out of one.
 """
 
 import fcntl
@@ -14,6 +15,9 @@ from typing import Any
 
 from placebench.errors import RunFolderError
 from placebench.experiment.records import RunHead
+
+_FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
+"""What a resumed run has to be asked for again as it was begun."""
 
 
 class KeptHead:
@@ -59,6 +63,21 @@ def claim_folder(folder: Path) -> Path:
         raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out")
     (folder / "log").mkdir(parents=True)
     return folder
+
+
+def same_question(folder: Path, asked: RunHead) -> RunHead:
+    """The head of the run in *folder*; *asked* where there is none yet.
+
+    Raises RunFolderError when the run there asks something else.
+    """
+    path = folder / "run.json"
+    if not path.is_file():
+        return asked
+    begun = RunHead.load(path)
+    for name in _FIXED:
+        if (before := getattr(begun, name)) != (now := getattr(asked, name)):
+            raise RunFolderError(f"{folder} holds a run with another {name} ({before}), now asked: {now}")
+    return begun
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
     run.json                              RunHead: what was asked, where, on what, and how it ended
     blocks.jsonl                          Block, one line each, of the interleaved comparison
+    measurements.jsonl                    Measurement, one line each, of a survey
     locust-<variant>-<closed|open>.json   LoadPass: one locust run against one variant
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
@@ -11,6 +12,7 @@ Raw samples are kept; everything else is computed later. Durations are seconds, 
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -183,12 +185,36 @@ class Block(Record):
     """Canonical digest of each distinct answer."""
 
 
+@dataclass(frozen=True)
+class Measurement(Record):
+    """One point of a survey measured once; a line of measurements.jsonl."""
+
+    point: dict[str, Any]
+    """Where: plain values by the names of the axes."""
+    repeat: int
+    """From 0; every point is measured once in each repeat."""
+    values: dict[str, Any]
+    """What was measured: seconds, bytes, counts; None where it is not measured."""
+    invalid: str | None = None
+    """Why it does not count; it is made again."""
+
+
 def read_blocks(path: Path) -> list[Block]:
     """The blocks in blocks.jsonl; a last line that a kill cut short is left out, and a missing file is none."""
+    return [Block.from_json(document) for document in _lines(path)]
+
+
+def read_measurements(path: Path) -> list[Measurement]:
+    """The measurements in measurements.jsonl, as `read_blocks` reads blocks."""
+    return [Measurement.from_json(document) for document in _lines(path)]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [Block.from_json(json.loads(line)) for line in lines if line.endswith("\n")]
+        return
+    for line in path.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)
 
 
 @dataclass(frozen=True)
@@ -214,6 +240,6 @@ class RunHead(Record):
     """checked (variants), equal, allocation_requests, provider_summaries, difference; empty before the first answer."""
     elapsed_s: float = 0.0
     command: str = "perfload"
-    """What made it: perfload, compare or calibrate."""
+    """What made it: perfload, compare, or the name of a survey."""
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""

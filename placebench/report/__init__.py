@@ -12,6 +12,7 @@ from placebench.report.difference import difference_document, difference_table
 from placebench.report.document import summary
 from placebench.report.index import write_index
 from placebench.report.page import write_report
+from placebench.report.telling import document_of, text_of
 from placebench.report.text import comparison_table, terminal_table
 
 __all__ = [
@@ -19,8 +20,10 @@ __all__ = [
     "comparisons_of",
     "difference_document",
     "difference_table",
+    "document_of",
     "summary",
     "terminal_table",
+    "text_of",
     "write_index",
     "write_report",
 ]

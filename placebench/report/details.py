@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from placebench import units
+from placebench.experiment.records import RunHead
 from placebench.report import words
 from placebench.report.figures import Figures, Loaded, Rung
+
+_SHOWN_ELSEWHERE = ("rungs", "points", "impossible")
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,9 @@ def calibrated(figures: Figures) -> str:
     )
 
 
-def manifest(figures: Figures) -> list[tuple[str, str]]:
+def manifest(head: RunHead) -> list[tuple[str, str]]:
     """The manifest and the settings as rows, nested names joined by dots."""
-    head = figures.run.head
-    settings = {name: value for name, value in head.settings.items() if name != "rungs"}
+    settings = {name: value for name, value in head.settings.items() if name not in _SHOWN_ELSEWHERE}
     about = {name: value for name, value in head.manifest.items() if name != "calibration"}
     return list(flattened({**about, **({"run": settings} if settings else {})}))
 

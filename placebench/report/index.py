@@ -14,7 +14,7 @@ from placebench.errors import RunFolderError
 from placebench.experiment.records import RunHead
 from placebench.page import description_of, shell
 from placebench.report import words
-from placebench.report.page import templates, write_page
+from placebench.report.templating import templates, write_page
 
 LATEST = "latest"
 

@@ -3,18 +3,19 @@
 The key piece is `write_report`.
 """
 
-import functools
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
 from placebench import results, units
 from placebench.compare import samples_needed
-from placebench.page import environment, shell
+from placebench.page import shell
 from placebench.report import details, words
 from placebench.report.drawings import drawings_of
 from placebench.report.figures import QUANTILES, Figures, figures_of
+from placebench.report.surveys import is_survey
+from placebench.report.surveys.page import render as render_survey
+from placebench.report.templating import templates, write_page
 
 
 def write_report(run_folder: Path | str) -> Path:
@@ -23,7 +24,8 @@ def write_report(run_folder: Path | str) -> Path:
     Raises RunFolderError where there is no run, or one of a newer format.
     """
     run = results.load(run_folder)
-    return write_page(run.folder / "index.html", render(figures_of(run)))
+    document = render_survey(run) if is_survey(run) else render(figures_of(run))
+    return write_page(run.folder / "index.html", document)
 
 
 def render(figures: Figures) -> str:
@@ -43,7 +45,7 @@ def render(figures: Figures) -> str:
             troubles=details.troubles(figures),
             discarded=details.discarded(figures),
             calibrated=details.calibrated(figures),
-            manifest=details.manifest(figures),
+            manifest=details.manifest(head),
             explained=[rung for rung in figures.rungs if rung.why],
             opened=[rung for rung in figures.rungs if rung.open],
             reasons=sorted({each.reason for each in figures.comparisons if each.reason}),
@@ -52,21 +54,6 @@ def render(figures: Figures) -> str:
         )
     )
     return shell(f"{head.name} · placebench", Markup(body), description=headline)
-
-
-@functools.cache
-def templates() -> jinja2.Environment:
-    """The report's templates."""
-    made = environment(Path(__file__).parent / "templates")
-    made.filters["quantile"] = words.quantile_text
-    return made
-
-
-def write_page(path: Path, document: str) -> Path:
-    """Put *document* at *path* in one step: a browser sees the old page or the new one, never half of it."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(document, encoding="utf-8")
-    return partial.replace(path)
 
 
 def _quantile_note() -> str:

@@ -59,7 +59,7 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _doubts(figures: Figures) -> list[str]:
-    return [line for line in (words.ending(figures), figures.answers.difference) if line]
+    return [line for line in (words.ending(figures.run.head), figures.answers.difference) if line]
 
 
 def _row(rung: Rung) -> tuple[str, ...]:

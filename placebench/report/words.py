@@ -5,6 +5,7 @@ The key piece is `headline`.
 
 from placebench import units
 from placebench.compare import Comparison
+from placebench.experiment.records import RunHead
 from placebench.report.figures import Figures
 
 METRIC_LABELS = {
@@ -104,9 +105,8 @@ def answered_alike(figures: Figures) -> str:
     return " and ".join(checked) if len(checked) < 3 else ", ".join(checked)
 
 
-def ending(figures: Figures) -> str:
+def ending(head: RunHead) -> str:
     """How a run ended that did not come to its end; empty for one that did."""
-    head = figures.run.head
     how = {
         "running": "This run has not come to its end, or was killed",
         "interrupted": "This run was interrupted",

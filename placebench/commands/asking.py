@@ -1,0 +1,78 @@
+"""What the commands that ask a survey share: their options, and one sitting with its page.
+
+The key pieces are `add_asking_options` and `ask`.
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench.commands.console import print_json, print_result, say, steps
+from placebench.commands.folders import reported, run_folder
+from placebench.errors import PlacebenchError
+
+if TYPE_CHECKING:
+    from placebench.experiment.surveys import Question
+    from placebench.topology import Topology
+
+REPEATS = 5
+QUICK_TREES = 50
+
+
+def add_asking_options(parser: ArgumentParser) -> None:
+    """--trees, --topology, --seed, --request, --db, --repeats, --out, --quick, --json and --resume."""
+    parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
+    parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
+    parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
+    parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
+    parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help="a point (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument("--quick", action="store_true", help=f"about a minute, on {QUICK_TREES} trees unless named")
+    parser.add_argument("--json", action="store_true", help="the rows as one JSON document on stdout")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
+
+
+def topology_asked(arguments: Namespace) -> "Topology":
+    """The topology that the options name."""
+    from placebench.seeding import topology_named
+
+    trees = QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
+    return topology_named(arguments.topology, trees=trees, seed=arguments.seed)
+
+
+def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Path:
+    """One sitting of *question*, in a new folder or the one to resume; returns the folder.
+
+    What was measured is told, with its page, however the sitting ends.
+    """
+    from placebench.experiment.kept import held
+    from placebench.experiment.surveys import Ground, Surveying
+    from placebench.postgres import open_server
+
+    def tell(folder: Path) -> None:
+        _tell(folder, as_json=arguments.json)
+
+    if question.repeats < 1 or not question.points:
+        seen = f"{question.repeats} repeats of {len(question.points)} points"
+        raise PlacebenchError(f"{seen}: at least one of each is needed")
+    with open_server(arguments.db) as server:
+        folder = run_folder(arguments, question.command)
+        with held(folder):
+            surveying = Surveying(question, Ground(server, topology, folder))
+            with steps(arguments.command, surveying.steps) as announce, reported(folder, tell):
+                surveying.run(announce)
+    return folder
+
+
+def _tell(folder: Path, *, as_json: bool) -> None:
+    from placebench import results
+    from placebench.report import document_of, text_of
+
+    loaded, page = results.load(folder), (folder / "index.html").as_uri()
+    if as_json:
+        print_json(document_of(loaded))
+        say(page)
+    else:
+        print_result(text_of(loaded))
+        print_result(page)

@@ -1,0 +1,39 @@
+"""The folder of a run: found or made by `run_folder`, and given its page by `reported` however the work in it ends."""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from placebench.errors import RunFolderError
+
+
+def run_folder(arguments: Namespace, name: str) -> Path:
+    """A new folder for a run of this name (--out, or in profiles/), or with --resume that of the run to go on with.
+
+    Raises RunFolderError where there is none to resume, or the named one holds something.
+    """
+    from placebench import paths
+    from placebench.experiment.kept import claim_folder, new_folder
+
+    if not arguments.resume:
+        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles())
+    made = sorted(paths.profiles().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
+    if not made or not (made[-1] / "run.json").is_file():
+        where = arguments.out or paths.profiles()
+        raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume away")
+    return made[-1]
+
+
+@contextmanager
+def reported(folder: Path, tell: Callable[[Path], None]) -> Iterator[None]:
+    """The page of what was measured, however the `with` block ends, and what else is to be told."""
+    from placebench.report import write_index, write_report
+
+    try:
+        yield
+    finally:
+        write_report(folder)
+        with suppress(OSError):
+            write_index(folder.parent)
+        tell(folder)

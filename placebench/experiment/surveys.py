@@ -1,0 +1,186 @@
+"""A survey: one question asked at many points, each measured several times in an interleaved, seeded order.
+
+The key piece is `Surveying`. A command says what its points are and how one of them is measured (`Question`); here
+they are put in order, measured, and kept, each on the disk before the next. A sitting makes what is missing, so that
+a survey that was killed is resumed with the loss of one measurement at the most.
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import UndecidedError
+from placebench.experiment.calibrated import kept
+from placebench.experiment.environment import manifest
+from placebench.experiment.interleaved import DEATHS
+from placebench.experiment.kept import KeptHead, same_question
+from placebench.experiment.records import Measurement, RunHead, read_measurements
+from placebench.postgres import Server
+from placebench.seeding import seed
+from placebench.topology import Topology
+
+Point = Mapping[str, Any]
+Measure = Callable[[Point, int], Mapping[str, Any]]
+"""Measures a point once, for the repeat of this number; may raise one of DEATHS, and the point is measured again."""
+Say = Callable[[str], None]
+
+_FILE = "measurements.jsonl"
+_INVALID_IN_A_ROW = 3
+
+
+class Ground:
+    """What a survey stands on: a server, and one seeded database of its own with copies of it; made when asked for."""
+
+    def __init__(self, server: Server, topology: Topology, folder: Path) -> None:
+        self.server = server
+        self.topology = topology
+        self.folder = folder
+        self._prefix = f"placebench_{folder.name.lower().replace('-', '_')}"[:50]
+        self._made: dict[str, str] = {}
+        self.receipt: dict[str, Any] = {}
+
+    @property
+    def seeded(self) -> str:
+        """The URL of the seeded database; nobody may be connected to it while it is copied."""
+        if "" not in self._made:
+            self._made[""] = self._fresh(self._prefix)
+            self.receipt = seed(self.topology, self._made[""]).to_json()
+        return self._made[""]
+
+    def copy(self, name: str) -> str:
+        """The URL of this copy of the seeded database, dropped with the server's other databases of this survey."""
+        if name not in self._made:
+            assert self.seeded
+            self._made[name] = self._fresh(f"{self._prefix}_{len(self._made)}", self._prefix)
+        return self._made[name]
+
+    def _fresh(self, name: str, template: str | None = None) -> str:
+        self.server.take_over(name)
+        self.server.drop_database(name)
+        return self.server.create_database(name, template) if template else self.server.create_database(name)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a command wants to know."""
+
+    command: str
+    points: tuple[Point, ...]
+    repeats: int
+    prepare: Callable[[Ground], AbstractContextManager[Measure]]
+    """Makes ready what all points need, and yields how one is measured; what it began ends with it."""
+    request: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What else was asked for; kept in run.json."""
+    variants: tuple[str, ...] = ()
+    impossible: tuple[tuple[Point, str], ...] = ()
+    """Points that cannot be measured, each with the reason."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the head of the run; the same for the same question."""
+        points = [dict(point) for point in self.points]
+        impossible = [{"point": dict(point), "reason": reason} for point, reason in self.impossible]
+        return {**self.settings, "repeats": self.repeats, "points": points, "impossible": impossible}
+
+
+class Surveying:
+    """One sitting of a survey in one folder, on one PostgreSQL server."""
+
+    def __init__(self, question: Question, ground: Ground) -> None:
+        """Raises RunFolderError when the folder holds a run of another question."""
+        self._question = question
+        self._ground = ground
+        self._path = ground.folder / _FILE
+        self._kept = KeptHead(ground.folder, same_question(ground.folder, _head(question, ground)))
+        self._done = {_key(each.point, each.repeat) for each in read_measurements(self._path) if each.invalid is None}
+
+    @property
+    def steps(self) -> int:
+        """How many steps are announced, if every measurement counts."""
+        return 1 + len(list(self._missing()))
+
+    def run(self, say: Say) -> None:
+        """Measure what is missing, each step told to *say* as it begins; the folder is readable whatever is raised.
+
+        Raises UndecidedError when a point cannot be measured three times in a row.
+        """
+        with self._kept.until_the_end():
+            keep_whole_lines(self._path)
+            say(f"seed {self._ground.topology.name}, {self._ground.topology.trees} trees")
+            described = {**manifest(self._ground.seeded), "calibration": kept()}
+            self._kept.save(receipt=self._ground.receipt, manifest=described)
+            with self._question.prepare(self._ground) as measure:
+                for point, repeat in self._missing():
+                    say(f"repeat {repeat + 1} of {self._question.repeats}: {told(point)}")
+                    self._measured(measure, point, repeat)
+
+    def _missing(self) -> Iterator[tuple[Point, int]]:
+        for repeat in range(self._question.repeats):
+            for point in in_order(self._question.points, repeat, seed=self._ground.topology.seed):
+                if _key(point, repeat) not in self._done:
+                    yield point, repeat
+
+    def _measured(self, measure: Measure, point: Point, repeat: int) -> None:
+        reason = ""
+        for _ in range(_INVALID_IN_A_ROW):
+            try:
+                made = Measurement(dict(point), repeat, dict(measure(point, repeat)))
+            except DEATHS as error:
+                made = Measurement(dict(point), repeat, {}, reason := f"{type(error).__name__}: {error}")
+            append_line(self._path, made)
+            if made.invalid is None:
+                return
+        raise UndecidedError(f"{told(point)} could not be measured {_INVALID_IN_A_ROW} times in a row: {reason}")
+
+
+def in_order(points: Sequence[Point], repeat: int, *, seed: int) -> list[Point]:
+    """The points in the order of this repeat, random by *seed*; every second repeat is the one before it backwards."""
+    order = random.Random(f"{seed} {repeat // 2}").sample(list(points), len(points))
+    return order if repeat % 2 == 0 else order[::-1]
+
+
+def told(point: Point) -> str:
+    """'variant naive, latency_ms 50'."""
+    return ", ".join(f"{name} {value}" for name, value in point.items())
+
+
+def append_line(path: Path, made: Measurement) -> None:
+    """Put one measurement at the end of the file, and wait until it is on the disk."""
+    with path.open("a") as lines:
+        lines.write(json.dumps(asdict(made), ensure_ascii=False) + "\n")
+        lines.flush()
+        os.fsync(lines.fileno())
+
+
+def keep_whole_lines(path: Path) -> None:
+    """Cut off a last line that a kill left without its end, so that the next one begins a line of its own."""
+    if path.is_file() and not (content := path.read_bytes()).endswith(b"\n"):
+        path.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def _key(point: Point, repeat: int) -> str:
+    return json.dumps([dict(point), repeat], sort_keys=True)
+
+
+def _head(question: Question, ground: Ground) -> RunHead:
+    return RunHead(
+        name=ground.folder.name,
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        status="running",
+        request=question.request,
+        topology=ground.topology.name,
+        trees=ground.topology.trees,
+        seed=ground.topology.seed,
+        variants=list(question.variants),
+        receipt={},
+        manifest={},
+        settings=question.to_json(),
+        same_answers={},
+        command=question.command,
+    )

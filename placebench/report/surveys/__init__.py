@@ -1,0 +1,29 @@
+"""What a survey says: each command's measurements as rows, a first sentence, charts, and how to read them.
+
+The key piece is `told`. A module a command (`matrix.py`, `link.py`, …) has one public function, `tell(run) -> Told`;
+the page, the table of a terminal and the JSON document are made of what it returns.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import cast
+
+from placebench.report.surveys.telling import Column, Picture, Told, counted
+from placebench.results import Run
+
+_MODULES: Mapping[str, str] = {}
+"""The module of each survey's command, in this package."""
+
+
+def is_survey(run: Run) -> bool:
+    """Whether the run was made by a survey."""
+    return run.head.command in _MODULES
+
+
+def told(run: Run) -> Told:
+    """What the survey of this run says, as far as it got."""
+    module = import_module(f"{__name__}.{_MODULES[run.head.command]}")
+    return cast(Callable[[Run], Told], module.tell)(run)
+
+
+__all__ = ["Column", "Picture", "Told", "counted", "is_survey", "told"]

@@ -1,0 +1,59 @@
+"""What a survey's module returns: rows of plain values, and what makes them readable.
+
+The key piece is `Told`; `counted` gives the measurements that count, point by point.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from placebench.experiment.records import Measurement
+from placebench.results import Run
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table that eyes see."""
+
+    name: str
+    """The key in each row."""
+    label: str
+    show: Callable[[Any], str] = str
+    """Of `placebench.units`, for numbers; it is given None where the row has none."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart with its caption, and the heading above it."""
+
+    heading: str
+    drawn: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """A survey in words, rows and pictures."""
+
+    headline: str
+    """The first sentence: the answer, with figures and how sure they are."""
+    rows: Sequence[dict[str, Any]]
+    """Plain values, seconds and bytes; None is not measured. `--json` prints them as they are."""
+    columns: Sequence[Column]
+    pictures: Sequence[Picture] = ()
+    remarks: Sequence[str] = ()
+    """Further sentences about the figures, below the first."""
+    reading: Sequence[str] = ()
+    """How to read the table and the pictures."""
+    limits: Sequence[str] = ()
+    """What this survey cannot say."""
+
+
+def counted(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
+    """Each point in the order asked for, with those of its measurements that count; points without one are left out."""
+    for point in run.head.settings["points"]:
+        made = [each for each in run.measurements if each.invalid is None and each.point == point]
+        if made:
+            yield point, made

@@ -1,0 +1,24 @@
+"""How the report turns its templates into files: `templates` and `write_page`."""
+
+import functools
+from pathlib import Path
+
+import jinja2
+
+from placebench.page import environment
+from placebench.report import words
+
+
+@functools.cache
+def templates() -> jinja2.Environment:
+    """The report's templates."""
+    made = environment(Path(__file__).parent / "templates")
+    made.filters["quantile"] = words.quantile_text
+    return made
+
+
+def write_page(path: Path, document: str) -> Path:
+    """Put *document* at *path* in one step: a browser sees the old page or the new one, never half of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(document, encoding="utf-8")
+    return partial.replace(path)
