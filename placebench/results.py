@@ -6,7 +6,7 @@ run.block_frame().groupby("arm").cpu_s.median()        # with the extra "frames"
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,8 @@ class Run:
     blocks: list[Block]
     measurements: list[Measurement]
     """Of a survey, in the order they were made, those that do not count too."""
+    invalid: list[LoadPass] = field(default_factory=list)
+    """Load passes that do not count; each was made again."""
 
     def profile(self, variant: str) -> Path | None:
         """The flame of the variant's profiled pass, or None where there is none."""
@@ -120,6 +122,7 @@ def load(folder: Path | str) -> Run:
         },
         blocks=read_blocks(folder / "blocks.jsonl"),
         measurements=read_measurements(folder / "measurements.jsonl"),
+        invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )
 
 

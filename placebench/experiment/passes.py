@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from placebench.errors import LoadError, ServerError
+from placebench.errors import LoadError, ServerError, UndecidedError
 from placebench.experiment.answers import Answer, fetch
 from placebench.experiment.load import LoadInterrupted, LoadSpec, run_load
 from placebench.experiment.meters import ServerMeter
 from placebench.experiment.records import CountedPass, LoadPass
 from placebench.experiment.requesting import get
+from placebench.experiment.rules import LOAD_RULES, LoadRules, why_invalid_load
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.profiler import Recording
 from placebench.profiler.merging import merge_sessions
@@ -77,16 +78,41 @@ def closed_pass(bench: Bench, variant: str, *, time_s: float, check: CheckAnswer
         return _loaded(bench, variant, server, load)
 
 
-def open_pass(bench: Bench, variant: str, *, time_s: float, rate_per_s: float) -> LoadPass:
-    """Requests arrive on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json."""
-    with bench.serve(variant) as server:
-        load = LoadSpec(
-            url=server.url, request=bench.request, kind="open", rate_per_s=rate_per_s, time_s=time_s, seed=bench.seed
-        )
-        return _loaded(bench, variant, server, load)
+def open_pass(
+    bench: Bench,
+    variant: str,
+    *,
+    time_s: float,
+    rate_per_s: float,
+    rules: LoadRules = LOAD_RULES,
+    attempts: int = 3,
+) -> LoadPass:
+    """Requests arrive on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
+
+    A pass in which the generator itself was late does not count: it is kept beside, and made again. Raises
+    UndecidedError when none of *attempts* counts.
+    """
+    reason: str | None = None
+    for _ in range(attempts):
+        with bench.serve(variant) as server:
+            load = LoadSpec(
+                url=server.url,
+                request=bench.request,
+                kind="open",
+                rate_per_s=rate_per_s,
+                time_s=time_s,
+                seed=bench.seed,
+            )
+            made = _loaded(bench, variant, server, load, rules=rules)
+        if made.invalid is None:
+            return made
+        reason = made.invalid
+    raise UndecidedError(f"{attempts} open loads of {variant} in a row do not count, the last because {reason}")
 
 
-def _loaded(bench: Bench, variant: str, server: RunningServer, load: LoadSpec) -> LoadPass:
+def _loaded(
+    bench: Bench, variant: str, server: RunningServer, load: LoadSpec, *, rules: LoadRules | None = None
+) -> LoadPass:
     """Load the warmed-up server with its meters read; a pass that is interrupted is saved as far as it got.
 
     A pass in which a worker died is not saved: its figures are of another server.
@@ -101,11 +127,19 @@ def _loaded(bench: Bench, variant: str, server: RunningServer, load: LoadSpec) -
                 raise
             interrupted, result = error, error.result
     server.check()
-    loaded = LoadPass(variant=variant, result=result, meters=meter.read())
-    loaded.save(bench.folder / f"locust-{variant}-{load.kind}.json")
+    invalid = why_invalid_load(result, at_once=load.at_once, rules=rules) if rules else None
+    loaded = LoadPass(variant=variant, result=result, meters=meter.read(), invalid=invalid)
+    loaded.save(_pass_file(bench.folder, f"locust-{variant}-{load.kind}", invalid))
     if interrupted:
         raise interrupted
     return loaded
+
+
+def _pass_file(folder: Path, name: str, invalid: str | None) -> Path:
+    """Where a pass is kept; each that does not count has a file of its own."""
+    if invalid is None:
+        return folder / f"{name}.json"
+    return folder / f"{name}-invalid-{1 + len(list(folder.glob(f'{name}-invalid-*.json')))}.json"
 
 
 def counted_pass(bench: Bench, name: str, *, requests: int, variant: str | None = None) -> CountedPass:

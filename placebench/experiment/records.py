@@ -4,6 +4,7 @@
     blocks.jsonl                          Block, one line each, of the interleaved comparison
     measurements.jsonl                    Measurement, one line each, of a survey
     locust-<variant>-<closed|open>.json   LoadPass: one locust run against one variant
+    locust-<variant>-open-invalid-<n>.json   one that does not count, because a rule set before the run said so
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame of the profiled pass
@@ -112,6 +113,8 @@ class LoadPass(Record):
     variant: str
     result: LoadResult
     meters: Meters
+    invalid: str | None = None
+    """Why this pass does not count."""
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:

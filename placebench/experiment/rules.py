@@ -1,15 +1,19 @@
-"""When a replicate does not count: rules about the machine, fixed before anything is measured.
+"""When a replicate or a load pass does not count: rules about the machine, fixed before anything is measured.
 
-The key piece is `why_invalid`, on two `Moment`s. The whole replicate goes, never a single request or one arm, and it is
-counted and reported; what it measured stays in blocks.jsonl.
+The key pieces are `why_invalid`, on two `Moment`s, and `why_invalid_load`, on what a load pass saw. The whole replicate
+or pass goes, never a single request or one arm, and it is counted and reported; what it measured stays on the disk.
 """
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
+
+from placebench.experiment.records import LoadResult
+from placebench.telemetry.load_options import AT_ONCE
+from placebench.telemetry.samples import MISSED_AFTER_S
 
 _STEAL = 7
 """Position in the first line of /proc/stat, after the word cpu."""
@@ -36,6 +40,19 @@ class Rules:
 
 
 RULES = Rules()
+
+
+@dataclass(frozen=True)
+class LoadRules:
+    """The limits of a load pass with arrivals on a schedule."""
+
+    late_at_most: float = 0.01
+    """Share of the arrivals that the load generator itself may start late; a single one is always allowed."""
+    client_cpu_at_most: float = 0.7
+    """Share of a core that the load generator may use: with more, its own waiting is in the latencies."""
+
+
+LOAD_RULES = LoadRules()
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,39 @@ def why_invalid_block(failures: list[str], *, client_cpu_s: float, wall_s: float
     if share > rules.client_cpu_at_most:
         return f"the client used {share:.0%} of a core, at most {rules.client_cpu_at_most:.0%} allowed"
     return None
+
+
+def why_invalid_load(result: LoadResult, *, at_once: int = AT_ONCE, rules: LoadRules = LOAD_RULES) -> str | None:
+    """Why a load pass tells of its generator and not of the service, with what was seen and allowed; else None."""
+    share = result.client_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
+    if share > rules.client_cpu_at_most:
+        return f"the load generator used {share:.0%} of a core, at most {rules.client_cpu_at_most:.0%} allowed"
+    late = late_arrivals(result, at_once=at_once)
+    if late > max(1, rules.late_at_most * result.requests):
+        seen = f"the load generator started {late} of {result.requests} arrivals late"
+        return f"{seen}, at most {rules.late_at_most:.0%} allowed"
+    return None
+
+
+def late_arrivals(result: LoadResult, *, at_once: int = AT_ONCE) -> int:
+    """How many arrivals the generator started late by its own doing.
+
+    One that waited because *at_once* requests were under way waited for the service: that is latency, and counts.
+    """
+    sent_s = [start + total - own for start, total, own in _each_request(result)]
+    ended_s = sorted(start + total for start, total, _ in _each_request(result))
+    order = sorted(range(len(sent_s)), key=sent_s.__getitem__)
+    late = ended = 0
+    for place, number in enumerate(order, start=1):
+        while ended < len(ended_s) and ended_s[ended] < sent_s[number]:
+            ended += 1
+        under_way = place - ended
+        late += sent_s[number] - result.started_s[number] > MISSED_AFTER_S and under_way < at_once
+    return late
+
+
+def _each_request(result: LoadResult) -> Iterator[tuple[float, float, float]]:
+    return zip(result.started_s, result.latency_s, result.service_s, strict=True)
 
 
 def describe(rules: Mapping[str, float]) -> str:

@@ -93,6 +93,11 @@ def discarded(figures: Figures) -> list[tuple[int, str]]:
     return sorted(reasons.items())
 
 
+def discarded_passes(figures: Figures) -> list[str]:
+    """A sentence for each load pass that does not count."""
+    return [f"{each.variant}, {each.result.kind} load: {each.invalid}" for each in figures.run.invalid]
+
+
 def calibrated(figures: Figures) -> str:
     """What the machine could resolve when it was last calibrated before this run; empty where it never was."""
     kept = figures.run.head.manifest.get("calibration") or {}

@@ -44,6 +44,7 @@ def render(figures: Figures) -> str:
             method=details.method(figures),
             troubles=details.troubles(figures),
             discarded=details.discarded(figures),
+            discarded_passes=details.discarded_passes(figures),
             calibrated=details.calibrated(figures),
             manifest=details.manifest(head),
             explained=[rung for rung in figures.rungs if rung.why],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
-from placebench.errors import GateFailedError
+from placebench.errors import GateFailedError, UndecidedError
 from placebench.experiment.kept import claim_folder
+from placebench.experiment.passes import Bench, open_pass
+from placebench.experiment.rules import LoadRules
 from placebench.experiment.run import Perfload, Settings
 from placebench.postgres import Server
 from placebench.report import terminal_table, write_report
@@ -33,6 +36,7 @@ SMALL = Settings(
     replicates=2,
     quads=1,
     block_s=0.02,
+    load_rules=LoadRules(late_at_most=1.0, client_cpu_at_most=100.0),  # tests share their machine
 )
 
 
@@ -105,6 +109,27 @@ def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: result
         assert "answer_by_objects" in {
             frame["name"] for frame in json.loads(speedscope.read_text())["shared"]["frames"]
         }
+
+
+def test_an_open_load_that_does_not_count_is_kept_beside(server: Server, finished: results.Run, tmp_path: Path) -> None:
+    """A generator that may use no CPU: the pass is kept under another name with its reason, and the report says so."""
+    shutil.copytree(finished.folder, tmp_path / "run")
+    url = server.database_url(f"placebench_{finished.folder.name}")
+    bench = Bench(url, finished.head.request, tmp_path / "run", 1, 1, 1, 1)
+    with pytest.raises(UndecidedError, match="1 open loads of tuned in a row do not count, the last because the load"):
+        open_pass(
+            bench,
+            "tuned",
+            time_s=0.2,
+            rate_per_s=20,
+            rules=LoadRules(late_at_most=1.0, client_cpu_at_most=0),
+            attempts=1,
+        )
+    run = results.load(tmp_path / "run")
+
+    assert [each.variant for each in run.invalid] == ["tuned"]
+    assert run.open["tuned"].result == finished.open["tuned"].result
+    assert "tuned, open load: the load generator used" in write_report(run.folder).read_text()
 
 
 def test_the_report_shows_the_ladder(finished: results.Run) -> None:

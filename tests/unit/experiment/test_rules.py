@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment.rules import RULES, Moment, describe, why_invalid, why_invalid_block
+from placebench.experiment.records import LoadResult
+from placebench.experiment.rules import (
+    RULES,
+    Moment,
+    describe,
+    late_arrivals,
+    why_invalid,
+    why_invalid_block,
+    why_invalid_load,
+)
 
 BEFORE = Moment(wall_s=1000.0, monotonic_s=50.0, stolen=100, total=10_000, load=1.0)
 AFTER = Moment(wall_s=1010.0, monotonic_s=60.0, stolen=110, total=12_000, load=2.0)
@@ -58,3 +67,52 @@ def test_the_rules_in_words() -> None:
     sentence = describe(RULES.to_json())
 
     assert all(limit in sentence for limit in ("70%", "10%", "2 a core", "0.5 s"))
+
+
+def opened(waits_s: list[float], *, service_s: float = 0.02, client_cpu_s: float = 0.1) -> LoadResult:
+    """An open load with an arrival each 10 ms, each sent so long after it was due."""
+    return LoadResult(
+        kind="open",
+        users=1,
+        rate_per_s=100.0,
+        seed=1,
+        elapsed_s=1.0,
+        started_s=[number / 100 for number in range(len(waits_s))],
+        latency_s=[wait + service_s for wait in waits_s],
+        service_s=[service_s] * len(waits_s),
+        body_bytes=[2] * len(waits_s),
+        statuses={"200": len(waits_s)},
+        failures=0,
+        failure_messages=[],
+        in_flight=0,
+        missed=sum(wait > 0.01 for wait in waits_s),
+        client_cpu_s=client_cpu_s,
+    )
+
+
+def test_a_generator_that_kept_its_schedule() -> None:
+    """Two of 200 arrivals 20 ms late are 1 %, and a single one is allowed among however few."""
+    assert why_invalid_load(opened([0.0] * 198 + [0.02] * 2)) is None
+    assert why_invalid_load(opened([0.02, 0.0, 0.0])) is None
+
+
+def test_a_missed_schedule() -> None:
+    """Three of 200 are more than 1 %."""
+    seen = "the load generator started 3 of 200 arrivals late, at most 1% allowed"
+
+    assert why_invalid_load(opened([0.0] * 197 + [0.02] * 3)) == seen
+
+
+def test_who_waits_for_the_service_is_not_late() -> None:
+    """With room for two that take a second, the third arrival waits 0.98 s for the first: that is latency."""
+    waiting = opened([0.0, 0.0, 0.98, 0.98], service_s=1.0)
+
+    assert late_arrivals(waiting, at_once=2) == 0
+    assert late_arrivals(waiting, at_once=400) == 2
+
+
+def test_a_busy_generator() -> None:
+    """It computed for 0.8 of 1 s: its own queue is in the latencies."""
+    seen = "the load generator used 80% of a core, at most 70% allowed"
+
+    assert why_invalid_load(opened([0.0] * 50, client_cpu_s=0.8)) == seen
