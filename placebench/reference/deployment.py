@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 import placebench
-from placebench.errors import DatabaseError, MissingExtraError, ServerError
+from placebench.errors import DatabaseError, MissingExtraError, ProfilerError, ServerError
 from placebench.reference.app import make_app
 from placebench.reference.chunking import chunked
 from placebench.reference.settings import settings_from
@@ -20,7 +20,6 @@ from placebench.reference.variants import variant
 
 DEFAULT_VARIANT: Final = "tuned"
 DEFAULT_POOL_SIZE: Final = "10"
-PROFILES: Final = ("", "light", "flame")
 
 
 def application_from(environment: Mapping[str, str]) -> WSGIApplication:
@@ -66,14 +65,15 @@ def _url(text: str) -> URL:
 
 def _profiled(app: WSGIApplication, engine: Engine, environment: Mapping[str, str]) -> WSGIApplication:
     mode, folder = environment.get("PLACEBENCH_PROFILE", ""), environment.get("PLACEBENCH_PROFILE_DIR", "")
-    if mode not in PROFILES:
-        raise ServerError(f"PLACEBENCH_PROFILE: expected light or flame, got {mode!r}")
     if not mode:
         return app
     if not folder:
         raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
     # By attribute: the door loads the profiler on first use, and only an app that is profiled should pay for it.
-    profiled: WSGIApplication = placebench.SqlProfiler(engine).wsgi(app, folder=Path(folder), mode=mode)
+    try:
+        profiled: WSGIApplication = placebench.SqlProfiler(engine).wsgi(app, folder=Path(folder), mode=mode)
+    except ProfilerError as error:
+        raise ServerError(f"PLACEBENCH_PROFILE: {error}") from error
     return profiled
 
 

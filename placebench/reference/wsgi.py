@@ -9,7 +9,7 @@ PLACEBENCH_RANDOMIZE_CANDIDATES  "1": under a limit any candidates, not the firs
 PLACEBENCH_MAX_CANDIDATES        the search stops at so many; default "-1", at none
 PLACEBENCH_CANDIDATES_STRATEGY   "depth-first" (default) or "breadth-first": by which trees it comes to so many
 PLACEBENCH_CLAIMS         "at_once" (default), one round trip where psycopg2 speaks to PostgreSQL; or "step_by_step"
-PLACEBENCH_PROFILE        "light" or "flame" profiles every request; default ""
+PLACEBENCH_PROFILE        "light", "full", "sampled", "flame" or "plans" profiles every request; default ""
 PLACEBENCH_PROFILE_DIR    where the profiles go; required if there are any
 
 Nothing is connected to and no thread is started before uWSGI forks. What is wrong with the environment leaves as one

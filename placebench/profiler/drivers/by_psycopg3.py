@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from placebench.profiler.auto_explain import PlanFeed
-from placebench.profiler.driver import NetworkCursor, TimedConnection, TimedCursor, Watcher, many, one, timed_class
+from placebench.profiler.drivers.connection import TimedConnection
+from placebench.profiler.drivers.cursor import NetworkCursor, TimedCursor, many, one
+from placebench.profiler.drivers.watching import Watcher, timed_class
 from placebench.profiler.wire import WireMeter, meter_of
 
 _IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
