@@ -159,18 +159,18 @@ def quartiles(values: Sequence[float]) -> str:
 # --- what is served
 
 
-def _serving() -> ModuleType:
-    """The sections in serving.py, which PYTHONSAFEPATH hides from a script beside it, as it does the clients."""
+def _beside(name: str) -> ModuleType:
+    """The sections in a file beside this one, which PYTHONSAFEPATH hides from it, as it does the clients."""
     here = Path(__file__).parent
     sys.path[:0] = [str(here), str(here.parent / "fakes")]
-    return importlib.import_module("serving")
+    return importlib.import_module(name)
 
 
 SECTIONS: dict[str, Any] = {
     "server": bench_server,
     "seeding": bench_seeding,
-    "candidates": lambda arguments: _serving().bench_candidates(arguments, say, spread),
-    "claims": lambda arguments: _serving().bench_claims(arguments, say, spread),
+    "candidates": lambda arguments: _beside("serving").bench_candidates(arguments, say, spread),
+    "claims": lambda arguments: _beside("claiming").bench_claims(arguments, say, spread),
     "profiler": bench_profiler,
 }
 
