@@ -112,10 +112,15 @@ def linked_service(url: str, *, hops: int = 1, log: Path | None = None) -> Itera
         yield Link(chain, f"http://127.0.0.1:{chain[0].port}")
 
 
-@contextmanager
-def _chain(host: str, port: int, hops: int, log: Path | None) -> Iterator[list["_Hop"]]:
+def check_hops(hops: int) -> None:
+    """Raise PlacebenchError for a number of hops that a link cannot have."""
     if not 1 <= hops <= MOST_HOPS:
         raise PlacebenchError(f"{hops} hops: expected 1 to {MOST_HOPS}")
+
+
+@contextmanager
+def _chain(host: str, port: int, hops: int, log: Path | None) -> Iterator[list["_Hop"]]:
+    check_hops(hops)
     with ExitStack() as stack:
         chain: list[_Hop] = []
         for _ in range(hops):

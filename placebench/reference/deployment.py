@@ -15,7 +15,8 @@ import placebench
 from placebench.errors import DatabaseError, MissingExtraError, ProfilerError, ServerError
 from placebench.reference.app import make_app
 from placebench.reference.chunking import chunked
-from placebench.reference.settings import settings_from
+from placebench.reference.compressing import compressed
+from placebench.reference.settings import chosen, settings_from
 from placebench.reference.variants import variant
 
 DEFAULT_VARIANT: Final = "tuned"
@@ -30,6 +31,8 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
     engine = engine_from(environment)
     name = environment.get("PLACEBENCH_VARIANT") or DEFAULT_VARIANT
     app = _profiled(make_app(engine, name, settings_from(environment)), engine, environment)
+    if chosen(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
+        app = compressed(app)
     if _renew_after_fork(engine):
         app = chunked(app)
     variant(name).ways.collector()

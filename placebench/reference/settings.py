@@ -31,15 +31,15 @@ DEFAULTS: Final = Settings()
 def settings_from(environment: Mapping[str, str]) -> Settings:
     """The settings that these variables make; ServerError with the first that cannot be used."""
     return Settings(
-        randomize=_choice(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1",
+        randomize=chosen(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1",
         maximum=_maximum(environment, "PLACEBENCH_MAX_CANDIDATES"),
-        strategy=_choice(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
-        claims=_choice(environment, "PLACEBENCH_CLAIMS", (AT_ONCE, STEP_BY_STEP)),
+        strategy=chosen(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
+        claims=chosen(environment, "PLACEBENCH_CLAIMS", (AT_ONCE, STEP_BY_STEP)),
     )
 
 
-def _choice(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """The variable's value, the first choice if it is not set."""
+def chosen(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """The variable's value, the first choice if it is not set; ServerError where it is none of them."""
     value = environment.get(name) or choices[0]
     if value not in choices:
         raise ServerError(f"{name}: expected {' or '.join(choices)}, got {value!r}")
