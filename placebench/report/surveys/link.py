@@ -1,50 +1,22 @@
-"""What a slow link costs, told from the measurements of `placebench link`: the key piece is `tell`.
-
-Predicted is arithmetic: what the baseline takes longer than a variant grows with the latency by the difference of their
-counted turnarounds times the latency. Measured is that growth against the shortest latency of the run.
-"""
+"""What a slow link costs, told from the measurements of `placebench link`: the key piece is `tell`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from placebench import units
-from placebench.compare import Middle, middle
-from placebench.experiment.records import Measurement
 from placebench.page.charts import Flow, Line, Role, flows, lines
-from placebench.report.surveys.telling import Column, Picture, Told, counted
+from placebench.report.surveys.crossings import AGREES_WITHIN, Crossed, Key, points_of, rows_of
+from placebench.report.surveys.telling import Column, Picture, Told
 from placebench.results import Run
 
-_AGREES_WITHIN = 0.2
-_COUNTS = ("round_trips", "connections", "bytes_sent", "bytes_received", "body_bytes")
-_LESS = {"elapsed_s": "less time", "cpu_s": "less CPU", "turns": "fewer turnarounds", "bytes": "fewer bytes"}
-_MORE = {"elapsed_s": "more time", "cpu_s": "more CPU", "turns": "more turnarounds", "bytes": "more bytes"}
+_COUNTED = ("turnarounds", "bytes")
 _ABOUT_AS_MUCH = 1.05
-
-Key = tuple[str, float]
-
-
-@dataclass(frozen=True)
-class _Point:
-    """One arm at one latency, in medians over its repeats."""
-
-    arm: str
-    latency_ms: float
-    elapsed: Middle
-    values: dict[str, float | None]
-    typical: Measurement
-    """The one whose time is nearest to the median."""
-
-    @property
-    def turns(self) -> float:
-        """Turnarounds, and the handshakes of the connections that were opened."""
-        return (self.values["round_trips"] or 0.0) + (self.values["connections"] or 0.0)
 
 
 def tell(run: Run) -> Told:
     """A row for each arm and latency; the pictures show time over latency, and bytes over time at the longest one."""
-    points = {(each.arm, each.latency_ms): each for each in _points(run)}
-    rows = [_row(each, points, run.head.settings) for each in points.values()]
+    points = points_of(run)
+    rows = [{**row, "less": _less(row["times_less"])} for row in rows_of(run, points)]
     return Told(
         headline=_headline(rows, run.head.settings),
         rows=rows,
@@ -56,102 +28,21 @@ def tell(run: Run) -> Told:
     )
 
 
-def _points(run: Run) -> Iterator[_Point]:
-    for point, made in counted(run):
-        elapsed = middle([each.values["elapsed_s"] for each in made])
-        names = (*_COUNTS, "cpu_s", "under_way_s", "proxy_cpu_s")
-        yield _Point(
-            arm=point["variant"] + (", gzip" if point.get("compress") else ""),
-            latency_ms=point["latency_ms"],
-            elapsed=elapsed,
-            values={name: _median([each.values[name] for each in made]) for name in names},
-            typical=min(made, key=lambda each: abs(each.values["elapsed_s"] - elapsed.median)),
-        )
+def _less(times_less: Mapping[str, float | None] | None) -> str | None:
+    """'2.3 times less time, about as much CPU, 2.2 times fewer turnarounds, 1.3 times fewer bytes'; None for None."""
+    if times_less is None:
+        return None
+    return ", ".join(_compared(what, factor) for what, factor in times_less.items())
 
 
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return middle(known).median if len(known) == len(values) else None
-
-
-def _row(point: _Point, points: Mapping[Key, _Point], settings: Mapping[str, Any]) -> dict[str, Any]:
-    baseline = _baseline(points)
-    latency_s, values = point.latency_ms / 1e3, point.values
-    against = points.get((baseline, point.latency_ms)) if point.arm != baseline else None
-    predicted_s, measured_s = _growth(point, points, settings["hops"]) if against else (None, None)
-    return {
-        "variant": point.arm,
-        "latency_ms": point.latency_ms,
-        "operations": settings["operations"],
-        "n": point.elapsed.n,
-        "elapsed_s": point.elapsed.median,
-        "elapsed_low_s": point.elapsed.low,
-        "elapsed_high_s": point.elapsed.high,
-        "confidence": point.elapsed.confidence,
-        **{name: values[name] for name in ("cpu_s", "bytes_sent", "bytes_received", "round_trips", "connections")},
-        "round_trips_published": _published(point, settings),
-        "idle_share": None if values["under_way_s"] is None else values["under_way_s"] / point.elapsed.median,
-        "idle_s": values["under_way_s"],
-        "proxy_cpu_s": values["proxy_cpu_s"],
-        "body_bytes": values["body_bytes"],
-        "round_trip_ms": latency_s * 1e3 * settings["hops"],
-        "less": None if against is None else _less(against, point),
-        "predicted_growth_s": predicted_s,
-        "measured_growth_s": measured_s,
-        "agrees": None
-        if not predicted_s or measured_s is None
-        else abs(measured_s / predicted_s - 1) <= _AGREES_WITHIN,
-    }
-
-
-def _published(point: _Point, settings: Mapping[str, Any]) -> float | None:
-    """Runtime over round-trip time over operations; None where the round trip takes no time."""
-    round_trip_s = point.latency_ms / 1e3 * settings["hops"]
-    return point.elapsed.median / round_trip_s / settings["operations"] if round_trip_s else None
-
-
-def _growth(point: _Point, points: Mapping[Key, _Point], hops: int) -> tuple[float | None, float | None]:
-    """By how many seconds the baseline's surplus should have grown since the shortest latency, and by how many it did."""
-    baseline = _baseline(points)
-    shortest_ms = min(latency_ms for arm, latency_ms in points if arm in (baseline, point.arm))
-    here, there = points.get((baseline, point.latency_ms)), points.get((baseline, shortest_ms))
-    begun = points.get((point.arm, shortest_ms))
-    if here is None or there is None or begun is None or point.latency_ms == shortest_ms:
-        return None, None
-    surplus = _waits(here, hops) - _waits(point, hops)
-    grown = (here.elapsed.median - point.elapsed.median) - (there.elapsed.median - begun.elapsed.median)
-    return surplus * (point.latency_ms - shortest_ms) / 1e3, grown
-
-
-def _waits(point: _Point, hops: int) -> float:
-    """How many latencies of one hop it waits: every turnaround for all hops, a handshake for the nearest."""
-    return (point.values["round_trips"] or 0.0) * hops + (point.values["connections"] or 0.0)
-
-
-def _less(baseline: _Point, point: _Point) -> str:
-    """'2.3 times less time, as much CPU, 2.2 times fewer turnarounds, 1.3 times fewer bytes'."""
-    before, after = _amounts(baseline), _amounts(point)
-    return ", ".join(_compared(name, before[name], after[name]) for name in _LESS)
-
-
-def _amounts(point: _Point) -> dict[str, float | None]:
-    sent, received = point.values["bytes_sent"] or 0.0, point.values["bytes_received"] or 0.0
-    return {
-        "elapsed_s": point.elapsed.median,
-        "cpu_s": point.values["cpu_s"],
-        "turns": point.turns,
-        "bytes": sent + received,
-    }
-
-
-def _compared(name: str, before: float | None, after: float | None) -> str:
-    noun = _LESS[name].split()[1]
-    if not before or not after:
-        return f"{noun} {units.NOT_MEASURED}"
-    factor = before / after
+def _compared(what: str, factor: float | None) -> str:
+    less, more = ("fewer", "many") if what in _COUNTED else ("less", "much")
+    if factor is None:
+        return f"{what} {units.NOT_MEASURED}"
     if 1 / _ABOUT_AS_MUCH < factor < _ABOUT_AS_MUCH:
-        return f"about as {'many' if _LESS[name].startswith('fewer') else 'much'} {noun}"
-    return f"{units.significant(max(factor, 1 / factor), digits=2)} times {(_LESS if factor > 1 else _MORE)[name]}"
+        return f"about as {more} {what}"
+    times = units.significant(max(factor, 1 / factor), digits=2)
+    return f"{times} times {less if factor > 1 else 'more'} {what}"
 
 
 def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> str:
@@ -161,7 +52,7 @@ def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> st
     longest = max(row["latency_ms"] for row in rows)
     there = [row for row in rows if row["latency_ms"] == longest]
     first, last = there[0], there[-1]
-    away = f"With {where} {units.duration(first['round_trip_ms'] / 1e3)} away"
+    away = f"With {where} {_away(first['round_trip_ms'])} away"
     took = f"{first['variant']} takes {units.duration(first['elapsed_s'])}"
     turns = f"in {units.average(first['round_trips'])} turnarounds"
     if first is last:
@@ -174,20 +65,34 @@ def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     longest = max((row["latency_ms"] for row in rows), default=0.0)
     for row in rows:
         if row["latency_ms"] == longest and row["less"]:
-            yield f"At {units.duration(longest / 1e3)}, {row['variant']} takes {row['less']}."
-    held = [row["agrees"] for row in rows if row["agrees"] is not None]
-    if held:
-        yield (
-            f"The difference grew as its turnarounds predict, within {units.level(_AGREES_WITHIN)}, at "
-            f"{units.count(sum(held))} of {units.count(len(held))} latencies."
-        )
+            yield f"At {_away(longest)}, {row['variant']} takes {row['less']}."
+    predicted = [row for row in rows if row["agrees"] is not None]
+    if predicted:
+        yield _agreement(predicted[-1])
+
+
+def _agreement(row: Mapping[str, Any]) -> str:
+    """What the turnarounds predict for this row, and what was seen."""
+    low, high = row["measured_growth_low_s"], row["measured_growth_high_s"]
+    interval = "" if low is None else f" ({units.duration(low)} to {units.duration(high)})"
+    return (
+        f"Of {row['variant']} the turnarounds predict that {units.duration(row['predicted_growth_s'])} more are saved "
+        f"at {_away(row['latency_ms'])} than at the shortest latency; measured are "
+        f"{units.duration(row['measured_growth_s'])}{interval}, "
+        f"{'within' if row['agrees'] else 'NOT within'} {units.level(AGREES_WITHIN)}."
+    )
+
+
+def _away(latency_ms: float) -> str:
+    """A latency as it was asked for."""
+    return f"{latency_ms:g} ms"
 
 
 def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
     turned = "turnarounds" if settings["between"] == "database" else "turnarounds (and handshakes)"
     columns = [
         Column("variant", "variant"),
-        Column("latency_ms", "latency", lambda value: units.duration(value / 1e3)),
+        Column("latency_ms", "latency", _away),
         Column("n", "n", units.count),
         Column("elapsed_s", "time", units.duration),
         Column("elapsed_low_s", "from", units.duration),
@@ -212,7 +117,7 @@ def _or_dash(seconds: float | None) -> str:
     return "–" if seconds is None else units.duration(seconds)
 
 
-def _pictures(points: Mapping[Key, _Point], settings: Mapping[str, Any]) -> Iterator[Picture]:
+def _pictures(points: Mapping[Key, Crossed], settings: Mapping[str, Any]) -> Iterator[Picture]:
     arms = list(dict.fromkeys(arm for arm, _ in points))
     if len({latency_ms for _, latency_ms in points}) > 1:
         yield Picture(
@@ -222,13 +127,13 @@ def _pictures(points: Mapping[Key, _Point], settings: Mapping[str, Any]) -> Iter
                 title="Time over latency",
                 description="One line for each variant; its slope is the number of its turnarounds.",
                 show=units.duration,
-                show_where=lambda latency_ms: units.duration(latency_ms / 1e3),
+                show_where=_away,
             ),
             "Medians. The slope of a line is the number of turnarounds; where it begins is what the work itself takes.",
         )
     longest = max(latency_ms for _, latency_ms in points)
     yield Picture(
-        f"Bytes over time at {units.duration(longest / 1e3)}",
+        f"Bytes over time at {_away(longest)}",
         flows(
             [_flow(point, _role(point.arm, arms)) for point in points.values() if point.latency_ms == longest],
             title="Bytes over time",
@@ -246,11 +151,11 @@ def _sides(settings: Mapping[str, Any]) -> tuple[str, str]:
     return "received from the service", "sent to it"
 
 
-def _over_latency(arm: str, points: Mapping[Key, _Point]) -> list[tuple[float, float]]:
+def _over_latency(arm: str, points: Mapping[Key, Crossed]) -> list[tuple[float, float]]:
     return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == arm]
 
 
-def _flow(point: _Point, role: Role) -> Flow:
+def _flow(point: Crossed, role: Role) -> Flow:
     trace, values = point.typical.values["trace"], point.typical.values
     return Flow(
         label=point.arm,
@@ -264,10 +169,6 @@ def _flow(point: _Point, role: Role) -> Flow:
 
 def _role(arm: str, arms: Sequence[str]) -> Role:
     return "baseline" if arm == arms[0] else "variant" if arm == arms[-1] else "between"
-
-
-def _baseline(points: Mapping[Key, _Point]) -> str:
-    return next(iter(points))[0]
 
 
 def _reading(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -299,9 +200,7 @@ def _reading(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 _LIMITS = (
-    "A link that loses packets, whose delay varies, or whose TCP begins slowly: here a long answer crosses in one latency, "
-    "however long it is, unless the bandwidth is limited.",
-    "What several clients at once would see: requests that wait for the link leave the worker's CPU to others only where "
-    "it has threads for them.",
+    "A link that loses packets, whose delay varies, or whose TCP begins slowly: here all bytes cross in one latency.",
+    "What several clients at once would see: a request that waits for the link holds its thread.",
     "Times at the shortest latencies hold the proxy's own 0.05 ms a round trip, and so do those of all variants alike.",
 )
