@@ -176,6 +176,7 @@ def _count(variant: str, recordings: list[Recording], body_bytes: int) -> Counte
         sql_s=sum(each.sql_s or 0.0 for each in recordings),
         gc_s=sum(each.gc_s or 0.0 for each in recordings),
         gc_collections=sum(each.gc_collections or 0 for each in recordings),
+        gc_s_each=[each.gc_s or 0.0 for each in recordings],
     )
 
 
