@@ -10,6 +10,7 @@ from alembic import context
 from alembic.util import CommandError
 from sqlalchemy import Connection, create_engine, make_url, pool
 from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.sql.schema import SchemaItem
 
 from placebench.tables import metadata
 
@@ -17,12 +18,9 @@ VARIABLE = "PLACEBENCH_DATABASE_URL"
 VERSION_TABLE = "placebench_alembic_version"
 
 
-def is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Whether alembic looks at this item: of tables only at those that placebench.tables draws, whoever made others.
-
-    The change log is not among them: it has a type that SQLAlchemy does not know, and only PostgreSQL has it.
-    """
-    return kind != "table" or name in metadata.tables
+def is_ours(_item: SchemaItem, _name: str | None, kind: str, reflected: bool, counterpart: SchemaItem | None) -> bool:
+    """Whether alembic compares this item: tables that others made beside ours are none of our business."""
+    return not (kind == "table" and reflected and counterpart is None)
 
 
 def migrate(connection: Connection) -> None:
@@ -31,7 +29,7 @@ def migrate(connection: Connection) -> None:
         connection=connection,
         target_metadata=metadata,
         version_table=VERSION_TABLE,
-        include_name=is_ours,
+        include_object=is_ours,
         render_as_batch=connection.dialect.name == "sqlite",
     )
     with context.begin_transaction():

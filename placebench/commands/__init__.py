@@ -17,7 +17,6 @@ NAMES = (
     "compare",
     "calibrate",
     "experiment",
-    "link",
     "report",
     "verify",
     "doctor",

@@ -22,7 +22,6 @@ _FILTERS = (
     units.rate,
     units.ratio,
     units.size,
-    units.step,
 )
 
 
