@@ -3,12 +3,11 @@
 run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
 run.block_frame().groupby("arm").cpu_s.median()        # with the extra "frames"
-run.telemetry.summary()                                # of a run made with --telemetry
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from placebench.experiment.records import (
     LoadPass,
     Measurement,
     RunHead,
+    WatchedPass,
     WirePass,
     read_blocks,
     read_measurements,
@@ -27,8 +27,7 @@ from placebench.experiment.records import (
 
 if TYPE_CHECKING:
     import pandas
-
-    from placebench.telemetry import Telemetry
+    from pyinstrument.session import Session
 
 _SAMPLES = ("started_s", "latency_s", "service_s", "body_bytes")
 _COUNTS = ("statements", "rows", "round_trips", "bytes_sent", "bytes_received", "body_bytes")
@@ -49,6 +48,8 @@ class Run:
     """Of a survey, in the order they were made, those that do not count too."""
     invalid: list[LoadPass] = field(default_factory=list)
     """Load passes that do not count; each was made again."""
+    watched: dict[str, WatchedPass] = field(default_factory=dict)
+    """How the flame of each arm of a comparison came to be, or why there is none."""
 
     def profile(self, variant: str) -> Path | None:
         """The flame of the variant's profiled pass, or None where there is none."""
@@ -60,15 +61,12 @@ class Run:
         path = self.folder / f"profile-{variant}.speedscope.json"
         return path if path.is_file() else None
 
-    @cached_property
-    def telemetry(self) -> "Telemetry":
-        """The durations and figures that workers, clients and backends wrote, as pandas frames; read on first use.
+    def session(self, variant: str) -> "Session | None":
+        """The same flame as pyinstrument's session, of one mean request; None where a comparison left none."""
+        from pyinstrument.session import Session
 
-        Raises RunFolderError where the run was made without --telemetry, MissingExtraError without pandas.
-        """
-        from placebench.telemetry import load as load_telemetry
-
-        return load_telemetry(self.folder / "telemetry")
+        path = self.folder / f"profile-{variant}.pyisession"
+        return Session.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
     def block_frame(self) -> "pandas.DataFrame":
         """A row a block of the interleaved comparison: where it stood, and what a request of it took.
@@ -136,6 +134,11 @@ def load(folder: Path | str) -> Run:
         },
         blocks=read_blocks(folder / "blocks.jsonl"),
         measurements=read_measurements(folder / "measurements.jsonl"),
+        watched={
+            variant: WatchedPass.load(path)
+            for variant in head.variants
+            if (path := folder / f"watched-{variant}.json").is_file()
+        },
         invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )
 

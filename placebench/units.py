@@ -26,6 +26,11 @@ def duration(seconds: float | None) -> str:
     return f"{significant(seconds / 1e-6)} µs"
 
 
+def step(seconds: float) -> str:
+    """A change of a duration, signed: −0.0123 → '−12.3 ms'."""
+    return ("−" if seconds < 0 else "+") + duration(abs(seconds))
+
+
 def size(byte_count: float | None) -> str:
     """A size in binary units, three significant digits: 2583049 → '2.46 MiB'."""
     if byte_count is None:

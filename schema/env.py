@@ -10,7 +10,6 @@ from alembic import context
 from alembic.util import CommandError
 from sqlalchemy import Connection, create_engine, make_url, pool
 from sqlalchemy.exc import ArgumentError, OperationalError
-from sqlalchemy.sql.schema import SchemaItem
 
 from placebench.tables import metadata
 
@@ -18,9 +17,12 @@ VARIABLE = "PLACEBENCH_DATABASE_URL"
 VERSION_TABLE = "placebench_alembic_version"
 
 
-def is_ours(_item: SchemaItem, _name: str | None, kind: str, reflected: bool, counterpart: SchemaItem | None) -> bool:
-    """Whether alembic compares this item: tables that others made beside ours are none of our business."""
-    return not (kind == "table" and reflected and counterpart is None)
+def is_ours(name: str | None, kind: str, _parents: object) -> bool:
+    """Whether alembic looks at this item: of tables only at those that placebench.tables draws, whoever made others.
+
+    The change log is not among them: it has a type that SQLAlchemy does not know, and only PostgreSQL has it.
+    """
+    return kind != "table" or name in metadata.tables
 
 
 def migrate(connection: Connection) -> None:
@@ -29,7 +31,7 @@ def migrate(connection: Connection) -> None:
         connection=connection,
         target_metadata=metadata,
         version_table=VERSION_TABLE,
-        include_object=is_ours,
+        include_name=is_ours,
         render_as_batch=connection.dialect.name == "sqlite",
     )
     with context.begin_transaction():

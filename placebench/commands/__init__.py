@@ -17,6 +17,7 @@ NAMES = (
     "compare",
     "calibrate",
     "experiment",
+    "link",
     "report",
     "verify",
     "doctor",

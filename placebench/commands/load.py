@@ -1,6 +1,5 @@
 """`placebench load`: a headless locust run against a service, and what it saw."""
 
-import os
 import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -39,13 +38,6 @@ def configure(parser: ArgumentParser) -> None:
         "--path", metavar="P", help="path and query (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep every sample there, as JSON")
-    parser.add_argument(
-        "--telemetry",
-        type=Path,
-        default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
-        metavar="DIR",
-        help="the client's durations, with the numbers that servers note (default: $PLACEBENCH_TELEMETRY)",
-    )
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
 
@@ -79,7 +71,6 @@ def _spec(arguments: Namespace) -> "LoadSpec":
         requests=arguments.requests,
         warmup=arguments.warmup,
         seed=arguments.seed,
-        telemetry=arguments.telemetry,
     )
 
 

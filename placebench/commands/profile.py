@@ -59,7 +59,6 @@ def run(arguments: Namespace) -> int:
 def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
     """The requests, merged into one recording, and the status of each."""
     from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.merging import mean_session
 
     if arguments.repeat < 1:
         raise ProfilerError(f"--repeat is {arguments.repeat}: expected at least 1")
@@ -74,10 +73,7 @@ def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
             application.close()
     finally:
         profiler.remove()
-    merged = Recording.merge(recordings)
-    sessions = [recording.session for recording in recordings if recording.session is not None]
-    merged.session = mean_session(sessions) if sessions else None
-    return merged, statuses
+    return Recording.merge(recordings), statuses
 
 
 def _asked(

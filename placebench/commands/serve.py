@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench.commands.console import print_result, say
-from placebench.errors import DatabaseError, ServerError
+from placebench.errors import DatabaseError
 
 if TYPE_CHECKING:
     from placebench.experiment.server import RunningServer
@@ -28,24 +28,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default: 1)")
     parser.add_argument("--threads", type=int, default=1, metavar="M", help="threads in each of them (default: 1)")
     parser.add_argument("--log", type=Path, metavar="FILE", help="keep uWSGI's log there")
-    parser.add_argument(
-        "--telemetry",
-        type=Path,
-        default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
-        metavar="DIR",
-        help="durations and figures, a file a worker (default: $PLACEBENCH_TELEMETRY)",
-    )
-    parser.add_argument("--statements", action="store_true", help="with --telemetry: each statement too")
     parser.add_argument("--json", action="store_true", help="when ready, one line of JSON on stdout")
 
 
 def run(arguments: Namespace) -> int:
     """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
-    from placebench.experiment.backends import watched_backends
     from placebench.experiment.server import ServerSpec, serve
 
-    if arguments.statements and not arguments.telemetry:
-        raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
     spec = ServerSpec(
         database_url=_seeded(arguments.db or os.environ.get(_VARIABLE)),
         variant=arguments.variant,
@@ -54,10 +43,8 @@ def run(arguments: Namespace) -> int:
         processes=arguments.processes,
         threads=arguments.threads,
         log=arguments.log,
-        telemetry=arguments.telemetry,
-        environment={"PLACEBENCH_PROFILE": "light"} if arguments.statements else {},
     )
-    with serve(spec) as server, watched_backends(spec.database_url, arguments.telemetry):
+    with serve(spec) as server:
         told_to_stop = _listen()
         say(f"{spec.variant} answers at {server.url}; Ctrl-C stops it")
         if arguments.json:

@@ -7,23 +7,25 @@ The way of the numbers: `reduction` (blocks of requests → one log ratio a repl
 `compare_blocks` goes all of it.
 """
 
-from placebench.compare.comparison import Comparison, compare_blocks, compare_counts
+from placebench.compare.comparison import Comparison, compare_blocks, compare_counts, compare_watched
 from placebench.compare.family import adjusted
 from placebench.compare.interval import Interval, hodges_lehmann
 from placebench.compare.middle import Middle, middle
 from placebench.compare.quantiles import cumulative, quantile, samples_needed
-from placebench.compare.reduction import COUNTED, METRICS, PRIMARY
+from placebench.compare.reduction import COUNTED, METRICS, PRIMARY, WATCHED
 
 __all__ = [
     "COUNTED",
     "METRICS",
     "PRIMARY",
+    "WATCHED",
     "Comparison",
     "Interval",
     "Middle",
     "adjusted",
     "compare_blocks",
     "compare_counts",
+    "compare_watched",
     "cumulative",
     "hodges_lehmann",
     "middle",

@@ -5,12 +5,12 @@ The key piece is `compare_blocks`.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import Any
 
 from placebench.compare.interval import Interval, hodges_lehmann, pseudo_median
-from placebench.compare.reduction import COUNTED, METRICS, Block, Replicates, reduce_blocks
+from placebench.compare.reduction import COUNTED, METRICS, WATCHED, Block, Replicates, reduce_blocks
 from placebench.compare.signed_rank import signed_rank_p
 from placebench.compare.verdict import CANNOT_TELL, Verdict, decide, detectable_effect
 from placebench.errors import TooFewReplicatesError
@@ -113,6 +113,33 @@ def compare_counts(
     levels = tuple(pairs) if len(told) < len(pairs) else tuple(told)
     reduced = Replicates(log_ratios=ratios, levels=levels, invalidated=0)
     return _compared(baseline, variant, metric, reduced, margin=COUNTED[metric], confidence=confidence)
+
+
+def compare_watched(
+    before: Sequence[float],
+    after: Sequence[float],
+    baseline: str,
+    variant: str,
+    metric: str,
+    *,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compare the means of what was watched in a few requests of one process each; empty: it was not.
+
+    Such requests are alike in ways that another process is not: there is a ratio, and never an interval or a verdict.
+    Raises KeyError for a metric that does not exist.
+    """
+    then, now = (fmean(samples) if samples else None for samples in (before, after))
+    nothing = Replicates(log_ratios=(), levels=(), invalidated=0)
+    made = _compared(baseline, variant, metric, nothing, margin=WATCHED[metric], confidence=confidence)
+    watched = f"cannot tell: watched in {len(before)} and {len(after)} requests of one process, which give no interval"
+    return replace(
+        made,
+        ratio=now / then if then and now else None,
+        baseline_value=then,
+        variant_value=now,
+        reason=watched if then is not None and now is not None else "not measured of a program that is not ours",
+    )
 
 
 def _compared(

@@ -127,4 +127,6 @@ METRICS = {metric.name: metric for metric in (CPU, WALL, PSS)}
 """Those that blocks are timed and weighed by."""
 COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}
 """Margins of those that are counted apart, request by request; a count has no noise, bytes have a little."""
+WATCHED = {"gc_s": 0.01}
+"""Margins of those that the profiler sees in a few requests of one process: a value and a ratio, no interval."""
 PRIMARY = CPU.name

@@ -81,15 +81,21 @@ def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> 
     seen: Counter[str] = Counter()
     arms = []
     for text in texts:
-        arm = _read(text, placement_python)
+        arm = read_arm(text, placement_python)
         seen[arm.name] += 1
         arms.append(arm if seen[arm.name] == 1 else _renamed(arm, f"{arm.name}.{seen[arm.name]}"))
-    for arm in arms:
-        program(Path(arm.python) if arm.python else None)
+    check_programs(arms)
     return tuple(arms)
 
 
-def _read(text: str, placement_python: Path | None) -> Arm:
+def check_programs(arms: Sequence[Arm]) -> None:
+    """Raise MissingExtraError for an arm whose environment has no uWSGI."""
+    for arm in arms:
+        program(Path(arm.python) if arm.python else None)
+
+
+def read_arm(text: str, placement_python: Path | None = None) -> Arm:
+    """The arm of this name; raises as `read_arms` does, but for a uWSGI that is missing."""
     if text == CONTROL:
         return Arm(CONTROL, variables={"PLACEBENCH_VARIANT": "tuned"}, request="/")
     if text == PLACEMENT:

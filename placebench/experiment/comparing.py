@@ -32,7 +32,9 @@ from placebench.experiment.passes import Bench, counted_pass
 from placebench.experiment.plan import ReplicatePlan, plan_replicate
 from placebench.experiment.records import Block, RunHead
 from placebench.experiment.rules import RULES
+from placebench.experiment.spent import together
 from placebench.experiment.trials import Trial
+from placebench.experiment.watching import watched_pass
 from placebench.postgres import Server
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
@@ -101,13 +103,15 @@ class Comparing:
         self._say: Say = lambda _: None
         self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:50]
         self._kept = KeptHead(folder, same_question(folder, self._new_head()))
+        self._spent_before = self._kept.head.spent_s
         self._gate = AnswerGate(settings.request, save=self._kept.save)
         self._made = keep_whole_replicates(folder / "blocks.jsonl", blocks_each=settings.blocks_each)
 
     @property
     def steps(self) -> int:
         """How many steps are announced, if every replicate counts and no look ends the run."""
-        return 1 + len(self._settings.arms) + max(0, self._settings.most - len(self.valid()))
+        each = 2 if self._settings.most else 1
+        return 1 + each * len(self._settings.arms) + max(0, self._settings.most - len(self.valid()))
 
     def valid(self) -> list[int]:
         """The numbers of the replicates that count, from 0."""
@@ -127,6 +131,7 @@ class Comparing:
         with self._kept.until_the_end():
             arms = self._prepared()
             self._counted(arms)
+            self._watched(arms)
             self._measured(arms)
             shutil.rmtree(self._folder / "answers", ignore_errors=True)
 
@@ -183,6 +188,13 @@ class Comparing:
                 bench = Bench(arms.databases[arm.name], arms.request, self._folder, 1, 1, 1, self._topology.seed)
                 counted_pass(bench, arm.name, requests=_COLLECTED_REQUESTS, variant=arm.variables["PLACEBENCH_VARIANT"])
 
+    def _watched(self, arms: Arms) -> None:
+        """Each arm under the profiler, for its flame; not again in a later sitting, nor where nothing is timed."""
+        for arm in arms.arms if self._settings.most else ():
+            if not (self._folder / f"watched-{arm.name}.json").is_file():
+                self._say(f"{arm.name}: profile")
+                watched_pass(arms, arm.name)
+
     def _measured(self, arms: Arms) -> None:
         """Replicates until there are enough that count, or the rule of the looks says that it is decided."""
         self._check_data(arms)
@@ -199,13 +211,15 @@ class Comparing:
 
     def _replicate(self, arms: Arms, plan: ReplicatePlan) -> list[Block]:
         """Make one, keep it, then hold answers and data to what they should be."""
-        blocks = make_replicate(arms, plan)
-        try:
-            digests = self._data(arms)
-        except DEATHS as error:
-            digests = {}
-            blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
-        append_blocks(self._folder / "blocks.jsonl", blocks)
+        with arms.spent.on("replicates"):
+            blocks = make_replicate(arms, plan)
+            try:
+                digests = self._data(arms)
+            except DEATHS as error:
+                digests = {}
+                blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
+            append_blocks(self._folder / "blocks.jsonl", blocks)
+        self._kept.save(spent_s=together(self._spent_before, arms.spent.seconds))
         self._made += blocks
         held = [block for block in blocks if arms.named[block.arm].request is None]
         self._gate.check(held, self._folder / "answers")

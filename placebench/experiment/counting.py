@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from placebench.experiment.answers import ask
 from placebench.experiment.interleaved import Arms
 from placebench.experiment.link import Traffic, linked
-from placebench.experiment.records import WirePass
+from placebench.experiment.records import StatementCount, WirePass
 from placebench.experiment.server import serve
 from placebench.postgres import Server
 
@@ -26,8 +26,33 @@ WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
 AND query !~* '^\\s*(begin|start transaction|commit|rollback)'
 """
 
-Statistics = Callable[[str], tuple[int, int] | None]
-"""Statements and rows of a database so far, by its name; None where they are not counted."""
+_EACH = """
+SELECT query, sum(calls), sum(rows), sum(total_exec_time) / 1000 FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
+AND query !~* '^\\s*(begin|start transaction|commit|rollback)'
+GROUP BY query
+"""
+
+
+class Statistics:
+    """What PostgreSQL has counted so far of a database, by its name; None where it does not count."""
+
+    def __init__(self, connection: Connection | None) -> None:
+        self._connection = connection
+
+    def __call__(self, database: str) -> tuple[int, int] | None:
+        """Statements and rows; 1 round trip."""
+        if self._connection is None:
+            return None
+        statements, rows = self._connection.execute(text(_COUNTED), {"database": database}).one()
+        return int(statements), int(rows)
+
+    def each(self, database: str) -> dict[str, tuple[float, float, float]]:
+        """Calls, rows and seconds in the server of each statement, by its text without values; 1 round trip."""
+        if self._connection is None:
+            return {}
+        counted = self._connection.execute(text(_EACH), {"database": database})
+        return {sql: (float(calls), float(rows), float(seconds)) for sql, calls, rows, seconds in counted}
 
 
 @dataclass(frozen=True)
@@ -49,15 +74,7 @@ def statistics(server: Server, database: str) -> Iterator[Statistics]:
     """
     engine = create_engine(server.create_database(database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        available = _available(connection)
-
-        def counted(name: str) -> tuple[int, int] | None:
-            if not available:
-                return None
-            statements, rows = connection.execute(text(_COUNTED), {"database": name}).one()
-            return int(statements), int(rows)
-
-        yield counted
+        yield Statistics(connection if _available(connection) else None)
     server.drop_database(database)
 
 
@@ -77,12 +94,13 @@ def wire_pass(arms: Arms, name: str, *, requests: int, read: Statistics, meet: C
         for _ in range(_WARM_UP_REQUESTS):
             ask(server.url, request)
         database = str(make_url(database_url).database)
-        counted = []
+        counted, before = [], read.each(database)
         for _ in range(requests):
             traffic, work = link.traffic(), read(database)
             body = ask(server.url, request).body
             counted.append(_request(link.traffic().since(traffic), work, read(database), len(body)))
-    made = _pass(name, counted)
+        by_statement = _by_statement(before, read.each(database), requests)
+    made = _pass(name, counted, by_statement)
     made.save(arms.folder / f"wire-{name}.json")
     return made
 
@@ -95,7 +113,23 @@ def _request(
     return _Request(after[0] - before[0], after[1] - before[1], traffic, body_bytes)
 
 
-def _pass(name: str, counted: list[_Request]) -> WirePass:
+def _by_statement(
+    before: dict[str, tuple[float, float, float]], after: dict[str, tuple[float, float, float]], requests: int
+) -> list[StatementCount]:
+    """The means of one request, the dearest statement first."""
+    none = (0.0, 0.0, 0.0)
+    took = {
+        sql: [now - then for now, then in zip(sums, before.get(sql, none), strict=True)] for sql, sums in after.items()
+    }
+    made = [
+        StatementCount(" ".join(sql.split()), calls / requests, rows / requests, seconds / requests)
+        for sql, (calls, rows, seconds) in took.items()
+        if calls > 0
+    ]
+    return sorted(made, key=lambda each: each.exec_s, reverse=True)
+
+
+def _pass(name: str, counted: list[_Request], by_statement: list[StatementCount]) -> WirePass:
     statements = [each.statements for each in counted if each.statements is not None]
     rows = [each.rows for each in counted if each.rows is not None]
     return WirePass(
@@ -106,6 +140,7 @@ def _pass(name: str, counted: list[_Request]) -> WirePass:
         bytes_sent=[float(each.traffic.bytes_sent) for each in counted],
         bytes_received=[float(each.traffic.bytes_received) for each in counted],
         body_bytes=[float(each.body_bytes) for each in counted],
+        by_statement=by_statement,
     )
 
 

@@ -10,7 +10,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from placebench.experiment.plan import ReplicatePlan, block_size
 from placebench.experiment.records import Block, read_blocks
 from placebench.experiment.rules import Moment, why_invalid, why_invalid_block
 from placebench.experiment.server import RunningServer, serve
+from placebench.experiment.spent import Spent
 
 _WARM_UP_REQUESTS = 3
 DEATHS = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
@@ -43,6 +44,8 @@ class Arms:
     folder: Path
     block_s: float
     """How long a block should take."""
+    spent: Spent = field(default_factory=Spent)
+    """Where the time of its replicates goes."""
 
     @cached_property
     def named(self) -> dict[str, Arm]:
@@ -81,13 +84,15 @@ def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Blo
 def _drive(arms: Arms, plan: ReplicatePlan, made: list[Block]) -> None:
     """Fill *made* with the blocks as they come."""
     with ExitStack() as stack:
-        client = stack.enter_context(_client(arms.folder))
+        client = stack.enter_context(_client(arms))
         started = {name: stack.enter_context(_Served.started(arms, name, plan.hash_seed)) for name in plan.start_order}
         for name in plan.warmup_order:
-            started[name].warm_up(client)
+            with arms.spent.on("start"):
+                started[name].warm_up(client)
         for number, order in enumerate(plan.rounds):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=plan.number, quad=number, position=position))
+                arms.spent.add("requests", sum(made[-1].wall_s))
         for served in started.values():
             served.server.check()
         strangers = {name for name, served in started.items() if not served.kept_its_backends()}
@@ -111,8 +116,13 @@ class _Served:
     def started(cls, arms: Arms, name: str, hash_seed: int) -> Iterator["_Served"]:
         """The arm with one worker and one thread, its hash seed shared with the other arms."""
         log = arms.folder / "log" / f"uwsgi-{name}.log"
-        with serve(arms.named[name].spec(arms.databases[name], hash_seed=hash_seed, log=log)) as server:
+        with arms.spent.on("start"):
+            server = serve(arms.named[name].spec(arms.databases[name], hash_seed=hash_seed, log=log))
+        try:
             yield cls(arms, name, server)
+        finally:
+            with arms.spent.on("stop"):
+                server.stop()
 
     def warm_up(self, client: "_Client") -> None:
         """Compile, connect, and see how many requests fill a block."""
@@ -169,12 +179,17 @@ class _Client:
 
 
 @contextmanager
-def _client(folder: Path) -> Iterator[_Client]:
-    answers = folder / "answers"
+def _client(arms: Arms) -> Iterator[_Client]:
+    answers = arms.folder / "answers"
     answers.mkdir(exist_ok=True)
-    spec = guard.ChildSpec(name="client", argv=command(answers), log=folder / "log" / "client.log", pipes=True)
-    with guard.start(spec) as child:
+    spec = guard.ChildSpec(name="client", argv=command(answers), log=arms.folder / "log" / "client.log", pipes=True)
+    with arms.spent.on("start"):
+        child = guard.start(spec)
+    try:
         yield _Client(child)
+    finally:
+        with arms.spent.on("stop"):
+            child.stop()
 
 
 def append_blocks(path: Path, blocks: Sequence[Block]) -> None:

@@ -1,29 +1,27 @@
-"""A counting link: a TCP proxy between a service and its database, in a process of its own.
+"""A link: a TCP proxy between a service and its database, or a client and its service, in a process of its own.
 
-The door is `linked`. It counts bytes both ways and turnarounds: a round trip begins when the service sends after it
-received, whatever the driver and the program are, so that foreign ones are counted alike. It adds some 50 µs to each
-round trip; nothing is timed through it.
-
-Run as `python -m placebench.experiment.link HOST PORT` (or the folder of a Unix socket as HOST). Its first line says
-the port it listens on, and then it answers each line on stdin with what it counted so far.
+The doors are `linked` and `linked_service`. A link counts bytes both ways and turnarounds: a round trip begins when the
+service sends after it received, whatever the driver and the program are, so that foreign ones are counted alike. It
+can be given a latency, a bandwidth and hops while it stands; without them it adds some 60 µs to each round trip.
 """
 
-import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
 
 from placebench import guard
-from placebench.errors import LoadError
+from placebench.errors import LoadError, PlacebenchError
+from placebench.experiment.lane import Shape
 
-_CHUNK = 1 << 16
+MOST_HOPS = 8
 _QUIET_S = 0.03
 """So long nothing has to pass before a count is final: a rollback may follow the answer."""
 _QUIET_WITHIN_S = 5.0
@@ -37,118 +35,139 @@ class Traffic:
     bytes_sent: int
     """From the service to the database."""
     bytes_received: int
+    connections: int = 0
+    """That were opened; each takes a round trip of the nearest hop more, for its handshake."""
+    under_way_s: float = field(default=0.0, compare=False)
+    """How long something was on its way, summed over the connections."""
+    proxy_cpu_s: float = field(default=0.0, compare=False)
+    """What the proxy itself took, of its nearest hop."""
 
     def since(self, before: "Traffic") -> "Traffic":
         """What was added since *before*."""
-        return Traffic(
-            self.round_trips - before.round_trips,
-            self.bytes_sent - before.bytes_sent,
-            self.bytes_received - before.bytes_received,
-        )
+        return Traffic(**{name: value - getattr(before, name) for name, value in asdict(self).items()})
 
 
 class Link:
-    """The way to one database that counts; `url` is the database's through it."""
+    """The way to one address that counts; `url` is the address through it."""
 
-    def __init__(self, child: guard.Child, database_url: str) -> None:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        self._child, self._asks, self._answers = child, child.stdin, child.stdout
-        port = int(self._read()["port"])
-        url = make_url(database_url).set(host="127.0.0.1", port=port)
-        query = {name: value for name, value in url.query.items() if name not in ("host", "port")}
-        self.url = url.set(query=query).render_as_string(hide_password=False)
+    def __init__(self, hops: list["_Hop"], url: str) -> None:
+        """hops: from the nearest to the service on; the nearest counts."""
+        self._hops = hops
+        self.url = url
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes of its proxies, nearest first."""
+        return [hop.pid for hop in self._hops]
+
+    @property
+    def hops(self) -> int:
+        """How many links stand one after the other; a round trip takes the latency of all of them."""
+        return len(self._hops)
+
+    def set_shape(self, shape: Shape) -> None:
+        """From now on, for each hop; what is on its way arrives as it was to. Raises LoadError for a dead link."""
+        for hop in self._hops:
+            hop.order({"shape": asdict(shape)})
 
     def traffic(self) -> Traffic:
         """What has passed until now, once nothing passes any more; raises LoadError when it never gets quiet."""
         deadline = time.monotonic() + _QUIET_WITHIN_S
-        seen = self._traffic()
+        seen = None
         while time.monotonic() < deadline:
-            time.sleep(_QUIET_S)
-            before, seen = seen, self._traffic()
-            if seen == before:
+            told = [hop.order({}) for hop in self._hops]
+            before, seen = seen, _traffic(told[0])
+            if seen == before and not any(each["held_bytes"] for each in told):
                 return seen
+            time.sleep(_QUIET_S)
         raise LoadError(f"the service went on talking to its database for {_QUIET_WITHIN_S:g} s after its answer")
 
-    def _traffic(self) -> Traffic:
-        self._asks.write("\n")
-        return Traffic(**self._read())
+    def trace(self) -> dict[str, Any]:
+        """Bytes over time since the last call: `{"bin_s": s, "sent": [bytes, ...], "received": [...]}`.
 
-    def _read(self) -> dict[str, int]:
-        line = self._answers.readline()
-        if not line:
-            raise LoadError(f"the counting link died: {self._child.log_tail()}")
-        return dict(json.loads(line))
+        At most 400 bins (placebench.experiment.trace), as the service sent and received.
+        """
+        return dict(self._hops[0].order({"trace": True})["trace"])
 
 
 @contextmanager
-def linked(database_url: str, *, log: Path | None = None) -> Iterator[Link]:
-    """A link to the database at *database_url*; costs some 100 ms to start."""
-    host, port = _address(database_url)
-    argv = [sys.executable, "-m", "placebench.experiment.link", host, str(port)]
-    with guard.start(guard.ChildSpec(name="link", argv=argv, log=log, pipes=True)) as child:
-        yield Link(child, database_url)
+def linked(database_url: str, *, hops: int = 1, log: Path | None = None) -> Iterator[Link]:
+    """A link to the database at *database_url*, of *hops* proxies in a chain; costs some 100 ms for each.
 
-
-def _address(database_url: str) -> tuple[str, int]:
+    Raises LoadError where the database cannot be reached, PlacebenchError for hops that are not 1 to 8.
+    """
     url = make_url(database_url)
     host, port = url.query.get("host", url.host), url.query.get("port", url.port)
-    return str(host or "127.0.0.1"), int(str(port or 5432))
+    with _chain(str(host or "127.0.0.1"), int(str(port or 5432)), hops, log) as chain:
+        through = url.set(host="127.0.0.1", port=chain[0].port)
+        query = {name: value for name, value in url.query.items() if name not in ("host", "port")}
+        yield Link(chain, through.set(query=query).render_as_string(hide_password=False))
 
 
-class _Counter:
-    """Counts what one side and the other side send, over all connections."""
+@contextmanager
+def linked_service(url: str, *, hops: int = 1, log: Path | None = None) -> Iterator[Link]:
+    """As `linked`, to the service at *url*: the client is then the side that sends and receives."""
+    address = urlsplit(url)
+    with _chain(str(address.hostname), address.port or 80, hops, log) as chain:
+        yield Link(chain, f"http://127.0.0.1:{chain[0].port}")
 
-    def __init__(self) -> None:
-        self.traffic = {"round_trips": 0, "bytes_sent": 0, "bytes_received": 0}
 
-    async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if host.startswith("/"):
-            return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
-        return await asyncio.open_connection(host, port)
+def check_hops(hops: int) -> None:
+    """Raise PlacebenchError for a number of hops that a link cannot have."""
+    if not 1 <= hops <= MOST_HOPS:
+        raise PlacebenchError(f"{hops} hops: expected 1 to {MOST_HOPS}")
 
-    async def carry(self, service: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: str, port: int) -> None:
-        """One connection, until either side closes it."""
-        from_service, to_service = service
+
+@contextmanager
+def _chain(host: str, port: int, hops: int, log: Path | None) -> Iterator[list["_Hop"]]:
+    check_hops(hops)
+    with ExitStack() as stack:
+        chain: list[_Hop] = []
+        for _ in range(hops):
+            argv = [sys.executable, "-m", "placebench.experiment.proxy", host, str(port)]
+            child = stack.enter_context(guard.start(guard.ChildSpec(name="link", argv=argv, log=log, pipes=True)))
+            chain.insert(0, _Hop(child))
+            host, port = "127.0.0.1", chain[0].port
+        yield chain
+
+
+class _Hop:
+    """One proxy, spoken to in JSON lines."""
+
+    def __init__(self, child: guard.Child) -> None:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self._child, self._asks, self._answers = child, child.stdin, child.stdout
+        self.pid = child.pid
+        self.port = int(self._read()["port"])
+
+    def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """What the proxy answers; raises LoadError where it is gone."""
         try:
-            from_database, to_database = await self.connect(host, port)
+            self._asks.write(json.dumps(order) + "\n")
         except OSError as error:
-            sys.stderr.write(f"{host}:{port}: {error}\n")
-            to_service.close()
-            return
-        turn = {"received": True}
-        await asyncio.gather(
-            self._copy(from_service, to_database, turn, sending=True),
-            self._copy(from_database, to_service, turn, sending=False),
-        )
+            raise self._dropped() from error
+        return self._read()
 
-    async def _copy(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, turn: dict[str, bool], *, sending: bool
-    ) -> None:
-        with suppress(ConnectionError):
-            while chunk := await source.read(_CHUNK):
-                if sending:
-                    self.traffic["round_trips"] += turn["received"]
-                self.traffic["bytes_sent" if sending else "bytes_received"] += len(chunk)
-                turn["received"] = not sending
-                target.write(chunk)
-                await target.drain()
-        target.close()
+    def _read(self) -> dict[str, Any]:
+        line = self._answers.readline()
+        if not line:
+            raise self._dropped()
+        told = dict(json.loads(line))
+        if "error" in told:
+            raise LoadError(f"the link has no other end: {told['error']}")
+        return told
+
+    def _dropped(self) -> LoadError:
+        return LoadError(f"the link dropped: its process is gone; {self._child.log_tail() or 'it left no message'}")
 
 
-async def _serve(host: str, port: int) -> None:
-    counter = _Counter()
-    server = await asyncio.start_server(lambda *service: counter.carry(service, host, port), "127.0.0.1", 0)
-    _say({"port": server.sockets[0].getsockname()[1]})
-    loop = asyncio.get_running_loop()
-    while await loop.run_in_executor(None, sys.stdin.readline):
-        _say(counter.traffic)
-
-
-def _say(document: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document) + "\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1], int(sys.argv[2])))
+def _traffic(told: Mapping[str, Any]) -> Traffic:
+    return Traffic(
+        round_trips=told["round_trips"],
+        bytes_sent=told["bytes_sent"],
+        bytes_received=told["bytes_received"],
+        connections=told["connections"],
+        under_way_s=told["under_way_s"],
+        proxy_cpu_s=told["cpu_s"],
+    )

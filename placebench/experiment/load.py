@@ -52,8 +52,6 @@ class LoadSpec:
     at_once: int = 400
     """How many requests of an open load may be under way."""
     answer_timeout_s: float = 300.0
-    telemetry: Path | None = None
-    """Where the client writes its telemetry; None: it writes none."""
 
 
 class LoadInterrupted(KeyboardInterrupt):
@@ -115,8 +113,6 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--seed": spec.seed,
         "--answer-timeout": spec.answer_timeout_s,
         "--samples-file": samples_file,
-        # Even an empty one: our own environment may name another folder.
-        "--telemetry": "" if spec.telemetry is None else spec.telemetry.absolute(),
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     return [sys.executable, "-m", "locust", "--headless", "--only-summary", *given]

@@ -8,6 +8,8 @@
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame of the profiled pass
+    watched-<variant>.json                WatchedPass: how the flame of a comparison's arm came to be, or why not
+    profile-<variant>.pyisession          the same flame as data, from which the report takes the difference of two
 
 Raw samples are kept; everything else is computed later. Durations are seconds, sizes bytes.
 """
@@ -143,6 +145,20 @@ class CountedPass(Record):
     sql_s: float
     gc_s: float
     gc_collections: int
+    gc_s_each: list[float] = field(default_factory=list)
+    """Of each request by itself."""
+
+
+@dataclass(frozen=True)
+class StatementCount:
+    """One statement of one mean request, as PostgreSQL counted it."""
+
+    sql: str
+    """Without values, on one line."""
+    calls: float
+    rows: float
+    exec_s: float
+    """In the server, planning left out."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +180,25 @@ class WirePass(Record):
     bytes_received: list[float]
     body_bytes: list[float]
     """Of the answer to the client."""
+    by_statement: list[StatementCount] = field(default_factory=list)
+    """The dearest first; empty where the server does not let us count."""
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """As in Record, with the statements inside."""
+        return super().from_json(
+            {**document, "by_statement": [StatementCount(**each) for each in document.get("by_statement", ())]}
+        )
+
+
+@dataclass(frozen=True)
+class WatchedPass(Record):
+    """A few requests of one arm under the profiler, not timed: how the flame beside it came to be, or why not."""
+
+    variant: str
+    requests: int
+    reason: str = ""
+    """Why there is no flame."""
 
 
 @dataclass(frozen=True)
@@ -244,5 +279,7 @@ class RunHead(Record):
     elapsed_s: float = 0.0
     command: str = "perfload"
     """What made it: perfload, compare, or the name of a survey."""
+    spent_s: dict[str, float] = field(default_factory=dict)
+    """Where the time of a comparison's replicates went (`placebench.experiment.spent`), over all its sittings."""
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""

@@ -1,10 +1,12 @@
 """One GET as the benchmark sends it: the headers that every request bears, and the reply with its body read."""
 
+import gzip
 import http.client
+import zlib
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39", "Accept-Encoding": "identity"}
+HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 _TIMEOUT_S = 300.0
 
 
@@ -14,19 +16,25 @@ class Reply:
 
     status: int
     body: bytes
+    """Unpacked, if it came packed."""
+    packed_bytes: int
+    """How long it came."""
 
 
-def get(url: str, request: str) -> Reply:
+def get(url: str, request: str, *, encoding: str = "identity") -> Reply:
     """GET *request* (path and query) from the service at *url*, on a connection of its own.
 
+    encoding: what the client takes, "identity" or "gzip".
     Raises OSError where no whole reply came. uWSGI's --http-socket closes each connection, so none is kept.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", request, headers=HEADERS)
+        connection.request("GET", request, headers={**HEADERS, "Accept-Encoding": encoding})
         reply = connection.getresponse()
-        return Reply(reply.status, reply.read())
-    except http.client.HTTPException as error:
+        body = reply.read()
+        unpacked = gzip.decompress(body) if reply.headers["Content-Encoding"] == "gzip" else body
+        return Reply(reply.status, unpacked, len(body))
+    except (http.client.HTTPException, EOFError, zlib.error) as error:
         raise OSError(f"{type(error).__name__} {error}") from error
     finally:
         connection.close()

@@ -22,6 +22,7 @@ _FILTERS = (
     units.rate,
     units.ratio,
     units.size,
+    units.step,
 )
 
 

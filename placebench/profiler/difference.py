@@ -148,16 +148,14 @@ def _statements(before: Recording, after: Recording) -> tuple[StatementChange, .
 
 
 def _frames(before: Recording, after: Recording) -> tuple[Change, ...]:
-    """Own time of each function, statement and plan node in the flames of both; nothing unless both have one."""
+    """Own time of each function, statement and plan node in the flames of both, which are of one request each."""
     if before.session is None or after.session is None:
         return ()
     left, right = own_times(before.session), own_times(after.session)
     changes = (
-        Change(f"{name}", _mean(left.get(name, 0.0), before), _mean(right.get(name, 0.0), after))
-        for name in dict.fromkeys((*left, *right))
+        Change(f"{name} own_s", left.get(name, 0.0), right.get(name, 0.0)) for name in dict.fromkeys((*left, *right))
     )
-    changed = (Change(f"{each.name} own_s", each.before, each.after) for each in changes if _size(each) >= _SMALLEST_S)
-    return tuple(sorted(changed, key=_size, reverse=True))
+    return tuple(sorted((each for each in changes if _size(each) >= _SMALLEST_S), key=_size, reverse=True))
 
 
 def own_times(session: "Session") -> dict[str, float]:

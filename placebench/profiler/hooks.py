@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, Exe
 from placebench.profiler.auto_explain import arm, disarm, explained
 from placebench.profiler.draft import Draft, guarded
 from placebench.profiler.drafting import dbapi_of, describe, raw_draft, unborn
-from placebench.profiler.driver import TimedConnection, TimedCursor, physical, time_connection, use_timed_classes
+from placebench.profiler.drivers import TimedConnection, TimedCursor, physical, time_connection, use_timed_classes
 from placebench.profiler.kinship import of_compiled, of_text
 from placebench.profiler.pool import PoolWatch
 from placebench.profiler.rest import rest_of

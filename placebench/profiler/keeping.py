@@ -5,7 +5,6 @@ keep what came out. They have no threads of their own and may be forked: names a
 """
 
 import hmac
-import json
 import os
 import threading
 from collections import deque
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from placebench.errors import ProfilerError
-from placebench.profiler.recording import Recording, write_whole
+from placebench.profiler.recording import Recording, flame_beside
 from placebench.profiler.tape import Options
 
 MODES = ("light", "full", "sampled", "flame", "plans")
@@ -131,14 +130,12 @@ class RecordingFolder:
         self._forget()
 
     def save(self, recording: Recording) -> int:
-        """Write the recording and its session whole or not at all, and delete the fastest one if there are too many."""
+        """Write the recording and its flame whole or not at all, and delete the fastest one if there are too many."""
         with self._lock:
             if os.getpid() != self._pid:
                 self._forget()
             self._saved += 1
             path = self._folder / f"{self._pid}-{self._saved}"
-        if recording.session is not None:
-            write_whole(path.with_name(f"{path.name}.pyisession"), json.dumps(recording.session.to_json()))
         recording.save(path.with_name(f"{path.name}.recording.json"))
         with self._lock:
             self._files.append((recording.elapsed_s, path))
@@ -146,8 +143,9 @@ class RecordingFolder:
                 return 0
             self._files.sort(key=lambda file: file[0], reverse=True)
             _, fastest = self._files.pop()
-        for suffix in (".recording.json", ".pyisession"):
-            fastest.with_name(f"{fastest.name}{suffix}").unlink(missing_ok=True)
+        gone = fastest.with_name(f"{fastest.name}.recording.json")
+        for each in (gone, flame_beside(gone)):
+            each.unlink(missing_ok=True)
         return 1
 
     def _forget(self) -> None:

@@ -28,7 +28,7 @@ def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = 
         installed. By default what is installed is a library, and shown folded.
     Raises ProfilerError if there are no files, or one of them cannot be read.
     """
-    return mean_session(map(_loaded, paths), application=application)
+    return mean_session(map(load_session, paths), application=application)
 
 
 def mean_session(sessions: Iterable[Session], *, application: Sequence[str] = ()) -> Session:
@@ -83,8 +83,8 @@ class _Mean:
         )
 
 
-def _loaded(path: Path | str) -> Session:
-    """The session in a file, or ProfilerError."""
+def load_session(path: Path | str) -> Session:
+    """The session in a `.pyisession` file; raises ProfilerError if it cannot be read."""
     try:
         session: Session = Session.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:

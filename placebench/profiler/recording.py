@@ -39,7 +39,9 @@ class Recording:
     own_s: what the profiler itself took of elapsed_s, by its own stamps between its hook and the driver's call; what
         SQLAlchemy takes to call the hooks, and a flame's sampling, are not in it.
     notes: what could not be measured and why, one line each.
-    session: pyinstrument's session of a record in mode "flame", with the statements as leaves; not part of the file.
+    session: pyinstrument's session of a record in mode "flame", with the statements as leaves, of merged requests the
+        mean one; in a file of
+        its own.
     """
 
     name: str
@@ -122,7 +124,15 @@ class Recording:
         return {"format_version": FORMAT_VERSION, **plain}
 
     def save(self, path: Path | str) -> None:
-        """Write the recording as JSON, whole or not at all: under another name first, then renamed."""
+        """Write the recording as JSON, whole or not at all: under another name first, then renamed.
+
+        A flame is written beside it, as a session of pyinstrument's (`flame_beside`); an older one there goes away.
+        """
+        flame = flame_beside(Path(path))
+        if self.session is None:
+            flame.unlink(missing_ok=True)
+        else:
+            write_whole(flame, json.dumps(self.session.to_json()))
         write_whole(Path(path), json.dumps(self.to_json()))
 
     @classmethod
@@ -147,12 +157,20 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """The recording in a file. Raises ProfilerError if it cannot be read or holds no recording."""
+        """The recording in a file, with the flame beside it if there is one.
+
+        Raises ProfilerError if one of them cannot be read, or holds something else.
+        """
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ProfilerError(f"{path} cannot be read as a recording: {error}") from error
-        return cls.from_json(document if isinstance(document, dict) else {}, source=str(path))
+        recording = cls.from_json(document if isinstance(document, dict) else {}, source=str(path))
+        if (flame := flame_beside(Path(path))).is_file():
+            from placebench.profiler.merging import load_session
+
+            recording.session = load_session(flame)
+        return recording
 
     @classmethod
     def merge(cls, recordings: Iterable["Recording"], *, name: str | None = None) -> Self:
@@ -180,7 +198,18 @@ class Recording:
             error=next((part.error for part in parts if part.error), None),
             own_s=total_of_all(part.own_s for part in parts),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+            session=_mean_flame(parts),
         )
+
+
+def _mean_flame(parts: Sequence[Recording]) -> "Session | None":
+    """The flame of the mean request, if every part is one request with a flame of its own."""
+    sessions = [part.session for part in parts if part.session is not None and part.requests == 1]
+    if len(sessions) < len(parts):
+        return None
+    from placebench.profiler.merging import mean_session
+
+    return mean_session(sessions)
 
 
 def _renumbered(parts: Iterable[tuple[Sequence[Numbered], int]]) -> list[Numbered]:
@@ -191,6 +220,11 @@ def _renumbered(parts: Iterable[tuple[Sequence[Numbered], int]]) -> list[Numbere
         merged.extend(replace(item, request=item.request + before) if before else item for item in items)
         before += requests
     return merged
+
+
+def flame_beside(path: Path) -> Path:
+    """Where the flame of the recording at *path* is: 7-1.recording.json has 7-1.pyisession beside it."""
+    return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.recording')}.pyisession")
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placebench.profiler.draft import Draft, Flow
-from placebench.profiler.driver import physical
+from placebench.profiler.drivers import physical
 from placebench.profiler.recording import Recording
 from placebench.profiler.repetition import Repetition
 from placebench.profiler.statement import Span

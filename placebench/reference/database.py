@@ -57,6 +57,8 @@ class Database:
         """engine: is not connected to here, so that a server may fork afterwards."""
         self._reading = engine.execution_options(**_SNAPSHOT.get(engine.dialect.name, {}))
         self._writing = engine.execution_options(**_WRITES.get(engine.dialect.name, {}))
+        self._at_once = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self.engine = engine
 
     def snapshot(self) -> AbstractContextManager[Connection]:
         """A read-only connection on which every statement sees the state of the first one."""
@@ -67,15 +69,23 @@ class Database:
 
         Raises ConcurrentUpdate after `ATTEMPTS` attempts; what *work* raises otherwise rolls back and goes through.
         """
-        for attempt in range(ATTEMPTS):
-            try:
-                with self._writing.begin() as connection:
-                    return work(connection)
-            except DBAPIError as error:
-                if not is_race(error):
-                    raise
-            time.sleep(PAUSE_S * attempt)
-        raise ConcurrentUpdate(f"other writers came between {ATTEMPTS} times: read the generation again and retry")
+        return _attempt(self._writing.begin, work)
+
+    def write_at_once(self, work: Callable[[Connection], T]) -> T:
+        """The same for *work* that changes the database in one message, which is a transaction without a BEGIN."""
+        return _attempt(self._at_once.connect, work)
+
+
+def _attempt(connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], T]) -> T:
+    for attempt in range(ATTEMPTS):
+        try:
+            with connect() as connection:
+                return work(connection)
+        except DBAPIError as error:
+            if not is_race(error):
+                raise
+        time.sleep(PAUSE_S * attempt)
+    raise ConcurrentUpdate(f"other writers came between {ATTEMPTS} times: read the generation again and retry")
 
 
 def is_race(error: DBAPIError) -> bool:

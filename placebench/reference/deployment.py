@@ -12,16 +12,15 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 import placebench
-from placebench.errors import DatabaseError, MissingExtraError, ServerError
+from placebench.errors import DatabaseError, MissingExtraError, ProfilerError, ServerError
 from placebench.reference.app import make_app
 from placebench.reference.chunking import chunked
-from placebench.reference.settings import settings_from
+from placebench.reference.compressing import compressed
+from placebench.reference.settings import chosen, settings_from
 from placebench.reference.variants import variant
-from placebench.telemetry import Telemeter
 
 DEFAULT_VARIANT: Final = "tuned"
 DEFAULT_POOL_SIZE: Final = "10"
-PROFILES: Final = ("", "light", "flame")
 
 
 def application_from(environment: Mapping[str, str]) -> WSGIApplication:
@@ -31,13 +30,13 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
     """
     engine = engine_from(environment)
     name = environment.get("PLACEBENCH_VARIANT") or DEFAULT_VARIANT
-    folder = environment.get("PLACEBENCH_TELEMETRY")
-    telemeter = Telemeter(folder, engine=engine) if folder else None
-    app = _profiled(make_app(engine, name, settings_from(environment)), engine, environment, telemeter)
-    if _renew_after_fork(engine, telemeter):
+    app = _profiled(make_app(engine, name, settings_from(environment)), engine, environment)
+    if chosen(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
+        app = compressed(app)
+    if _renew_after_fork(engine):
         app = chunked(app)
     variant(name).ways.collector()
-    return app if telemeter is None else telemeter.wsgi(app)
+    return app
 
 
 def engine_from(environment: Mapping[str, str]) -> Engine:
@@ -67,30 +66,22 @@ def _url(text: str) -> URL:
     return url
 
 
-def _profiled(
-    app: WSGIApplication, engine: Engine, environment: Mapping[str, str], telemeter: Telemeter | None
-) -> WSGIApplication:
-    """With each request recorded, if the environment says so: to files, and each statement to telemetry if it is on."""
+def _profiled(app: WSGIApplication, engine: Engine, environment: Mapping[str, str]) -> WSGIApplication:
     mode, folder = environment.get("PLACEBENCH_PROFILE", ""), environment.get("PLACEBENCH_PROFILE_DIR", "")
-    if mode not in PROFILES:
-        raise ServerError(f"PLACEBENCH_PROFILE: expected light or flame, got {mode!r}")
     if not mode:
         return app
-    if not folder and telemeter is None:
+    if not folder:
         raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
     # By attribute: the door loads the profiler on first use, and only an app that is profiled should pay for it.
-    profiler = placebench.SqlProfiler(engine)
-    if telemeter is not None:
-        profiler.listen(telemeter)
-    profiled: WSGIApplication = profiler.wsgi(app, folder=Path(folder) if folder else None, mode=mode)
+    try:
+        profiled: WSGIApplication = placebench.SqlProfiler(engine).wsgi(app, folder=Path(folder), mode=mode)
+    except ProfilerError as error:
+        raise ServerError(f"PLACEBENCH_PROFILE: {error}") from error
     return profiled
 
 
-def _renew_after_fork(engine: Engine, telemeter: Telemeter | None) -> bool:
-    """Whether this is uWSGI: each worker then begins with an empty pool, and leaves the master's connections alone.
-
-    Its telemetry begins there too, since no thread of the master's would live in it.
-    """
+def _renew_after_fork(engine: Engine) -> bool:
+    """Whether this is uWSGI: each worker then begins with an empty pool, and leaves the master's connections alone."""
     try:
         import uwsgi
     except ImportError:
@@ -98,8 +89,6 @@ def _renew_after_fork(engine: Engine, telemeter: Telemeter | None) -> bool:
 
     def renew() -> None:
         engine.dispose(close=False)
-        if telemeter is not None:
-            telemeter.begin()
 
     uwsgi.post_fork_hook = renew
     return True

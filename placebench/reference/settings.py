@@ -1,4 +1,4 @@
-"""What an operator may set of the search for candidates, as Placement's options of the same names: `Settings`."""
+"""What an operator may set: of the search for candidates, as Placement's options of these names, and of claims."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ from placebench.errors import ServerError
 
 DEPTH_FIRST: Final = "depth-first"
 BREADTH_FIRST: Final = "breadth-first"
+AT_ONCE: Final = "at_once"
+STEP_BY_STEP: Final = "step_by_step"
 
 _ALL: Final = "-1"
 _LARGEST: Final = 2**31 - 1
@@ -15,11 +17,12 @@ _LARGEST: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The defaults are Placement's."""
+    """The defaults are Placement's, where it has the option."""
 
     randomize: bool = False  # under a limit: any of the candidates, not the first ones
     maximum: int | None = None  # the search stops at so many candidates; None: at none
     strategy: str = DEPTH_FIRST  # one anchor after the other, or from each anchor by turns
+    claims: str = AT_ONCE  # how PUT /allocations/{consumer} writes
 
 
 DEFAULTS: Final = Settings()
@@ -28,14 +31,15 @@ DEFAULTS: Final = Settings()
 def settings_from(environment: Mapping[str, str]) -> Settings:
     """The settings that these variables make; ServerError with the first that cannot be used."""
     return Settings(
-        randomize=_choice(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1",
+        randomize=chosen(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1",
         maximum=_maximum(environment, "PLACEBENCH_MAX_CANDIDATES"),
-        strategy=_choice(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
+        strategy=chosen(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
+        claims=chosen(environment, "PLACEBENCH_CLAIMS", (AT_ONCE, STEP_BY_STEP)),
     )
 
 
-def _choice(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """The variable's value, the first choice if it is not set."""
+def chosen(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """The variable's value, the first choice if it is not set; ServerError where it is none of them."""
     value = environment.get(name) or choices[0]
     if value not in choices:
         raise ServerError(f"{name}: expected {' or '.join(choices)}, got {value!r}")

@@ -1,6 +1,6 @@
 """Variants of the reference service: frozen choices of ways, all made from one tuple of optimizations.
 
-The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, naive+step:way.
+The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, naive+step:way, shapes.
 """
 
 import re
@@ -38,6 +38,9 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     collector.OPTIMIZATION,
 )
 
+# Algorithms beside the one that the optimizations improve; as variants they take no suffix.
+ALGORITHMS: tuple[str, ...] = ("shapes",)
+
 _BY_NAME: Mapping[str, Optimization] = {each.name: each for each in OPTIMIZATIONS}
 _BY_STEP: Mapping[str, Optimization] = {each.step: each for each in OPTIMIZATIONS}
 _PART = re.compile(r"([+-])([^+-]*)")
@@ -54,6 +57,8 @@ class Variant:
 
 def variant(name: str) -> Variant:
     """The variant of this name; VariantError with what there is, if there is none."""
+    if name in ALGORITHMS:
+        return Variant(name, _ways({each.step: each.better for each in OPTIMIZATIONS}), algorithm=name)
     base, parts = re.split("[+-]", name, maxsplit=1)[0], _PART.findall(name)
     sign = {"naive": "+", "tuned": "-"}.get(base)
     if sign is None or any(given != sign for given, _ in parts):
@@ -102,7 +107,8 @@ def _ways(chosen: Mapping[str, Way]) -> Ways:
 def _no_such(name: str) -> VariantError:
     optimizations = ", ".join(each.name for each in OPTIMIZATIONS)
     return VariantError(
-        f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME or naive+STEP:WAY, "
+        f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, naive+STEP:WAY or "
+        f"{' or '.join(ALGORITHMS)}, "
         f"with NAME one of {optimizations}, and STEP:WAY one of {_listed(third_ways())}"
     )
 

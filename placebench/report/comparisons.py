@@ -6,7 +6,16 @@ The key piece is `comparisons_of`.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from placebench.compare import COUNTED, METRICS, Comparison, adjusted, compare_blocks, compare_counts
+from placebench.compare import (
+    COUNTED,
+    METRICS,
+    WATCHED,
+    Comparison,
+    adjusted,
+    compare_blocks,
+    compare_counts,
+    compare_watched,
+)
 from placebench.experiment.records import WirePass
 from placebench.results import Run
 
@@ -40,6 +49,7 @@ def _of_pair(run: Run, baseline: str, variant: str, confidence: float) -> Iterat
         made = compare_blocks(run.blocks, baseline, variant, metric, confidence=confidence)
         if made.measured or metric in ALWAYS:
             yield made
+    yield from _watched(run, baseline, variant, confidence)
     before, after = run.wire.get(baseline), run.wire.get(variant)
     if before is None or after is None:
         return
@@ -48,6 +58,14 @@ def _of_pair(run: Run, baseline: str, variant: str, confidence: float) -> Iterat
         if None not in samples:
             counted = compare_counts(*samples, baseline, variant, metric, confidence=confidence)
             yield replace(counted, reason=_reason(counted))
+
+
+def _watched(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:
+    """The collector's pauses, where either arm can tell them."""
+    before, after = (made.gc_s_each if (made := run.counted.get(arm)) else [] for arm in (baseline, variant))
+    if run.wire and (before or after):
+        for metric in WATCHED:
+            yield compare_watched(before, after, baseline, variant, metric, confidence=confidence)
 
 
 def _samples(counted: WirePass, metric: str) -> Sequence[float] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from placebench import units
 from placebench.experiment.records import RunHead
+from placebench.experiment.spent import harness_share
 from placebench.report import words
 from placebench.report.figures import Figures, Loaded, Rung
 
@@ -70,7 +71,22 @@ def method(figures: Figures) -> list[str]:
             "Comparison: {replicates} replicates of {quads} quads, in blocks of about {block_s:g} s.",
         ),
     )
-    return [said.format_map(settings) for needed, said in sentences if all(name in settings for name in needed)]
+    told = [said.format_map(settings) for needed, said in sentences if all(name in settings for name in needed)]
+    return [*told, *_spent(figures.run.head.spent_s)]
+
+
+def _spent(spent_s: Mapping[str, float]) -> list[str]:
+    """Where the time of the replicates went."""
+    share = harness_share(spent_s)
+    if share is None:
+        return []
+    parts = ", ".join(
+        f"{units.percent(spent_s.get(name, 0.0) / spent_s['replicates'], digits=2)} {what}"
+        for name, what in (("requests", "in requests"), ("start", "in starts and warm-up"), ("stop", "in stops"))
+    )
+    return [
+        f"Of {units.duration(spent_s['replicates'])} of replicates: {parts}, {units.percent(share, digits=2)} ours."
+    ]
 
 
 def troubles(figures: Figures) -> list[Trouble]:

@@ -10,10 +10,27 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.compare import Comparison
-from placebench.page.charts import Bar, Cloud, Curve, Effect, bars, distribution, forest, scatter
+from placebench.page.charts import (
+    Bar,
+    Cloud,
+    Curve,
+    Effect,
+    Hill,
+    Step,
+    bars,
+    distribution,
+    diverging,
+    forest,
+    histogram,
+    scatter,
+)
 from placebench.report.comparisons import ALWAYS
 from placebench.report.figures import Figures, Loaded, Rung
-from placebench.report.words import METRIC_LABELS, effect_text
+from placebench.report.frames import FrameChange
+from placebench.report.pairs import Pair
+from placebench.report.words import METRIC_LABELS, effect_text, statement_shortened
+
+_MOST_STEPS = 12
 
 
 @dataclass(frozen=True)
@@ -33,6 +50,8 @@ class Drawings:
     replicates: Drawing | None
     closed: Drawing | None
     open: Drawing | None
+    blocks: Drawing | None
+    """How long the requests of the blocks took, arm by arm."""
 
 
 def drawings_of(figures: Figures) -> Drawings:
@@ -54,6 +73,7 @@ def drawings_of(figures: Figures) -> Drawings:
             caption="Open load: requests arrive on a schedule, whether or not the last one is answered, and are timed "
             "from when they should have started.",
         ),
+        blocks=_blocks(figures),
     )
 
 
@@ -126,6 +146,39 @@ def _scattered(figures: Figures) -> list[Comparison]:
     if len(figures.primaries) > 1:
         return list(figures.primaries)
     return [each for each in figures.comparisons if each.metric in ALWAYS]
+
+
+def _blocks(figures: Figures) -> Drawing | None:
+    if not figures.walls:
+        return None
+    svg = histogram(
+        [Hill(each.arm, each.wall_s, each.role) for each in figures.walls],
+        title="Latency of the requests in the blocks",
+        description="A hill for each arm: how many requests took how long; further left is better.",
+        show=units.duration,
+    )
+    return Drawing(svg, "How long the requests of the blocks took, one at a time. The lines are medians.")
+
+
+def frames_drawing(pair: Pair) -> Drawing | None:
+    """The frames whose own time changed most between two flames."""
+    if not pair.frames:
+        return None
+    svg = diverging(
+        [Step(_frame_label(each), each.change_s, _frame_told(each)) for each in pair.frames[:_MOST_STEPS]],
+        title="Frames that got dearer or cheaper",
+        description="Own time of a frame in one request of the variant, less that of the baseline.",
+        show=units.step,
+    )
+    return Drawing(svg, "Own time in one mean request, watched by the profiler: the largest changes.")
+
+
+def _frame_label(each: FrameChange) -> str:
+    return statement_shortened(each.name) if each.is_sql else each.name
+
+
+def _frame_told(each: FrameChange) -> str:
+    return f"{each.name} ({each.place}): {units.duration(each.before_s)} → {units.duration(each.after_s)}"
 
 
 def _latencies(figures: Figures, pick: Callable[[Rung], Loaded | None], *, title: str, caption: str) -> Drawing | None:

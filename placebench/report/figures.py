@@ -4,7 +4,7 @@ The key piece is `figures_of`. Where the variants do not answer alike, or were n
 of theirs can reach a page.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,16 @@ class Rung:
 
 
 @dataclass(frozen=True)
+class Walls:
+    """The requests of one arm in the blocks of the replicates that count."""
+
+    arm: str
+    role: Role
+    wall_s: list[float]
+    latency: Latency
+
+
+@dataclass(frozen=True)
 class Figures:
     """Everything that is said about a run."""
 
@@ -100,6 +110,8 @@ class Figures:
     answers: Answers
     rungs: tuple[Rung, ...]
     comparisons: tuple[Comparison, ...]
+    walls: tuple[Walls, ...]
+    """In the order that the arms were named."""
 
     @property
     def primaries(self) -> tuple[Comparison, ...]:
@@ -127,6 +139,7 @@ def figures_of(run: Run) -> Figures:
         answers=answers,
         rungs=tuple(_rung(run, variant) for variant in variants),
         comparisons=tuple(comparisons_of(run)) if variants else (),
+        walls=tuple(_walls(run)) if variants else (),
     )
 
 
@@ -158,6 +171,17 @@ def _rung(run: Run, variant: str) -> Rung:
         profile=path.name if (path := run.profile(variant)) else None,
         speedscope=path.name if (path := run.speedscope(variant)) else None,
     )
+
+
+def _walls(run: Run) -> Iterator[Walls]:
+    invalid = {block.replicate for block in run.blocks if block.invalid}
+    seen: dict[str, list[float]] = {}
+    for block in run.blocks:
+        if block.replicate not in invalid:
+            seen.setdefault(block.arm, []).extend(block.wall_s)
+    for arm in run.head.variants:
+        if wall_s := seen.get(arm):
+            yield Walls(arm, _role(run.head.variants, arm), wall_s, _latency(wall_s))
 
 
 def _role(variants: Sequence[str], variant: str) -> Role:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from placebench import results
-from placebench.compare import COUNTED, METRICS, Comparison
+from placebench.compare import COUNTED, METRICS, WATCHED, Comparison
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
 from placebench.report import words
 from placebench.report.comparisons import comparisons_of
@@ -60,7 +60,7 @@ def read_gate(text: str) -> Gate:
     """The gate that *text* describes; raises PlacebenchError for any other text or an unknown metric."""
     absolute, relative = _ABSOLUTE.fullmatch(text.strip()), _RELATIVE.fullmatch(text.strip())
     found = absolute or relative
-    known = (*METRICS, *COUNTED)
+    known = (*METRICS, *COUNTED, *WATCHED)
     if found is None or found[1] not in known:
         what = f"no metric {found[1]!r}" if found else f"no gate {text!r}"
         raise PlacebenchError(

@@ -11,8 +11,9 @@ from placebench import results, units
 from placebench.compare import samples_needed
 from placebench.page import shell
 from placebench.report import details, words
-from placebench.report.drawings import drawings_of
+from placebench.report.drawings import drawings_of, frames_drawing
 from placebench.report.figures import QUANTILES, Figures, figures_of
+from placebench.report.pairs import flames_of, pairs_of
 from placebench.report.surveys import is_survey
 from placebench.report.surveys.page import render as render_survey
 from placebench.report.templating import templates, write_page
@@ -43,6 +44,8 @@ def render(figures: Figures) -> str:
             contrasts=details.contrasts(figures),
             method=details.method(figures),
             troubles=details.troubles(figures),
+            pairs=[(pair, frames_drawing(pair)) for pair in pairs_of(figures.run, figures.comparisons)],
+            flames=flames_of(figures.run) if figures.rungs else (),
             discarded=details.discarded(figures),
             discarded_passes=details.discarded_passes(figures),
             calibrated=details.calibrated(figures),

@@ -14,6 +14,7 @@ def templates() -> jinja2.Environment:
     """The report's templates."""
     made = environment(Path(__file__).parent / "templates")
     made.filters["quantile"] = words.quantile_text
+    made.filters["shortened"] = words.statement_shortened
     return made
 
 

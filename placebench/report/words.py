@@ -3,6 +3,8 @@
 The key piece is `headline`.
 """
 
+import re
+
 from placebench import units
 from placebench.compare import Comparison
 from placebench.experiment.records import RunHead
@@ -17,9 +19,12 @@ METRIC_LABELS = {
     "round_trips": "round trips",
     "bytes_sent": "bytes sent",
     "bytes_received": "bytes received",
+    "gc_s": "collector pauses",
 }
 _THINGS = {"cpu_s": ("with", "server CPU"), "wall_s": ("in", "time")}
 _CLEARLY_A_FACTOR = 1.5
+_LONGEST_STATEMENT = 90
+_TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
 
 
 def headline(figures: Figures) -> str:
@@ -90,6 +95,13 @@ def metric_text(metric: str, value: float | None) -> str:
 def quantile_text(seconds: float | None) -> str:
     """A quantile of a measured latency; 'too few' where fewer than ten samples lie above it."""
     return "too few" if seconds is None else units.duration(seconds)
+
+
+def statement_shortened(sql: str) -> str:
+    """What tells a statement from others at a glance: its verb and its tables, or as much of it as fits a line."""
+    tables = list(dict.fromkeys(_TABLE.findall(sql)))
+    shown = f"{sql.partition(' ')[0]} … {', '.join(tables)}" if tables else sql
+    return shown if len(shown) <= _LONGEST_STATEMENT else f"{shown[: _LONGEST_STATEMENT - 1]}…"
 
 
 def moment(stamp: str) -> str:

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 from locust.contrib.fasthttp import FastHttpSession, FastResponse
 
 from placebench.telemetry.samples import Samples
-from placebench.telemetry.telemeter import Telemeter
-from placebench.telemetry.watching import REQUEST_HEADER
 
 HEADERS = {
     "X-Auth-Token": "admin",
@@ -22,23 +20,11 @@ HEADERS = {
 _MESSAGE_CHARACTERS = 300
 
 
-def exchange(
-    client: FastHttpSession,
-    path: str,
-    samples: Samples,
-    due_s: float | None = None,
-    *,
-    telemeter: Telemeter | None = None,
-) -> bool:
-    """GET *path*, due at offset *due_s* in an open load; whether there was an answer, with whatever status.
-
-    telemeter: is told how long it took, and its number is sent along, so that the server's telemetry bears it too.
-    """
-    number = telemeter.next_request() if telemeter is not None and telemeter.ready() else None
-    headers = HEADERS if number is None else {**HEADERS, REQUEST_HEADER: str(number)}
+def exchange(client: FastHttpSession, path: str, samples: Samples, due_s: float | None = None) -> bool:
+    """GET *path*, due at offset *due_s* in an open load; whether there was an answer, with whatever status."""
     sent_s = samples.send(due_s)
     with client.get(
-        path, name=urlsplit(path).path, headers=headers, catch_response=True, allow_redirects=False
+        path, name=urlsplit(path).path, headers=HEADERS, catch_response=True, allow_redirects=False
     ) as response:
         ended_s = samples.now_s()
         outcome = _outcome(response)
@@ -47,16 +33,6 @@ def exchange(
     samples.end(
         sent_s, ended_s, due_s=due_s, status=outcome.status, body_bytes=outcome.body_bytes, failure=outcome.failure
     )
-    if telemeter is not None and number is not None:
-        telemeter.duration(
-            "client",
-            (samples.zero or 0.0) + sent_s,
-            ended_s - sent_s,
-            request=number,
-            verb="GET",
-            path=telemeter.patterns.of(urlsplit(path).path),
-            status=outcome.status,
-        )
     return outcome.answered
 
 

@@ -1,6 +1,6 @@
 """`tox -e bench`: what seeding, the embedded server and the variants cost, as tables; ratios are within one run.
 
-    python tests/bench/bench.py [server] [seeding] [candidates] [claims] [profiler] [telemetry]
+    python tests/bench/bench.py [server] [seeding] [candidates] [claims] [profiler]
                                 [--trees N] [--repeats N] [--placement-python PATH]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
@@ -160,7 +160,7 @@ def quartiles(values: Sequence[float]) -> str:
 
 
 def _beside(name: str) -> ModuleType:
-    """The sections in a file beside this one, which PYTHONSAFEPATH hides from a script, as it does the clients."""
+    """The sections in a file beside this one, which PYTHONSAFEPATH hides from it, as it does the clients."""
     here = Path(__file__).parent
     sys.path[:0] = [str(here), str(here.parent / "fakes")]
     return importlib.import_module(name)
@@ -170,9 +170,8 @@ SECTIONS: dict[str, Any] = {
     "server": bench_server,
     "seeding": bench_seeding,
     "candidates": lambda arguments: _beside("serving").bench_candidates(arguments, say, spread),
-    "claims": lambda arguments: _beside("serving").bench_claims(arguments, say, spread),
+    "claims": lambda arguments: _beside("claiming").bench_claims(arguments, say, spread),
     "profiler": bench_profiler,
-    "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
 }
 
 if __name__ == "__main__":

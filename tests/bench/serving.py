@@ -1,6 +1,6 @@
-"""Sections of the bench that ask services under uWSGI: what a request costs beside the real Placement, and claims.
+"""The section of the bench about candidates: what a request costs beside the real Placement.
 
-The key pieces are `bench_candidates` and `bench_claims`. Every program runs in its own process and environment under
+The key piece is `bench_candidates`. Every program runs in its own process and environment under
 --http-socket with one worker, each on a database of its own, in rounds of ABC CBA.
 """
 
@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from claimants import contend, provide, wrong_in_the_tables
 from sqlalchemy import create_engine, text
 
 from placebench.compare import hodges_lehmann
@@ -23,12 +22,11 @@ from placebench.experiment.arms import Arm, read_arms
 from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
 from placebench.experiment.plan import plan_replicates
 from placebench.experiment.requesting import get
-from placebench.experiment.server import RunningServer, ServerSpec, serve
+from placebench.experiment.server import RunningServer, serve
 from placebench.postgres import Server, open_server
 from placebench.seeding import seed, topology_named
 
 BLOCK = 3  # requests
-CLAIMS_S = 30
 
 # One VCPU is taken of 900 providers, and 500 inventories of memory differ from the others.
 ALLOCATIONS = """
@@ -78,8 +76,8 @@ def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], sp
                 say(title, "CPU, ms a request", "wall, ms", f"CPU over {names[-1]}", "interval 95 %")
                 costs = _costs(arguments, server, arms, f"bench_data_{number}", topology.request + limit)
                 for arm in arms:
-                    ratio = () if arm is arms[-1] else _ratio(costs[arm.name], costs[names[-1]])
-                    say(arm.name, spread(costs[arm.name].cpu_ms), spread(costs[arm.name].wall_ms), *ratio)
+                    times = () if arm is arms[-1] else ratio(costs[arm.name].cpu_ms, costs[names[-1]].cpu_ms)
+                    say(arm.name, spread(costs[arm.name].cpu_ms), spread(costs[arm.name].wall_ms), *times)
     if not python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
@@ -94,8 +92,9 @@ def _seeded(server: Server, name: str, data: Data, trees: int) -> None:
     engine.dispose()
 
 
-def _ratio(costs: Costs, baseline: Costs) -> tuple[str, str]:
-    pairs = zip(costs.cpu_ms, baseline.cpu_ms, strict=True)
+def ratio(values: list[float], baseline: list[float]) -> tuple[str, str]:
+    """Of two arms, a value a replicate each: the median ratio and its 95 % interval."""
+    pairs = zip(values, baseline, strict=True)
     try:
         interval = hodges_lehmann([math.log(one / other) for one, other in pairs])
     except TooFewReplicatesError as error:
@@ -143,22 +142,3 @@ def _block(served: RunningServer, url: str, request: str, costs: Costs) -> None:
         assert reply.status == 200, reply.body[:300]
     costs.wall_ms.append((time.perf_counter() - began) / BLOCK * 1e3)
     costs.cpu_ms.append(spent(before, taken()) / BLOCK * 1e3)
-
-
-def bench_claims(_: argparse.Namespace, say: Callable[..., None], __: Callable[..., str]) -> None:
-    """Eight clients claim the last units of the same providers from four workers; what is wrong ends the bench."""
-    with open_server() as server:
-        url = server.create_database("bench_claims")
-        provide(url)
-        with serve(ServerSpec(database_url=url, processes=4)) as served:
-            outcome = contend(served.url, clients=8, seconds=CLAIMS_S)
-        engine = create_engine(url)
-        wrong = wrong_in_the_tables(engine, outcome)
-        engine.dispose()
-    say(f"claims, {CLAIMS_S} s", "count")
-    for status, count in sorted(outcome.statuses.items()):
-        say(status, count)
-    say("slowest request, ms", round(outcome.slowest_s * 1e3))
-    say("wrong in the tables", "; ".join(wrong) or "nothing")
-    if wrong or any(status.split()[1].startswith("5") for status in outcome.statuses):
-        raise SystemExit("claims: see above")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_run import FakeRun, write_run
+from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
 from placebench.report import write_index, write_report
@@ -78,11 +78,59 @@ def test_the_table_of_comparisons_shows_the_ratio_of_the_blocks(page: Path, visi
     run = results.load(page.parent)
     cpu = {arm: sum(block.cpu_s or 0 for block in run.blocks if block.arm == arm) for arm in ("naive", "tuned")}
     cells = visit(page).page.locator("#comparisons tbody tr").first.locator("td").all_inner_texts()
-    ratio, low, high = (float(cell) for cell in cells[4:7])
+    ratio, low, high = (float(cell) for cell in cells[5:8])
 
     assert ratio == pytest.approx(cpu["tuned"] / cpu["naive"], rel=0.01)
     assert low < ratio < high
-    assert (cells[7], cells[-1]) == ("6", "faster")
+    assert (cells[2], cells[8]) == ("faster", "6")
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    """The page of a comparison of two arms, with their flames and statements."""
+    return write_report(write_inside(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))))
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable, scripts: bool) -> None:
+    """Quantiles, frames, statements and flames are read back after a click each, with JavaScript and without."""
+    seen = visit(inside, java_script_enabled=scripts).page
+    assert not seen.locator("#walls").is_visible()
+    seen.get_by_text("The figures").click()
+    seen.get_by_text("All frames that changed").click()
+    seen.locator(".statements summary").first.click()
+    seen.locator(".flame summary").first.click()
+
+    walls = sorted(
+        wall for block in results.load(inside.parent).blocks if block.arm == "naive" for wall in block.wall_s
+    )
+    assert seen.locator("#walls tbody tr").first.locator("td").all_inner_texts() == [
+        "72",
+        f"{statistics.median(walls) * 1000:.0f} ms",
+        "too few",
+        "too few",
+        "too few",
+        f"{walls[-1] * 1000:.0f} ms",
+    ]
+    frames = [row.inner_text().split("\t") for row in seen.locator(".frames tbody tr").all()]
+    assert [frame[-3:] for frame in frames] == [
+        ["30.0 ms", "–", "−30.0 ms"],
+        ["20.0 ms", "5.00 ms", "−15.0 ms"],
+        ["10.0 ms", "15.0 ms", "+5.00 ms"],
+    ]
+    assert seen.locator(".statements pre").first.inner_text() == "SELECT a FROM things WHERE id IN ($1)"
+    cells = seen.locator(".statements tbody tr").first.locator("td").all_inner_texts()
+    assert cells == ["changed", "3", "→", "1", "60", "→", "20", "6.00 ms", "→", "2.00 ms"]
+    assert seen.locator(".flame svg.chart").first.is_visible()
+    assert seen.locator(".flame svg.chart").first.locator("text", has_text="copy_row").count() == 1
+
+
+def test_a_comparison_fits_a_phone(inside: Path, visit: Callable) -> None:
+    """With everything open nothing spills over but what scrolls in its own box."""
+    seen = visit(inside, viewport=PHONE).page
+    seen.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+
+    assert seen.evaluate(SPILLING) == []
 
 
 def test_names_that_look_like_markup_run_nothing(tmp_path: Path, visit: Callable) -> None:
@@ -127,10 +175,10 @@ def test_print_keeps_everything(page: Path, visit: Callable) -> None:
 
 
 def test_charts_are_named_for_those_who_hear_them(page: Path, visit: Callable) -> None:
-    """Five images, each with a name."""
+    """Six images, each with a name."""
     images = visit(page).page.get_by_role("img")
 
-    assert images.count() == 5
+    assert images.count() == 6
     assert "Server CPU per request. One bar for each rung" in images.first.get_attribute("aria-label")
 
 

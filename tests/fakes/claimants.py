@@ -100,7 +100,8 @@ class _Client:
             _, document = self._send("GET", CANDIDATES)
             found = document["allocation_requests"]
             if held and (not found or len(held) >= MOST_HELD):
-                self._put(held.pop(), {}, generation=1)
+                if self._put(held[-1], {}, generation=1) == http.client.NO_CONTENT:
+                    held.pop()
             elif found:
                 self._claim(self._chance.choice(found)["allocations"])
         return self._seen

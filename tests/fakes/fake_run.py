@@ -6,10 +6,22 @@ The key piece is `write_run`. Nothing in them was measured.
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from placebench.experiment.records import Block, CountedPass, LoadPass, LoadResult, Meters, RunHead
+from pyinstrument.session import Session
+
+from placebench.experiment.records import (
+    Block,
+    CountedPass,
+    LoadPass,
+    LoadResult,
+    Meters,
+    RunHead,
+    StatementCount,
+    WatchedPass,
+    WirePass,
+)
 
 REQUEST = (
     "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"
@@ -73,6 +85,58 @@ def write_run(folder: Path, run: FakeRun | None = None) -> Path:
     if len(measured) == len(run.variants) > 1:
         _comparison(folder, run, rng)
     return folder
+
+
+def write_inside(folder: Path, variants: tuple[str, str] = ("naive", "tuned")) -> Path:
+    """Add what a comparison sees from inside to the run in *folder*: statements, collections, a flame of the first two.
+
+    One SELECT is asked three times and then once, one is gone, `copy_row` takes 30 ms and then nothing.
+    """
+    flames = {
+        variants[0]: {("app", "copy_row"): 0.03, ("app",): 0.01, ("app", "SELECT 1"): 0.02},
+        variants[1]: {("app",): 0.015, ("app", "SELECT 1"): 0.005},
+    }
+    asked = {
+        variants[0]: [
+            ("SELECT a FROM things WHERE id IN ($1, $2)", 3.0, 60.0, 0.006),
+            ("SELECT b FROM traits", 1, 9, 0.001),
+        ],
+        variants[1]: [("SELECT a FROM things WHERE id IN ($1)", 1.0, 20.0, 0.002)],
+    }
+    for variant in variants:
+        WatchedPass(variant, requests=12).save(folder / f"watched-{variant}.json")
+        session = _session(flames[variant])
+        (folder / f"profile-{variant}.pyisession").write_text(json.dumps(session.to_json()))
+        statements = [StatementCount(*each) for each in asked[variant]]
+        calls, rows = (sum(getattr(each, name) for each in statements) for name in ("calls", "rows"))
+        counted = [calls] * 6, [rows] * 6, [calls + 2] * 6, [900.0] * 6, [40_000.0] * 6, [2_583_049.0] * 6
+        WirePass(variant, *counted, by_statement=statements).save(folder / f"wire-{variant}.json")
+        made = CountedPass.load(folder / f"counted-{variant}.json")
+        replace(made, gc_s_each=[0.12, 0.13, 0.14] if variant == variants[0] else [0.013]).save(
+            folder / f"counted-{variant}.json"
+        )
+    return folder
+
+
+def _session(stacks: dict[tuple[str, ...], float]) -> Session:
+    """Frames of /srv/shop/shop.py, a statement where the name begins with SELECT."""
+    frames = {name: f"{name}\x00{'sql' if name.startswith('SELECT') else '/srv/shop/shop.py'}\x001" for name in NAMES}
+    return Session(
+        frame_records=[([frames[name] for name in stack], seconds) for stack, seconds in stacks.items()],
+        start_time=0.0,
+        duration=sum(stacks.values()),
+        min_interval=0.001,
+        max_interval=0.001,
+        sample_count=60,
+        start_call_stack=[],
+        target_description="made up",
+        cpu_time=0.05,
+        sys_path=["", "/srv", "/srv/shop"],
+        sys_prefixes=["/usr"],
+    )
+
+
+NAMES = ("app", "copy_row", "SELECT 1")
 
 
 def cost_s(variant: str, variants: Sequence[str]) -> float:

@@ -14,18 +14,21 @@ from placebench.postgres import Server
 from placebench.reference.candidates import answer
 from placebench.reference.query import parse
 from placebench.reference.settings import DEFAULTS, Settings
-from placebench.reference.variants import variant
+from placebench.reference.variants import ALGORITHMS, variant
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
 TRAITS = ("MISC_SHARES_VIA_AGGREGATE", "HW_CPU_X86_AVX", "STORAGE_DISK_SSD", "CUSTOM_RED", "CUSTOM_BLUE")
+OWN = "own"  # as the name of a variant: the one that the cloud was made with
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 
 
 class Cloud:
     """Providers added by name to one database, and the answers it gives, with the names in place of the UUIDs."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, variant_name: str = "tuned") -> None:
+        """variant_name: of the variant that answers where a question names none."""
         self._engine = engine
+        self._variant_name = variant_name
         self._ids: dict[str, int] = {}
         self._roots: dict[str, int] = {}
         self._aggregates: dict[str, int] = {}
@@ -58,11 +61,14 @@ class Cloud:
         """The UUID of the provider or aggregate of this name."""
         return str(uuid5(NAMESPACE_URL, name))
 
-    def document(self, query: str, name: str = "tuned", settings: Settings = DEFAULTS) -> dict[str, Any]:
-        """The document for a query, in which {names} stand for UUIDs; the answer of the variant of this name."""
+    def document(self, query: str, name: str = OWN, settings: Settings = DEFAULTS) -> dict[str, Any]:
+        """The document for a query, in which {names} stand for UUIDs; the answer of the variant of this name.
+
+        OWN is tuned on each database, and each of the algorithms on PostgreSQL.
+        """
         query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
         with self._engine.connect() as connection:
-            found = answer(connection, parse(query), variant(name), settings)
+            found = answer(connection, parse(query), variant(self._variant_name if name == OWN else name), settings)
             body = (found if isinstance(found, bytes) else b"".join(found)).decode()
         for provider in self._ids:
             body = body.replace(self.uuid(provider), provider)
@@ -71,12 +77,12 @@ class Cloud:
             summary["traits"].sort()
         return document
 
-    def candidates(self, query: str, name: str = "tuned", settings: Settings = DEFAULTS) -> list[str]:
+    def candidates(self, query: str, name: str = OWN, settings: Settings = DEFAULTS) -> list[str]:
         """Each candidate as one line, `cn VCPU:1, ss DISK_GB:10`, sorted."""
         requests = self.document(query, name, settings)["allocation_requests"]
         return sorted(_line(request["allocations"]) for request in requests)
 
-    def mappings(self, query: str, name: str = "tuned") -> list[str]:
+    def mappings(self, query: str, name: str = OWN) -> list[str]:
         """The mappings of each candidate as one line, `=ss _A=cn`, sorted."""
         requests = self.document(query, name)["allocation_requests"]
         return sorted(
@@ -145,7 +151,9 @@ def on_sqlite() -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture(params=["on_postgresql", "on_sqlite"])
+@pytest.fixture(params=["on_postgresql", "on_sqlite", *ALGORITHMS])
 def cloud(request: pytest.FixtureRequest) -> Cloud:
-    """A cloud without providers."""
+    """A cloud without providers, on each database and for each algorithm, which want PostgreSQL."""
+    if request.param in ALGORITHMS:
+        return Cloud(request.getfixturevalue("on_postgresql"), request.param)
     return Cloud(request.getfixturevalue(request.param))

@@ -99,5 +99,5 @@ def test_amounts_of_several_groups_are_summed_once(cloud: Any, policy: str) -> N
     cloud.add("b", parent="cn", VGPU=3)
 
     expected = ["a VGPU:1, b VGPU:2", "a VGPU:2, b VGPU:1", "a VGPU:3", "b VGPU:3"]
-    assert expected == cloud.candidates(f"resources=VGPU:2&resources1=VGPU:1{policy}", "tuned")
+    assert expected == cloud.candidates(f"resources=VGPU:2&resources1=VGPU:1{policy}", "own")
     assert expected == cloud.candidates(f"resources=VGPU:2&resources1=VGPU:1{policy}", "naive")

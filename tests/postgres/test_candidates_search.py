@@ -51,7 +51,7 @@ def test_groups_that_no_count_refuses_are_not_tried_in_every_order(rack: Any, po
     assert rack.candidates(f"{groups(8, policy)}&required7=CUSTOM_RED&required8=CUSTOM_RED") == []
 
 
-@pytest.mark.parametrize("name", ["naive", "tuned"])
+@pytest.mark.parametrize("name", ["naive", "own"])
 @pytest.mark.parametrize("policy", ["none", "isolate"])
 def test_all_arrangements_are_found(rack: Any, name: str, policy: str) -> None:
     """Three groups on eight devices have 8 * 7 * 6 arrangements, and each mapping comes once."""

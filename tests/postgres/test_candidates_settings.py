@@ -6,7 +6,7 @@ import pytest
 
 from placebench.reference.settings import BREADTH_FIRST, Settings
 
-EVERY_VARIANT = pytest.mark.parametrize("name", ["naive", "tuned"])
+EVERY_VARIANT = pytest.mark.parametrize("name", ["naive", "own"])
 
 
 @pytest.fixture

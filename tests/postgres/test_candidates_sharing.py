@@ -37,7 +37,7 @@ def test_a_sharing_provider_serves_a_group_with_a_suffix(storage: Any) -> None:
     assert expected == storage.candidates("resources1=DISK_GB:10&resources2=VCPU:1&group_policy=none")
 
 
-@pytest.mark.parametrize("name", ["naive", "tuned"])
+@pytest.mark.parametrize("name", ["naive", "own"])
 def test_solutions_that_differ_in_the_anchor_only_are_kept_until_the_merge(storage: Any, name: str) -> None:
     """Storage alone solves the group without suffix, at cn1, cn2 and ss: both nodes are candidates with it.
 
@@ -48,7 +48,7 @@ def test_solutions_that_differ_in_the_anchor_only_are_kept_until_the_merge(stora
     assert expected == storage.candidates("resources=DISK_GB:10&resources1=VCPU:1", name)
 
 
-@pytest.mark.parametrize("name", ["naive", "tuned"])
+@pytest.mark.parametrize("name", ["naive", "own"])
 def test_a_candidate_comes_once_though_it_has_several_anchors(storage: Any, name: str) -> None:
     """Storage alone, which three anchors could take, is one candidate; with a limit of 2 both are distinct."""
     assert storage.candidates("resources=DISK_GB:10", name) == ["cn2 DISK_GB:10", "ss DISK_GB:10"]

@@ -191,7 +191,7 @@ def test_summaries_are_of_whole_trees(trees: Any) -> None:
     } == document["provider_summaries"]
 
 
-@pytest.mark.parametrize("name", ["naive", "tuned"])
+@pytest.mark.parametrize("name", ["naive", "own"])
 @pytest.mark.parametrize(("limit", "count"), [(1, 1), (3, 3), (4, 4), (5, 4), (10**30, 4)])
 def test_a_limit_keeps_that_many_and_the_trees_of_just_those(trees: Any, name: str, limit: int, count: int) -> None:
     """Distinct members of the full answer, and summaries of no other tree."""

@@ -63,6 +63,7 @@ def test_the_interface_of_the_json(finished: results.Run) -> None:
         "round_trips",
         "bytes_sent",
         "bytes_received",
+        "gc_s",
     }
     assert cpu["tuned"]["baseline"] == cpu["noop"]["baseline"] == "naive"
     assert cpu["noop"]["ratio"] < cpu["tuned"]["ratio"] < 1
@@ -91,6 +92,23 @@ def test_each_request_is_counted_on_its_way(finished: results.Run) -> None:
     assert naive.round_trips == [statements + 2 for statements in naive.statements]
     assert noop.statements == noop.rows == noop.round_trips == noop.bytes_sent == [0.0] * 2
     assert min(naive.bytes_received) > min(tuned.bytes_received) > 0
+
+
+def test_each_arm_of_ours_was_watched(finished: results.Run) -> None:
+    """Flames, statements and collections of both; the control is asked something else. The time adds up."""
+    watched, spent_s = finished.watched, finished.head.spent_s
+    naive = finished.session("naive")
+    page = write_report(finished.folder).read_text()
+
+    assert naive is not None
+    assert any("answer_by_objects" in frame for stack, _ in naive.frame_records for frame in stack)
+    assert (watched["noop"].reason, finished.session("noop")) == ("it is asked something else", None)
+    assert sum(each.calls for each in finished.wire["naive"].by_statement) == finished.wire["naive"].statements[0]
+    assert len(finished.counted["naive"].gc_s_each) == finished.counted["naive"].requests == 6
+    assert 0 < spent_s["requests"] + spent_s["start"] + spent_s["stop"] < spent_s["replicates"]
+    assert page.count('class="flame"') == 2
+    assert "Frames that got cheaper or dearer" in page
+    assert "noop: no flame, it is asked something else." in page
 
 
 def test_page_and_table_show_each_comparison(finished: results.Run) -> None:

@@ -18,7 +18,7 @@ PROVIDER = "00000000-0000-4000-8000-000000000001"
 NOBODY = "00000000-0000-4000-8000-000000000099"
 CONSUMER = "00000000-0000-4000-8000-000000000002"
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
-VARIANTS = pytest.mark.parametrize("name", ["naive", "tuned"])
+VARIANTS = pytest.mark.parametrize("name", ["naive", "own"])
 
 Send = Callable[..., TestResponse]
 

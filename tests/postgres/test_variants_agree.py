@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine
 from placebench.postgres import Server
 from placebench.reference.candidates import answer
 from placebench.reference.query import parse
-from placebench.reference.variants import OPTIMIZATIONS, ablations, ladder, third_ways, variant
+from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, ablations, ladder, third_ways, variant
 from placebench.seeding import seed, topology_named
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
@@ -87,6 +87,13 @@ def test_every_variant_answers_as_naive_does(mixed: Any, name: str) -> None:
     assert [bool(document["allocation_requests"]) for document in answers] == [True] * 13 + [False] * 2
 
 
+def test_every_algorithm_answers_as_naive_does(mixed: Any) -> None:
+    """The same, of the algorithm that the cloud is made with."""
+    answers = [in_one_order(mixed.document(query)) for query in QUERIES]
+
+    assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == answers
+
+
 @pytest.fixture(scope="module")
 def nested(server: Server) -> Iterator[Engine]:
     """Three trees of the topology that the benchmark runs on."""
@@ -110,7 +117,7 @@ def test_every_variant_agrees_where_an_optimization_shows(nested: Engine, reques
     expected = document("naive")
 
     assert expected["allocation_requests"]
-    assert [name for name in VARIANTS if document(name) != expected] == []
+    assert [name for name in (*VARIANTS, *ALGORITHMS) if document(name) != expected] == []
 
 
 def test_the_headline_request_has_two_candidates_a_tree(nested: Engine) -> None:

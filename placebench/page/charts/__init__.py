@@ -4,6 +4,10 @@
     forest        effects with their intervals, and the margin below which an effect does not matter
     distribution  how many requests were answered within which time
     scatter       one point a replicate, in the order they were made
+    lines         series over a number that was set
+    flows         what went both ways over time, a field for each series
+    histogram     how often which latency was seen, a hill a row
+    diverging     changes to both sides of a middle line
 
 Colours are CSS variables by role (`baseline`, `variant`, `between`) that work light, dark and for the colour-blind;
 what a colour says is said by a label or a shape too.
@@ -11,8 +15,30 @@ what a colour says is said by a label or a shape too.
 
 from placebench.page.charts.bars import Bar, bars
 from placebench.page.charts.distribution import Curve, distribution
+from placebench.page.charts.diverging import Step, diverging
+from placebench.page.charts.flows import Flow, flows
 from placebench.page.charts.forest import Effect, forest
+from placebench.page.charts.histogram import Hill, histogram
 from placebench.page.charts.legend import Role
+from placebench.page.charts.lines import Line, lines
 from placebench.page.charts.scatter import Cloud, scatter
 
-__all__ = ["Bar", "Cloud", "Curve", "Effect", "Role", "bars", "distribution", "forest", "scatter"]
+__all__ = [
+    "Bar",
+    "Cloud",
+    "Curve",
+    "Effect",
+    "Flow",
+    "Hill",
+    "Line",
+    "Role",
+    "Step",
+    "bars",
+    "distribution",
+    "diverging",
+    "flows",
+    "forest",
+    "histogram",
+    "lines",
+    "scatter",
+]

@@ -8,12 +8,13 @@ from placebench.reference.candidates.document import Body
 from placebench.reference.candidates.objects import answer_by_objects
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.shapes import answer_by_shapes
 from placebench.reference.steps import Ways
 from placebench.reference.variants import Variant
 
 Algorithm = Callable[[Connection, CandidateRequest, Ways, Settings], Body]
 
-_ALGORITHMS: Mapping[str, Algorithm] = {"objects": answer_by_objects}
+_ALGORITHMS: Mapping[str, Algorithm] = {"objects": answer_by_objects, "shapes": answer_by_shapes}
 
 
 def answer(connection: Connection, request: CandidateRequest, variant: Variant, settings: Settings = DEFAULTS) -> Body:

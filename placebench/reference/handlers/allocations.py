@@ -9,7 +9,7 @@ from placebench.reference import answers, checks
 from placebench.reference.call import Call
 from placebench.reference.names import ANY_CLASS, LONGEST
 from placebench.reference.problems import BadRequest
-from placebench.reference.store import allocations, claims, providers
+from placebench.reference.store import allocations, claiming, claims, providers
 from placebench.reference.store.consumers import Claim
 
 uuid_text = checks.text(36, pattern="[0-9a-fA-F-]{36}")
@@ -42,7 +42,7 @@ def replace(call: Call, consumer_uuid: str) -> Response:
     if not checks.looks_like_uuid(consumer_uuid):
         raise BadRequest(f"consumer {consumer_uuid}: expected a UUID")
     claim = claim_of(str(UUID(consumer_uuid)), of_one_consumer(call.body(), "body"))
-    call.database.write(lambda connection: claims.write(connection, [claim]))
+    claiming.WAYS[call.settings.claims](call.database, claim)
     return answers.nothing()
 
 

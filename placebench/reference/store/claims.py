@@ -1,8 +1,8 @@
 """Allocations written: what consumers are to have replaces what they had, if it all fits.
 
-The key piece is `write`; `reshaping.py` takes its parts. It takes locks in one order (consumers by uuid, then providers
-by id), so that claimants wait for each other and do not deadlock; with the providers held, what is used of them stays
-until the commit.
+The key piece is `write`; `reshaping.py` takes its parts. It takes locks in one order (consumers by uuid, providers by
+id, then what it adds: projects, users, types and consumers), so that claimants wait for each other and do not deadlock;
+with the providers held, what is used of them stays until the commit. `claims_at_once.py` keeps to the same order.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ Key = tuple[int, int]  # the ids of a provider and of a resource class
 
 
 @dataclass(frozen=True, slots=True)
-class _Amount:
+class Amount:
     """One allocation to be: so much of a class of a provider."""
 
     consumer: str
@@ -31,6 +31,11 @@ class _Amount:
     key: Key
     amount: int
 
+    @property
+    def where(self) -> str:
+        """For messages: "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"."""
+        return f"{self.resource_class} on {self.provider}"
+
 
 def write(connection: Connection, claims: Sequence[Claim]) -> None:
     """Replace the allocations of the claims' consumers, and move on the generations of consumers and providers.
@@ -38,8 +43,10 @@ def write(connection: Connection, claims: Sequence[Claim]) -> None:
     Raises ConcurrentUpdate for another generation of a consumer, BadRequest for an unknown provider or class,
     Conflict if an amount does not fit. About ten statements and one for each consumer and provider.
     """
-    consumers.settle(connection, claims)
-    allocate(connection, claims, hold(connection, touched(connection, claims)))
+    present = consumers.hold(connection, claims)
+    held = hold(connection, touched(connection, claims))
+    consumers.settle(connection, claims, present)
+    allocate(connection, claims, held)
 
 
 def hold(connection: Connection, uuids: Collection[str]) -> dict[str, Locked]:
@@ -78,30 +85,30 @@ def allocate(connection: Connection, claims: Sequence[Claim], held: Mapping[str,
     moved_on = {uuid: held[uuid] for uuid in touched(connection, claims)}
     claimants = [claim.consumer for claim in claims]
     wanted = list(_amounts(connection, claims, held))
-    _check(wanted, _rooms(connection, wanted, claimants))
+    check(wanted, _rooms(connection, wanted, claimants))
     connection.execute(delete(allocations).where(allocations.c.consumer_id.in_(claimants)))
     if rows := [_row(each) for each in wanted]:
         connection.execute(insert(allocations), rows)
     return {uuid: replace(each, generation=bump(connection, each)) for uuid, each in moved_on.items()}
 
 
-def _row(each: _Amount) -> dict[str, str | int]:
+def _row(each: Amount) -> dict[str, str | int]:
     provider_id, class_id = each.key
     ids = {"resource_provider_id": provider_id, "resource_class_id": class_id}
     return {"consumer_id": each.consumer, "used": each.amount, **ids}
 
 
-def _amounts(connection: Connection, claims: Sequence[Claim], held: Mapping[str, Locked]) -> Iterator[_Amount]:
+def _amounts(connection: Connection, claims: Sequence[Claim], held: Mapping[str, Locked]) -> Iterator[Amount]:
     """Each amount with the ids that it is stored under; BadRequest for an unknown class."""
     names = {name for claim in claims for resources in claim.allocations.values() for name in resources}
     ids = resource_classes.held_ids(connection, names) if names else {}
     for claim in claims:
         for provider, resources in claim.allocations.items():
             for name, amount in resources.items():
-                yield _Amount(claim.consumer, provider, name, (held[provider].id, ids[name]), amount)
+                yield Amount(claim.consumer, provider, name, (held[provider].id, ids[name]), amount)
 
 
-def _check(wanted: Sequence[_Amount], rooms: Mapping[Key, Room]) -> None:
+def check(wanted: Sequence[Amount], rooms: Mapping[Key, Room]) -> None:
     """Conflict at the first amount that has no inventory or does not fit, alone or with the others."""
     sums: Counter[Key] = Counter()
     for each in wanted:
@@ -113,13 +120,13 @@ def _check(wanted: Sequence[_Amount], rooms: Mapping[Key, Room]) -> None:
         rooms[key].check_sum(amount)
 
 
-def _rooms(connection: Connection, wanted: Sequence[_Amount], claimants: Collection[str]) -> dict[Key, Room]:
+def _rooms(connection: Connection, wanted: Sequence[Amount], claimants: Collection[str]) -> dict[Key, Room]:
     """The inventories that the amounts are taken from.
 
     SELECT resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio
     FROM inventories WHERE resource_provider_id IN :providers AND resource_class_id IN :classes
     """
-    names = {each.key: f"{each.resource_class} on {each.provider}" for each in wanted}
+    names = {each.key: each.where for each in wanted}
     used = _used(connection, names, claimants)
     own = inventories.c
     query = select(

@@ -21,17 +21,30 @@ class Claim:
     allocations: Mapping[str, Mapping[str, int]]
 
 
-def settle(connection: Connection, claims: Sequence[Claim]) -> None:
+def hold(connection: Connection, claims: Sequence[Claim]) -> set[str]:
+    """Those of the claims' consumers that there are, each held until the commit, in the order of their uuids.
+
+    Raises ConcurrentUpdate if one has another generation than its claim says. One statement:
+
+    SELECT uuid, generation FROM consumers WHERE uuid IN :uuids ORDER BY uuid FOR UPDATE
+    """
+    own = consumers.c
+    query = select(own.uuid, own.generation).where(own.uuid.in_([claim.consumer for claim in claims]))
+    rows = connection.execute(query.order_by(own.uuid).with_for_update())
+    generations = {row.uuid: row.generation for row in rows}
+    for claim in claims:
+        check_generation(claim, generations.get(claim.consumer))
+    return set(generations)
+
+
+def settle(connection: Connection, claims: Sequence[Claim], present: Collection[str]) -> None:
     """Make or change the claims' consumers, one generation on, and delete those that are to have nothing.
 
-    Each is held until the commit, in the order of their uuids. Raises ConcurrentUpdate if one has another generation
-    than its claim says. Up to three statements, and for each project, user and type one or two, for each consumer one.
+    present: what `hold` gave. Raises ConcurrentUpdate if one was changed nevertheless. Up to one statement, and for
+    each project, user and type one or two, for each consumer one.
     """
-    generations = _held(connection, [claim.consumer for claim in claims])
-    for claim in claims:
-        _check_generation(claim, generations.get(claim.consumer))
     keeping = [claim for claim in claims if claim.allocations]
-    if emptied := generations.keys() - {claim.consumer for claim in keeping}:
+    if emptied := set(present) - {claim.consumer for claim in keeping}:
         connection.execute(delete(consumers).where(consumers.c.uuid.in_(emptied)))
     project_ids = _ensured(connection, projects, "external_id", {claim.project for claim in keeping})
     user_ids = _ensured(connection, users, "external_id", {claim.user for claim in keeping})
@@ -45,26 +58,17 @@ def settle(connection: Connection, claims: Sequence[Claim]) -> None:
         _write(connection, claim, row)
 
 
-def forget_idle(connection: Connection, uuid: str) -> None:
-    """Delete a consumer that has nothing any more: DELETE FROM consumers WHERE uuid = :uuid"""
-    connection.execute(delete(consumers).where(consumers.c.uuid == uuid))
-
-
-def _held(connection: Connection, uuids: Collection[str]) -> dict[str, int]:
-    """The generations of those consumers that there are.
-
-    SELECT uuid, generation FROM consumers WHERE uuid IN :uuids ORDER BY uuid FOR UPDATE
-    """
-    own = consumers.c
-    query = select(own.uuid, own.generation).where(own.uuid.in_(uuids)).order_by(own.uuid).with_for_update()
-    return {row.uuid: row.generation for row in connection.execute(query)}
-
-
-def _check_generation(claim: Claim, generation: int | None) -> None:
+def check_generation(claim: Claim, generation: int | None) -> None:
+    """ConcurrentUpdate if the consumer has another generation (None: does not exist) than its claim says."""
     if claim.generation != generation:
         seen = "does not exist" if generation is None else f"has generation {generation}"
         said = "must be new" if claim.generation is None else f"has {claim.generation}"
         raise ConcurrentUpdate(f"consumer {claim.consumer} {seen}, but the request says that it {said}: read it again")
+
+
+def forget_idle(connection: Connection, uuid: str) -> None:
+    """Delete a consumer that has nothing any more: DELETE FROM consumers WHERE uuid = :uuid"""
+    connection.execute(delete(consumers).where(consumers.c.uuid == uuid))
 
 
 def _ensured(connection: Connection, table: Table, column: str, names: Collection[str]) -> dict[str, int]:

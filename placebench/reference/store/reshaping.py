@@ -35,8 +35,9 @@ def reshape(connection: Connection, stocks: Mapping[str, Stock], several: Sequen
     with a code of its own for an unknown provider among the stocks.
     """
     _check_stocks(connection, stocks)
-    consumers.settle(connection, several)
+    known = consumers.hold(connection, several)
     held = claims.hold(connection, claims.touched(connection, several) | stocks.keys())
+    consumers.settle(connection, several, known)
     for uuid, stock in stocks.items():
         check_generation(held[uuid], stock.generation)
         if stock.inventories:

@@ -80,6 +80,7 @@ def test_a_request_becomes_a_page_and_files(
         "flame.speedscope.json",
         "index.html",
         "recording.json",
+        "recording.pyisession",
     ]
     assert (recording.name, recording.requests, recording.statement_count) == ("GET /x", 2, 12)
     assert "n+1: 6 times in one request from one line" in printed
@@ -104,12 +105,14 @@ def test_the_json_is_alone_on_stdout(profile: Callable[..., int], capsys: pytest
 
 
 def test_two_runs_can_be_compared(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    """The earlier recording is named by its file."""
+    """The earlier recording is named by its file; its flame lies beside it, so that frames are compared too."""
     profile("--app", "shop:wsgi", "--request", "GET /?4", "--out", "before")
     code = profile("--app", "shop:wsgi", "--request", "GET /?2", "--out", "after", "--against", "before/recording.json")
 
+    told = capsys.readouterr().err
     assert code == 0
-    assert "4 → 2 x" in capsys.readouterr().err
+    assert "4 → 2 x" in told
+    assert "frames, own time" in told
     assert Path("after/difference.html").is_file()
 
 

@@ -1,13 +1,18 @@
 """The counting link, between real sockets."""
 
+import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import make_url
 
-from placebench.experiment.link import Traffic, linked
+from placebench.errors import LoadError, PlacebenchError
+from placebench.experiment.lane import Shape
+from placebench.experiment.link import Traffic, linked, linked_service
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def test_bytes_and_turnarounds_are_counted(database: str) -> None:
     with linked(database) as link:
         talk(link.url, b"ab", b"abc", b"abcde")
 
-        assert link.traffic() == Traffic(round_trips=3, bytes_sent=10, bytes_received=20)
+        assert link.traffic() == Traffic(round_trips=3, bytes_sent=10, bytes_received=20, connections=1)
 
 
 def test_what_one_request_took_is_a_difference(database: str) -> None:
@@ -56,7 +61,7 @@ def test_what_one_request_took_is_a_difference(database: str) -> None:
         before = link.traffic()
         talk(link.url, b"one", b"two")
 
-        assert link.traffic().since(before) == Traffic(round_trips=2, bytes_sent=6, bytes_received=12)
+        assert link.traffic().since(before) == Traffic(round_trips=2, bytes_sent=6, bytes_received=12, connections=1)
 
 
 def test_the_url_keeps_user_password_and_database(database: str) -> None:
@@ -66,3 +71,72 @@ def test_the_url_keeps_user_password_and_database(database: str) -> None:
 
     assert (url.username, url.password, url.host, url.database) == ("me", "secret", "127.0.0.1", "shop")
     assert url.port != make_url(database).port
+
+
+def test_a_slow_link_holds_bytes_once_and_counts_them_alike(database: str) -> None:
+    """Two hops of 20 ms: a handshake of the nearer and two round trips over both take 20 + 2 x 40 ms at least."""
+    with linked(database, hops=2) as link:
+        link.set_shape(Shape(latency_s=0.020))
+        link.trace()
+        started = time.perf_counter()
+        talk(link.url, b"x" * 300_000, b"yz")
+        elapsed_s = time.perf_counter() - started
+        traffic, trace = link.traffic(), link.trace()
+
+    assert traffic == Traffic(round_trips=2, bytes_sent=300_002, bytes_received=600_004, connections=1)
+    assert elapsed_s >= 0.020 + 2 * 0.040
+    assert elapsed_s >= traffic.under_way_s > 0
+    assert (300_002, 600_004) == (sum(trace["sent"]), sum(trace["received"]))
+
+
+def test_what_is_pipelined_crosses_a_slow_link_together(database: str) -> None:
+    """Forty messages 1 ms apart over 200 ms: one latency and what lies between them, far from forty latencies."""
+    with linked(database) as link:
+        parts = make_url(link.url)
+        link.set_shape(Shape(latency_s=0.2))
+        with socket.create_connection((str(parts.host), int(parts.port or 0))) as connection:
+            started = time.perf_counter()
+            for _ in range(40):
+                connection.sendall(b"a")
+                time.sleep(0.001)
+            answer = b""
+            while len(answer) < 80:
+                answer += connection.recv(4096)
+            elapsed_s = time.perf_counter() - started
+
+        assert link.traffic().round_trips == 1
+        assert 0.4 <= elapsed_s < 4
+
+
+def test_a_client_is_linked_to_a_service(database: str) -> None:
+    """The same proxy on the other side of the service; its URL is all that changes."""
+    url = make_url(database)
+    with linked_service(f"http://127.0.0.1:{url.port}") as link:
+        talk(link.url, b"GET /")
+
+        assert link.traffic() == Traffic(round_trips=1, bytes_sent=5, bytes_received=10, connections=1)
+
+
+def test_a_link_that_drops_is_one_line(database: str) -> None:
+    """Whoever asks it then is told that it is gone."""
+    with linked(database) as link:
+        os.kill(link.pids[0], signal.SIGKILL)
+
+        with pytest.raises(LoadError, match=r"^the link dropped: its process is gone; it left no message$"):
+            link.traffic()
+
+
+def test_a_link_to_nowhere_is_one_line() -> None:
+    """Nothing listens at the other end: the address, and why."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+
+    expected = rf"^the link has no other end: 127.0.0.1:{port} cannot be reached: .*refused"
+    with pytest.raises(LoadError, match=expected), linked(f"postgresql://me@127.0.0.1:{port}/shop"):
+        pass
+
+
+def test_hops_have_a_limit(database: str) -> None:
+    """Each is a process."""
+    with pytest.raises(PlacebenchError, match=r"^0 hops: expected 1 to 8$"), linked(database, hops=0):
+        pass

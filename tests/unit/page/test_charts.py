@@ -7,7 +7,22 @@ import pytest
 from markupsafe import Markup
 
 from placebench import units
-from placebench.page.charts import Bar, Cloud, Curve, Effect, bars, distribution, forest, scatter
+from placebench.page.charts import (
+    Bar,
+    Cloud,
+    Curve,
+    Effect,
+    Hill,
+    Step,
+    bars,
+    distribution,
+    diverging,
+    forest,
+    histogram,
+    scatter,
+)
+from placebench.page.charts.histogram import bins
+from placebench.page.scale import Scale
 
 HOSTILE = "<script>alert('1')</script>&\"{0}"
 
@@ -158,3 +173,30 @@ def test_a_long_name_leaves_room_for_its_value() -> None:
 
     assert classed(picture, "label")[0].text == "naive+rows+slots+summaries_once+u…"
     assert any((each.text or "").startswith(name) for each in picture.iter("title"))
+
+
+def test_a_hill_counts_its_samples() -> None:
+    """Ten pieces from 0 to 10: three samples in the first, one in the last, and what lies beyond joins it."""
+    scale = Scale(0.0, 10.0, False, ())
+
+    assert bins([0.1, 0.5, 0.9, 5.5, 9.5, 12.0], scale, 10) == [3, 0, 0, 0, 0, 1, 0, 0, 0, 2]
+
+
+def test_hills_stand_on_one_axis() -> None:
+    """A row each with its median; an arm without samples has none."""
+    rows = [Hill("a", [0.01, 0.012, 0.014], "baseline"), Hill("b", []), Hill("c", [0.02, 0.02, 0.03], "variant")]
+    drawn = histogram(rows, title="Latency", description="Hills.", show=units.duration)
+
+    assert drawn.count('class="hill"') == 2
+    assert "a: median 12.0 ms, 3 requests" in drawn
+
+
+def test_changes_go_to_both_sides() -> None:
+    """The largest change takes half of the width, one to the left of the middle ends there."""
+    rows = [Step("cheap", -0.010), Step("dear", 0.005)]
+    drawn = diverging(rows, title="Frames", description="Changes.", show=units.step)
+
+    assert 'x="0%" y="18" width="50%"' in drawn
+    assert 'x="50%" y="52" width="25%"' in drawn
+    assert "−10.0 ms" in drawn
+    assert "+5.00 ms" in drawn

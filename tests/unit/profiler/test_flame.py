@@ -94,7 +94,7 @@ def test_a_leaf_is_one_short_line() -> None:
 
 def test_the_profilers_own_frames_are_taken_out() -> None:
     """What they did themselves is a leaf; a built-in that they called is the driver."""
-    import placebench.profiler.driver as ours
+    import placebench.profiler.drivers.cursor as ours
 
     own, app, built_in = f"_run\x00{ours.__file__}\x001", "view\x00/app.py\x001", "execute\x00<built-in>\x000"
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pyinstrument.session import Session
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Span, Statement, Transaction
@@ -46,6 +47,22 @@ def test_a_saved_recording_loads_as_it_was(tmp_path: Path) -> None:
     assert Recording.load(tmp_path / "one.json") == recording()
     assert json.loads((tmp_path / "one.json").read_text())["format_version"] == 1
     assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
+
+
+def test_a_flame_is_saved_and_loaded_with_its_recording(tmp_path: Path) -> None:
+    """It lies beside the recording; a recording without one that is saved there later takes it away."""
+    frames = [(["view\x00/app.py\x001"], 2.0)]
+    flame = Session(frames, 0.0, 2.0, 0.001, 0.001, 2, [], "", 1.0, ["/app"], ["/lib"])
+    path = tmp_path / "one.recording.json"
+
+    recording(session=flame).save(path)
+    loaded = Recording.load(path)
+
+    assert ["one.pyisession", "one.recording.json"] == sorted(file.name for file in tmp_path.iterdir())
+    assert loaded.session is not None
+    assert frames == [(stack, seconds) for stack, seconds in loaded.session.frame_records]
+    recording().save(path)
+    assert Recording.load(path).session is None
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_a_profiled_application_leaves_recordings(tmp_path: Path) -> None:
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_POOL_SIZE": "0"}, "PLACEBENCH_POOL_SIZE"),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_PROFILE": "deep"}, "PLACEBENCH_PROFILE"),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_PROFILE": "light"}, "PLACEBENCH_PROFILE_DIR"),
+        ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_COMPRESS": "yes"}, "PLACEBENCH_COMPRESS"),
     ],
 )
 def test_an_environment_that_cannot_be_used(environment: dict[str, str], message: str) -> None:

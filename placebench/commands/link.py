@@ -1,0 +1,113 @@
+"""`placebench link`: what a slow link costs each variant, in seconds, turnarounds and bytes."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench.commands.asking import add_asking_options, ask, topology_asked
+from placebench.errors import PlacebenchError
+
+if TYPE_CHECKING:
+    from placebench.experiment.arms import Arm
+
+HELP = "ask what a slow link costs: latency, bandwidth and hops between service and database, or client and service"
+_JOBS = ("query", "tiny", "waits")
+_LATENCIES = {"query": "0,0.5,5,26,50,180,250,370", "tiny": "0,0.5,5", "waits": "0,0.5,5,26,50,180,250,370"}
+_QUICK_LATENCIES = {"query": "0,50", "tiny": "0,5", "waits": "0,50"}
+_QUICK_TINY_OPERATIONS = 40
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `link`."""
+    parser.add_argument(
+        "--latency-ms",
+        metavar="MS,MS",
+        help="round trips of the link, 0 to 370 ms (default: 0,0.5,5,26,50,180,250,370; tiny: 0,0.5,5)",
+    )
+    parser.add_argument(
+        "--variants", default="naive,tuned", metavar="V,V", help="baseline first; placement too (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--job", choices=_JOBS, default="query", help="the request; small reads; the request and 250 ms of pg_sleep()"
+    )
+    parser.add_argument("--operations", type=int, metavar="N", help="requests a job (default: 1; tiny: 1000)")
+    parser.add_argument(
+        "--between", choices=("database", "client"), default="database", help="which side of the service is far away"
+    )
+    parser.add_argument("--bandwidth-mbit", type=float, metavar="X", help="in each direction (default: no limit)")
+    parser.add_argument("--hops", type=int, default=1, metavar="N", help="links in a row, each with that latency")
+    parser.add_argument(
+        "--compress", action="store_true", help="also with answers in gzip; with --between client, where they pass"
+    )
+    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
+    add_asking_options(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Measure every variant at every latency."""
+    from placebench.experiment.crossing import Crossing, crossing
+    from placebench.experiment.lane import Shape
+    from placebench.experiment.link import check_hops
+
+    topology = topology_asked(arguments)
+    latencies_ms = _numbers(arguments)
+    bytes_per_s = None if arguments.bandwidth_mbit is None else arguments.bandwidth_mbit * 1e6 / 8
+    for latency_ms in latencies_ms:
+        Shape(latency_ms / 1e3, bytes_per_s)
+    check_hops(arguments.hops)
+    asked = Crossing(
+        arms=_arms(arguments),
+        latencies_ms=latencies_ms,
+        request=arguments.request or topology.request,
+        job=arguments.job,
+        operations=_operations(arguments),
+        between=arguments.between,
+        bytes_per_s=bytes_per_s,
+        hops=arguments.hops,
+        compress=_compress(arguments),
+    )
+    ask(arguments, topology, crossing(asked, repeats=arguments.repeats))
+    return 0
+
+
+def _numbers(arguments: Namespace) -> tuple[float, ...]:
+    """The latencies, each once."""
+    default = _QUICK_LATENCIES if arguments.quick else _LATENCIES
+    text = arguments.latency_ms or default[arguments.job]
+    try:
+        return tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError as error:
+        raise PlacebenchError(f"--latency-ms {text!r}: expected milliseconds with commas between, as 0,50") from error
+
+
+def _arms(arguments: Namespace) -> "tuple[Arm, ...]":
+    from placebench.experiment.arms import check_programs, read_arm
+
+    names = arguments.variants.split(",")
+    if len(set(names)) < len(names):
+        raise PlacebenchError(f"--variants {arguments.variants}: each once is enough, a point is repeated by --repeats")
+    arms = tuple(read_arm(name, arguments.placement_python) for name in names)
+    for arm in arms:
+        if arm.request:
+            raise PlacebenchError(f"the arm {arm.name} asks no database: name variants, or placement")
+        if not arm.ours and (arguments.job == "waits" or arguments.compress):
+            what = "--job waits" if arguments.job == "waits" else "--compress"
+            raise PlacebenchError(f"{what} is made in the reference service: leave {arm.name} out of --variants")
+    check_programs(arms)
+    return arms
+
+
+def _operations(arguments: Namespace) -> int:
+    from placebench.experiment.crossing import TINY_OPERATIONS
+
+    usual = 1 if arguments.job != "tiny" else _QUICK_TINY_OPERATIONS if arguments.quick else TINY_OPERATIONS
+    asked = usual if arguments.operations is None else arguments.operations
+    if asked < 1:
+        raise PlacebenchError(f"--operations {asked}: expected at least 1")
+    return int(asked)
+
+
+def _compress(arguments: Namespace) -> bool:
+    if arguments.compress and arguments.between != "client":
+        raise PlacebenchError("--compress packs answers to the client: say --between client, where they pass the link")
+    return bool(arguments.compress)

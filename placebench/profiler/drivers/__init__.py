@@ -1,0 +1,48 @@
+"""Time inside the driver: cursor and connection classes of our own, handed to the driver when it connects.
+
+SQLAlchemy has no event for a fetch, nor for the end of a COMMIT. The key pieces are `use_timed_classes`, called from
+the `do_connect` event, and `time_connection` from `connect`. They know psycopg2, psycopg 3 and sqlite3; with other
+drivers those times are "not measured". A cursor or connection class that the user chose is subclassed, never replaced.
+"""
+
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+from placebench.profiler.drivers.connection import TimedConnection
+from placebench.profiler.drivers.cursor import TimedCursor
+from placebench.profiler.drivers.watching import Watcher
+
+__all__ = ["TimedConnection", "TimedCursor", "physical", "time_connection", "use_timed_classes"]
+
+
+def use_timed_classes(watcher: Watcher, driver: str, connect_arguments: MutableMapping[str, Any]) -> None:
+    """Change the arguments of the driver's connect so that it makes timed cursors and connections.
+
+    driver: SQLAlchemy's name of the driver, `dialect.driver`. Others than psycopg2 and pysqlite are left as they are.
+    """
+    if driver == "psycopg2":
+        from placebench.profiler.drivers.by_psycopg2 import time_psycopg2
+
+        time_psycopg2(watcher, connect_arguments)
+    elif driver == "pysqlite":
+        from placebench.profiler.drivers.by_sqlite import time_sqlite
+
+        time_sqlite(watcher, connect_arguments)
+
+
+def time_connection(watcher: Watcher, dbapi_connection: object) -> None:
+    """Time a connection that has just been made, of a driver that takes its classes only then: psycopg 3."""
+    psycopg = sys.modules.get("psycopg")
+    connection = physical(dbapi_connection)
+    if psycopg is not None and isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+        from placebench.profiler.drivers.by_psycopg3 import time_psycopg
+
+        time_psycopg(watcher, connection, awaited=isinstance(connection, psycopg.AsyncConnection))
+
+
+def physical(dbapi_connection: object) -> object:
+    """The driver's own connection behind SQLAlchemy's adapter of an async one; any other as it is."""
+    if isinstance(dbapi_connection, TimedConnection):
+        return dbapi_connection
+    return getattr(dbapi_connection, "driver_connection", dbapi_connection)

@@ -1,0 +1,38 @@
+"""Anybody's WSGI application under the profiler, for a WSGI server: `application`, made from the environment on import.
+
+    uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.profiler.served:application
+
+PLACEBENCH_APP            module:callable; required
+PLACEBENCH_PROFILE        a mode of the profiler, such as "flame"; default "light"
+PLACEBENCH_PROFILE_DIR    where the recordings go, one a request; required
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from placebench.errors import PlacebenchError, ProfilerError
+from placebench.profiler.asking import application_named
+from placebench.profiler.middleware import ProfiledApplication
+from placebench.profiler.recorder import SqlProfiler
+
+
+def profiled_from(environment: Mapping[str, str]) -> ProfiledApplication:
+    """The application that these variables name, every engine of its process watched; ProfilerError for a bad one."""
+    for name in ("PLACEBENCH_APP", "PLACEBENCH_PROFILE_DIR"):
+        if not environment.get(name):
+            raise ProfilerError(f"{name} is not set: expected {'module:callable' if 'APP' in name else 'a folder'}")
+    profiler = SqlProfiler()  # before the application is imported: connections that it makes at once are timed too
+    folder, mode = Path(environment["PLACEBENCH_PROFILE_DIR"]), environment.get("PLACEBENCH_PROFILE") or "light"
+    return profiler.wsgi(application_named(environment["PLACEBENCH_APP"]), folder=folder, mode=mode)
+
+
+def _load() -> ProfiledApplication:
+    try:
+        return profiled_from(os.environ)
+    except PlacebenchError as error:
+        sys.exit(f"placebench: {error}")
+
+
+application = _load()

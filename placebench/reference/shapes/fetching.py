@@ -1,0 +1,103 @@
+"""Trees read from PostgreSQL into a picture: the key piece is `fetch`."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from struct import unpack
+from typing import Final
+
+from sqlalchemy import Connection
+
+from placebench.errors import DatabaseError
+from placebench.reference.lookups.catalog import SHARING_TRAIT
+from placebench.reference.query import CandidateRequest
+from placebench.reference.shapes import statements
+from placebench.reference.shapes.letters import Holds, Inventory, Joins, Used, kind_of, parents_of
+from placebench.reference.shapes.picture import ROOT, Picture, Shape
+from placebench.reference.shapes.spelling import Spelling
+from placebench.reference.shapes.statements import Trees
+
+ALL: Final = Trees()
+
+
+def fetch(connection: Connection, picture: Picture, trees: Trees = ALL, *, aggregates: bool = True) -> None:
+    """Put the trees into the picture, as they are in the connection's transaction; 5 round trips, 6 with aggregates.
+
+    aggregates: whether the kinds are to know them; they always do where a provider shares.
+    Raises DatabaseError for a uuid that cannot stand in JSON as it is.
+    """
+    names = dict(statements.classes(connection))
+    picture.classes.update(names.values())
+    encoded_ids, encoded_parents, uuids = statements.providers(connection, trees)
+    if encoded_ids is None:
+        return
+    ids, parents = _numbers(encoded_ids), _numbers(encoded_parents)
+    spelling = Spelling(_steps_up(ids, parents), ids)
+    _spell_stocks(spelling, connection, trees, names)
+    _spell_names(spelling, connection, trees, picture, aggregates=aggregates)
+    roots = [place for place, parent in enumerate(parents) if parent == ROOT]
+    _put(picture, ids, roots, _quoted(uuids, len(ids)), spelling)
+
+
+def fetch_names(connection: Connection, picture: Picture, request: CandidateRequest) -> None:
+    """What only this request asks about: traits nobody holds, and the trees of in_tree; a round trip each, if any."""
+    asked = {*request.root_required, *request.root_forbidden}
+    asked.update(name for group in request.groups for name in group.forbidden.union(*group.required))
+    if unseen := asked - picture.traits:
+        picture.traits.update(statements.existing_traits(connection, unseen))
+    uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
+    if uuids:
+        picture.named.update(statements.roots_above(connection, uuids))
+
+
+def _numbers(encoded: bytes) -> tuple[int, ...]:
+    return unpack(f">{len(encoded) // 4}i", encoded)
+
+
+def _quoted(uuids: str, count: int) -> list[str]:
+    """The uuids as JSON text."""
+    quoted = ('"' + uuids.replace(",", '","') + '"').split(",")
+    if len(quoted) != count or uuids.count('"') or uuids.count("\\"):
+        raise DatabaseError("resource_providers.uuid: one is no UUID; look for those of another length than 36")
+    return quoted
+
+
+def _steps_up(ids: Sequence[int], parents: Sequence[int]) -> list[int]:
+    """How many places before each provider its parent stands; a root's, by this count, at place -1 of its tree."""
+    places = dict(zip(ids, range(len(ids)), strict=True))
+    return [place - places[parent] if parent != ROOT else 1 for place, parent in enumerate(parents)]
+
+
+def _spell_stocks(spelling: Spelling, connection: Connection, trees: Trees, names: Mapping[int, str]) -> None:
+    """In one order of the classes, so that equal providers have their stocks in equal order."""
+    for class_id, *columns, holders in sorted(statements.inventories(connection, trees)):
+        spelling.add(Inventory(names[class_id], *columns), _numbers(holders))
+    for class_id, used, holders in statements.usages(connection, trees):
+        spelling.add(Used(names[class_id], int(used)), _numbers(holders))
+
+
+def _spell_names(
+    spelling: Spelling, connection: Connection, trees: Trees, picture: Picture, *, aggregates: bool
+) -> None:
+    for trait, holders in statements.held_traits(connection, trees):
+        picture.traits.add(trait)
+        spelling.add(Holds(trait), _numbers(holders))
+    if aggregates or SHARING_TRAIT in picture.traits:
+        for uuid, members in statements.aggregates(connection, trees):
+            spelling.add(Joins(uuid), _numbers(members))
+
+
+def _put(picture: Picture, ids: Sequence[int], roots: Sequence[int], uuids: Sequence[str], spelling: Spelling) -> None:
+    """The trees: from each root's place on to the next one's."""
+    words = tuple([spelling.words[provider_id] for provider_id in ids])
+    shapes: dict[tuple[int, ...], Shape] = {}
+    for start, end in pairwise((*roots, len(ids))):
+        spelt = words[start:end]
+        shape = shapes.get(spelt)
+        if shape is None:
+            shape = shapes[spelt] = _shape(picture, spelling, spelt)
+        picture.put(ids[start], shape, uuids[start:end])
+
+
+def _shape(picture: Picture, spelling: Spelling, words: Sequence[int]) -> Shape:
+    read = [spelling.letters(word) for word in words]
+    return picture.shape(tuple(kind_of(picture, letters) for letters in read), parents_of(read))

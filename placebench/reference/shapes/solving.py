@@ -1,0 +1,106 @@
+"""From a picture and a request to the answer: the key piece is `solve`, which reads nothing and changes nothing."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Final
+
+from placebench.reference.candidates.document import STREAMED_FROM_BYTES, Body
+from placebench.reference.problems import BadRequest
+from placebench.reference.query import CandidateRequest, RequestGroup
+from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.shapes import writing
+from placebench.reference.shapes.choosing import Choice, Chosen
+from placebench.reference.shapes.demands import Demands
+from placebench.reference.shapes.picture import Picture
+from placebench.reference.shapes.plans import pools
+
+EMPTY: Final = b'{"allocation_requests":[],"provider_summaries":{}}'
+
+
+def solve(picture: Picture, request: CandidateRequest, settings: Settings = DEFAULTS) -> Body:
+    """The JSON body, in parts if it is long; the picture must hold every tree, and stay as it is until the last part.
+
+    Raises BadRequest for names that do not exist, unless the answer is empty before they matter.
+    """
+    check_names(picture, request)
+    chosen = Choice(request, settings).choose(pools(picture, Demands(request)))
+    return body_of(_texts(chosen, picture))
+
+
+def check_names(picture: Picture, request: CandidateRequest) -> None:
+    """Raises BadRequest for the first group with a name that does not exist, if all before it have a solution.
+
+    As in Placement: what no candidate can come from any more is not looked at.
+    """
+    _check_traits(picture, request.root_required | request.root_forbidden)
+    for number, group in enumerate(request.groups):
+        if _knows(picture, group):
+            continue
+        before = (replace(request, groups=(each,), same_subtrees=(), limit=1) for each in request.groups[:number])
+        if not all(_has_candidate(picture, each) for each in before) or not _has_anchor(picture, request):
+            return
+        _check_classes(picture, group)
+        if _has_members(picture, group):
+            _check_traits(picture, group.forbidden.union(*group.required))
+        return
+
+
+def body_of(texts: Iterator[str]) -> Body:
+    """The texts as one body; over 50 MB as an iterator of them."""
+    held: list[str] = []
+    size = 0
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size > STREAMED_FROM_BYTES:
+            return (text.encode() for text in chain(held, texts))
+    return "".join(held).encode()
+
+
+def _texts(chosen: Chosen, picture: Picture) -> Iterator[str]:
+    yield writing.BEGIN
+    yield from _without_first_comma(writing.requests(chosen))
+    yield writing.BETWEEN
+    yield from _without_first_comma(writing.summaries(chosen, picture))
+    yield writing.END
+
+
+def _without_first_comma(texts: Iterator[str]) -> Iterator[str]:
+    yield next(texts, "")[1:]
+    yield from texts
+
+
+def _knows(picture: Picture, group: RequestGroup) -> bool:
+    return picture.traits >= group.forbidden.union(*group.required) and all(
+        name in picture.classes for name, _ in group.resources
+    )
+
+
+def _has_candidate(picture: Picture, request: CandidateRequest) -> bool:
+    return any(not pool.plan.is_barren() for pool in pools(picture, Demands(request)))
+
+
+def _has_anchor(picture: Picture, request: CandidateRequest) -> bool:
+    if not (request.root_required or request.root_forbidden):
+        return True
+    demands = Demands(request)
+    return any(demands.ruling(shape.kinds[0]).allowed for shape in picture.shapes.values())
+
+
+def _has_members(picture: Picture, group: RequestGroup) -> bool:
+    if not group.member_of:
+        return True
+    kinds = (kind for shape in picture.shapes.values() for kind in shape.kinds)
+    return any(all(not uuids.isdisjoint(kind.aggregates) for uuids in group.member_of) for kind in kinds)
+
+
+def _check_classes(picture: Picture, group: RequestGroup) -> None:
+    for name, _ in group.resources:
+        if name not in picture.classes:
+            raise BadRequest(f"no such resource class: {name}")
+
+
+def _check_traits(picture: Picture, names: frozenset[str]) -> None:
+    if unknown := sorted(names - picture.traits):
+        raise BadRequest(f"no such traits: {', '.join(unknown)}")

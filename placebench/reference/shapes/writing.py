@@ -1,0 +1,59 @@
+"""The JSON document of what was chosen, as text: the key pieces are `requests` and `summaries`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, TypeVar
+
+from placebench.reference.shapes.choosing import Chosen
+from placebench.reference.shapes.parts import Pieces, filled, joined
+from placebench.reference.shapes.picture import ROOT, Picture, Shape, Tree
+
+PART: Final = 4_000  # candidates or providers that are written at once: about 2 MB
+
+BEGIN: Final = '{"allocation_requests":['
+BETWEEN: Final = '],"provider_summaries":{'
+END: Final = "}}"
+
+_T = TypeVar("_T")
+
+
+def requests(chosen: Chosen) -> Iterator[str]:
+    """The allocation requests, each with a comma before it; some thousands at a time."""
+    for parts, trees in chosen.requests.items():
+        for some in _slices(parts, PART):
+            template = joined(chain.from_iterable(part.pieces for part in some))
+            for few in _slices(trees, max(1, PART // len(some))):
+                yield "".join(filled(template, few))
+
+
+def summaries(chosen: Chosen, picture: Picture) -> Iterator[str]:
+    """The provider summaries of the trees that give something, each with a comma before it."""
+    for shape, trees in _summarised(chosen, picture).items():
+        template = _template(shape)
+        for few in _slices(trees, max(1, PART // len(shape.kinds))):
+            yield "".join(filled(template, few))
+
+
+def _summarised(chosen: Chosen, picture: Picture) -> Mapping[Shape, Sequence[Tree]]:
+    """The trees, each once: a guest's tree may be an anchor that gives something too."""
+    if not chosen.guest_roots:
+        return chosen.summaries
+    listed = {tree[0] for trees in chosen.summaries.values() for tree in trees}
+    found: dict[Shape, list[Tree]] = {shape: [*trees] for shape, trees in chosen.summaries.items()}
+    for root_id in chosen.guest_roots:
+        shape = picture.shape_of[root_id]
+        tree = shape.trees[root_id]
+        if tree[0] not in listed:
+            found.setdefault(shape, []).append(tree)
+    return found
+
+
+def _template(shape: Shape) -> Pieces:
+    raw: list[str | int] = []
+    for place, (kind, parent) in enumerate(zip(shape.kinds, shape.parents, strict=True)):
+        raw += [",", place, kind.text, "null" if parent == ROOT else parent, ',"root_provider_uuid":', 0, "}"]
+    return joined(raw)
+
+
+def _slices(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

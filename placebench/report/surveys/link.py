@@ -1,0 +1,206 @@
+"""What a slow link costs, told from the measurements of `placebench link`: the key piece is `tell`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from placebench import units
+from placebench.page.charts import Flow, Line, Role, flows, lines
+from placebench.report.surveys.crossings import AGREES_WITHIN, Crossed, Key, points_of, rows_of
+from placebench.report.surveys.telling import Column, Picture, Told
+from placebench.results import Run
+
+_COUNTED = ("turnarounds", "bytes")
+_ABOUT_AS_MUCH = 1.05
+
+
+def tell(run: Run) -> Told:
+    """A row for each arm and latency; the pictures show time over latency, and bytes over time at the longest one."""
+    points = points_of(run)
+    rows = [{**row, "less": _less(row["times_less"])} for row in rows_of(run, points)]
+    return Told(
+        headline=_headline(rows, run.head.settings),
+        rows=rows,
+        columns=_columns(rows, run.head.settings),
+        pictures=list(_pictures(points, run.head.settings)) if points else (),
+        remarks=list(_remarks(rows)),
+        reading=list(_reading(run.head.settings)),
+        limits=_LIMITS,
+    )
+
+
+def _less(times_less: Mapping[str, float | None] | None) -> str | None:
+    """'2.3 times less time, about as much CPU, 2.2 times fewer turnarounds, 1.3 times fewer bytes'; None for None."""
+    if times_less is None:
+        return None
+    return ", ".join(_compared(what, factor) for what, factor in times_less.items())
+
+
+def _compared(what: str, factor: float | None) -> str:
+    less, more = ("fewer", "many") if what in _COUNTED else ("less", "much")
+    if factor is None:
+        return f"{what} {units.NOT_MEASURED}"
+    if 1 / _ABOUT_AS_MUCH < factor < _ABOUT_AS_MUCH:
+        return f"about as {more} {what}"
+    times = units.significant(max(factor, 1 / factor), digits=2)
+    return f"{times} times {less if factor > 1 else 'more'} {what}"
+
+
+def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> str:
+    where = "its database" if settings["between"] == "database" else "its client"
+    if not rows:
+        return f"What a slow link between a service and {where} costs: nothing was measured."
+    longest = max(row["latency_ms"] for row in rows)
+    there = [row for row in rows if row["latency_ms"] == longest]
+    first, last = there[0], there[-1]
+    away = f"With {where} {_away(first['round_trip_ms'])} away"
+    took = f"{first['variant']} takes {units.duration(first['elapsed_s'])}"
+    turns = f"in {units.average(first['round_trips'])} turnarounds"
+    if first is last:
+        return f"{away}, {took} {turns}."
+    other = f"{last['variant']} {units.duration(last['elapsed_s'])} in {units.average(last['round_trips'])}"
+    return f"{away}, {took} {turns} and {other}: {last['less'].split(',')[0]}."
+
+
+def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    longest = max((row["latency_ms"] for row in rows), default=0.0)
+    for row in rows:
+        if row["latency_ms"] == longest and row["less"]:
+            yield f"At {_away(longest)}, {row['variant']} takes {row['less']}."
+    predicted = [row for row in rows if row["agrees"] is not None]
+    if predicted:
+        yield _agreement(predicted[-1])
+
+
+def _agreement(row: Mapping[str, Any]) -> str:
+    """What the turnarounds predict for this row, and what was seen."""
+    low, high = row["measured_growth_low_s"], row["measured_growth_high_s"]
+    interval = "" if low is None else f" ({units.duration(low)} to {units.duration(high)})"
+    return (
+        f"Of {row['variant']} the turnarounds predict that {units.duration(row['predicted_growth_s'])} more are saved "
+        f"at {_away(row['latency_ms'])} than at the shortest latency; measured are "
+        f"{units.duration(row['measured_growth_s'])}{interval}, "
+        f"{'within' if row['agrees'] else 'NOT within'} {units.level(AGREES_WITHIN)}."
+    )
+
+
+def _away(latency_ms: float) -> str:
+    """A latency as it was asked for."""
+    return f"{latency_ms:g} ms"
+
+
+def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
+    turned = "turnarounds" if settings["between"] == "database" else "turnarounds (and handshakes)"
+    columns = [
+        Column("variant", "variant"),
+        Column("latency_ms", "latency", _away),
+        Column("n", "n", units.count),
+        Column("elapsed_s", "time", units.duration),
+        Column("elapsed_low_s", "from", units.duration),
+        Column("elapsed_high_s", "to", units.duration),
+        Column("cpu_s", "server CPU", units.duration),
+        Column("bytes_sent", "sent", units.size),
+        Column("bytes_received", "received", units.size),
+        Column("round_trips", turned, units.average),
+        Column("round_trips_published", "round trips, published", units.average),
+        Column("idle_share", "idle on the link", units.percent),
+    ]
+    if any(row["less"] for row in rows):
+        columns += [
+            Column("predicted_growth_s", "growth predicted", _or_dash),
+            Column("measured_growth_s", "growth measured", _or_dash),
+            Column("less", f"against {rows[0]['variant']}", lambda value: value or "–"),
+        ]
+    return columns
+
+
+def _or_dash(seconds: float | None) -> str:
+    return "–" if seconds is None else units.duration(seconds)
+
+
+def _pictures(points: Mapping[Key, Crossed], settings: Mapping[str, Any]) -> Iterator[Picture]:
+    arms = list(dict.fromkeys(arm for arm, _ in points))
+    if len({latency_ms for _, latency_ms in points}) > 1:
+        yield Picture(
+            "Time over latency",
+            lines(
+                [Line(arm, _over_latency(arm, points), _role(arm, arms)) for arm in arms],
+                title="Time over latency",
+                description="One line for each variant; its slope is the number of its turnarounds.",
+                show=units.duration,
+                show_where=_away,
+            ),
+            "Medians. The slope of a line is the number of turnarounds; where it begins is what the work itself takes.",
+        )
+    longest = max(latency_ms for _, latency_ms in points)
+    yield Picture(
+        f"Bytes over time at {_away(longest)}",
+        flows(
+            [_flow(point, _role(point.arm, arms)) for point in points.values() if point.latency_ms == longest],
+            title="Bytes over time",
+            description="A field for each variant on one time axis.",
+            names=_sides(settings),
+            show=units.duration,
+        ),
+        "The repeat nearest to the median of each. Each direction has one scale for all variants, its greatest rate.",
+    )
+
+
+def _sides(settings: Mapping[str, Any]) -> tuple[str, str]:
+    if settings["between"] == "database":
+        return "received from the database", "sent to it"
+    return "received from the service", "sent to it"
+
+
+def _over_latency(arm: str, points: Mapping[Key, Crossed]) -> list[tuple[float, float]]:
+    return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == arm]
+
+
+def _flow(point: Crossed, role: Role) -> Flow:
+    trace, values = point.typical.values["trace"], point.typical.values
+    return Flow(
+        label=point.arm,
+        value=f"{units.size(values['bytes_received'])} received, {units.size(values['bytes_sent'])} sent",
+        bin_s=trace["bin_s"],
+        came=[amount / trace["bin_s"] for amount in trace["received"]],
+        went=[amount / trace["bin_s"] for amount in trace["sent"]],
+        role=role,
+    )
+
+
+def _role(arm: str, arms: Sequence[str]) -> Role:
+    return "baseline" if arm == arms[0] else "variant" if arm == arms[-1] else "between"
+
+
+def _reading(settings: Mapping[str, Any]) -> Iterator[str]:
+    sides = "the service and its database" if settings["between"] == "database" else "the client and the service"
+    job = {
+        "query": "A job is the request",
+        "tiny": "A job is small reads one after the other (GET /resource_providers/UUID)",
+        "waits": "A job is the request after 250 ms of pg_sleep() in the database, one statement of the service's own",
+    }[settings["job"]]
+    yield f"{job}, {units.count(settings['operations'])} a job, by one client of one worker with one thread."
+    yield (
+        f"A proxy of ours stands between {sides}. Each byte leaves it half of the latency after it came; "
+        "a connection that is opened costs one latency more, for its handshake."
+    )
+    if settings["hops"] > 1:
+        yield f"{units.count(settings['hops'])} links stand in a row, each with the latency of the row."
+    if settings["bytes_per_s"]:
+        yield f"The link passes {units.size(settings['bytes_per_s'])} a second in each direction."
+    yield "Turnarounds are counted: the side that asks sends after it received. Bytes are TCP's payload."
+    yield (
+        "Round trips as published are time over round-trip time over operations. They count the work itself as if it "
+        "were travel, so they are too many where the link is fast, and not measured where it takes no time."
+    )
+    yield "Idle on the link is the share of the time in which a byte of the job was on its way."
+    yield (
+        "Growth is by how much longer the first variant takes than this one, less the same at the shortest latency; "
+        "predicted is the difference of turnarounds times the difference of latencies."
+    )
+
+
+_LIMITS = (
+    "A link that loses packets, whose delay varies, or whose TCP begins slowly: here all bytes cross in one latency.",
+    "What several clients at once would see: a request that waits for the link holds its thread.",
+    "Times at the shortest latencies hold the proxy's own 0.05 ms a round trip, and so do those of all variants alike.",
+)

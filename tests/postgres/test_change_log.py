@@ -1,0 +1,274 @@
+"""The change log: who writes what is seen, by whichever way, and stays until everybody who reads has seen it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, text
+
+from placebench import tables
+from placebench.errors import DatabaseError
+from placebench.postgres import Server
+from placebench.seeding import migrate, seed, topology_named
+
+STOCK = "(resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio)"
+ALL = (-(2**31), 2**31 - 1)
+EVERY_TABLE = ", ".join(table.name for table in tables.metadata.sorted_tables)
+
+Open = Callable[[str], Connection]
+
+
+@pytest.fixture(scope="module")
+def url(server: Server) -> Iterator[str]:
+    """A database with the log, for all tests of this module."""
+    made = server.create_database("placebench_test_log")
+    migrate(made)
+    yield made
+    server.drop_database("placebench_test_log")
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    """1 ─ 2 and 3: two trees; an empty log that nobody reads."""
+    made = create_engine(url, isolation_level="AUTOCOMMIT")
+    run(
+        made,
+        f"TRUNCATE {EVERY_TABLE};"
+        "INSERT INTO resource_providers (id, uuid, name, generation, root_provider_id, parent_provider_id)"
+        " VALUES (1, 'a', 'a', 0, 1, NULL), (2, 'b', 'b', 0, 1, 1), (3, 'c', 'c', 0, 3, NULL);"
+        f"INSERT INTO inventories {STOCK} VALUES (2, 0, 4, 0, 1, 4, 1, 1), (3, 0, 4, 0, 1, 4, 1, 1);"
+        "INSERT INTO traits (id, name) VALUES (1, 'CUSTOM_RED');"
+        "TRUNCATE placebench_changes, placebench_readers",
+    )
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def connect(url: str) -> Iterator[Open]:
+    """A function that opens a connection in an isolation level; all are closed after the test."""
+    made = create_engine(url)
+    with ExitStack() as stack:
+        stack.callback(made.dispose)
+        yield lambda level: stack.enter_context(made.connect().execution_options(isolation_level=level))
+
+
+def run(engine: Engine, statements: str) -> None:
+    """What somebody does, committed."""
+    with engine.connect() as connection:
+        connection.exec_driver_sql(statements)
+
+
+def logged(engine: Engine) -> list[tuple[Any, ...]]:
+    """What stands in the log: kind, first and last id."""
+    with engine.connect() as connection:
+        rows = connection.execute(text("SELECT DISTINCT kind, first_id, last_id FROM placebench_changes ORDER BY 1, 2"))
+        return [tuple(row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        ("UPDATE inventories SET total = 5 WHERE resource_provider_id = 2", [("provider", 2, 2)]),
+        ("UPDATE inventories SET resource_provider_id = 1 WHERE resource_provider_id = 2", [1, 2]),
+        ("DELETE FROM inventories", [("provider", 2, 2), ("provider", 3, 3)]),
+        ("DELETE FROM inventories WHERE false", []),
+        ("INSERT INTO allocations VALUES (now(), now(), 1, 3, 'c', 0, 1)", [3]),
+        ("INSERT INTO resource_provider_traits VALUES (now(), now(), 1, 2)", [2]),
+        ("INSERT INTO resource_provider_aggregates VALUES (now(), now(), 3, 1)", [3]),
+        ("UPDATE resource_providers SET generation = generation + 1, name = name || 'x'", []),
+        ("UPDATE resource_providers SET root_provider_id = 2, parent_provider_id = NULL WHERE id = 2", [1, 2]),
+        ("UPDATE resource_providers SET uuid = 'x' WHERE id = 2", [1]),
+        ("DELETE FROM resource_providers WHERE id = 2", [1]),
+        ("INSERT INTO traits (id, name) VALUES (2, 'CUSTOM_BLUE')", [("trait", 2, 2)]),
+        ("UPDATE resource_classes SET name = 'CUSTOM_X' WHERE id = 20", [("class", 20, 20)]),
+        ("INSERT INTO placement_aggregates (id, uuid) VALUES (7, 'x')", [("aggregate", 7, 7)]),
+        ("TRUNCATE allocations", [("provider", *ALL)]),
+        ("TRUNCATE traits CASCADE", [("provider", *ALL), ("trait", *ALL)]),
+        ("UPDATE consumers SET generation = 1", []),
+        ("BEGIN; DELETE FROM inventories; ROLLBACK", []),
+        ("BEGIN; SAVEPOINT s; DELETE FROM inventories; ROLLBACK TO s; TRUNCATE allocations; COMMIT", [ALL]),
+        ("SET session_replication_role = replica; DELETE FROM inventories; RESET session_replication_role", [2, 3]),
+    ],
+)
+def test_what_a_statement_touched_is_logged(engine: Engine, statements: str, expected: list[Any]) -> None:
+    """By provider or name; of a provider's own row its root is, before and after; what no answer shows is not."""
+    run(engine, "INSERT INTO resource_classes (id, name) VALUES (20, 'CUSTOM_OLD') ON CONFLICT DO NOTHING")
+    run(engine, "TRUNCATE placebench_changes")
+
+    run(engine, statements)
+
+    assert [_as_logged(each) for each in expected] == logged(engine)
+
+
+def _as_logged(each: Any) -> tuple[Any, ...]:
+    """A number is a provider, a pair providers between two ids."""
+    if isinstance(each, int):
+        return ("provider", each, each)
+    return each if len(each) == 3 else ("provider", *each)
+
+
+def test_a_statement_of_many_rows_is_one_row_in_the_log(engine: Engine) -> None:
+    """From 101 on it is the lowest and the highest id; so is a COPY of any length."""
+    rows = f"INSERT INTO inventories {STOCK} SELECT id, 1, 4, 0, 1, 4, 1, 1 FROM generate_series(10, %s) AS id"
+
+    run(engine, rows % 109)
+    hundred = logged(engine)
+    run(engine, "TRUNCATE placebench_changes; DELETE FROM inventories WHERE resource_class_id = 1")
+    run(engine, "TRUNCATE placebench_changes")
+    run(engine, rows % 110)
+
+    assert len(hundred) == 100
+    assert logged(engine) == [("provider", 10, 110)]
+
+
+def test_a_writer_without_rights_on_the_log_is_seen(engine: Engine, connect: Open) -> None:
+    """Placement may work as another role than the one that migrated."""
+    run(engine, "DROP ROLE IF EXISTS placebench_plain; CREATE ROLE placebench_plain")
+    run(engine, "GRANT SELECT, UPDATE ON inventories TO placebench_plain")
+    try:
+        run(engine, "SET ROLE placebench_plain; UPDATE inventories SET total = 1; RESET ROLE")
+    finally:
+        run(engine, "DROP OWNED BY placebench_plain; DROP ROLE placebench_plain")
+
+    assert logged(engine) == [("provider", 2, 2), ("provider", 3, 3)]
+
+
+def test_who_does_not_own_a_table_cannot_migrate(server: Server, database_url: str) -> None:
+    """One line that says whose the table is; nothing is made."""
+    engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
+    migrate(database_url, "0001")
+    run(engine, "CREATE ROLE placebench_other LOGIN SUPERUSER PASSWORD 'x'; ALTER ROLE placebench_other NOSUPERUSER")
+    run(engine, "GRANT ALL ON ALL TABLES IN SCHEMA public TO placebench_other; GRANT ALL ON SCHEMA public TO PUBLIC")
+    own = create_engine(database_url).url
+    other = own.set(username="placebench_other", password="x").render_as_string(hide_password=False)
+    try:
+        with pytest.raises(DatabaseError, match=f"triggers on allocations, and placebench_other .* as {own.username}"):
+            migrate(other)
+    finally:
+        run(engine, "DROP OWNED BY placebench_other; DROP ROLE placebench_other")
+        engine.dispose()
+
+
+def look(connection: Connection, reader: int, since: str | None) -> Any:
+    """What placebench_look says."""
+    statement = text("SELECT * FROM placebench_look(:reader, CAST(:since AS pg_snapshot))")
+    return connection.execute(statement, {"reader": reader, "since": since}).one()
+
+
+def register(engine: Engine) -> int:
+    """A reader's id."""
+    with engine.connect() as connection:
+        return int(connection.scalar(text("SELECT reader FROM placebench_register()")) or 0)
+
+
+def test_commits_out_of_order_are_seen_each_once(engine: Engine, connect: Open) -> None:
+    """One that began first and commits last stands in the log before what was read already, and is found all the same;
+    what a savepoint did counts as its transaction's."""
+    early, late = connect("READ COMMITTED"), connect("READ COMMITTED")
+    reader, at = register(engine), connect("REPEATABLE READ")
+    early.execute(text("UPDATE inventories SET total = 9 WHERE resource_provider_id = 2"))
+    with late.begin():
+        late.execute(text("SAVEPOINT s"))
+        late.execute(text("UPDATE inventories SET total = 9 WHERE resource_provider_id = 3"))
+
+    def seen(since: str | None) -> tuple[str, str | None]:
+        with at.begin():
+            found = look(at, reader, since)
+        return found.now, found.changes
+
+    start = "1:1:"
+    first, changes = seen(start)
+    assert changes == "provider 3 3"
+    second, changes = seen(first)
+    assert changes is None
+    early.commit()
+    third, changes = seen(second)
+    assert changes == "provider 2 2"
+    assert seen(third)[1] is None
+
+
+def test_nothing_is_pruned_that_a_reader_has_not_seen(engine: Engine) -> None:
+    """The one that has seen least decides; one that was silent for five minutes does not count, and finds its entry
+    gone; without readers what every running transaction sees is removed."""
+    slow, fast = register(engine), register(engine)
+
+    def renew(reader: int) -> None:
+        run(engine, f"SELECT placebench_renew({reader}, pg_snapshot_xmin(pg_current_snapshot()))")
+
+    run(engine, "UPDATE inventories SET total = 9 WHERE resource_provider_id = 2")
+    renew(fast)
+    assert logged(engine) == [("provider", 2, 2)]
+    renew(slow)
+    assert logged(engine) == []
+
+    run(engine, "UPDATE inventories SET total = 8 WHERE resource_provider_id = 2")
+    run(engine, f"UPDATE placebench_readers SET seen_at = seen_at - interval '6 minutes' WHERE id = {slow}")
+    renew(fast)
+    assert logged(engine) == []
+    with engine.connect() as connection:
+        assert look(connection, slow, None).home is None
+        assert look(connection, fast, None).home is not None
+
+    run(engine, "TRUNCATE placebench_readers; UPDATE inventories SET total = 7 WHERE resource_provider_id = 2")
+    run(engine, "SELECT placebench_prune()")
+    assert logged(engine) == []
+
+
+def test_a_writer_in_repeatable_read_prunes_nothing(engine: Engine, connect: Open) -> None:
+    """There, to remove what another has removed is an error, which Placement must not meet."""
+    run(engine, "UPDATE inventories SET total = 9 WHERE resource_provider_id = 2")
+
+    with (writer := connect("REPEATABLE READ")).begin():
+        writer.execute(text("SELECT placebench_prune()"))
+
+    assert logged(engine) == [("provider", 2, 2)]
+
+
+def test_rows_of_another_server_are_pruned(engine: Engine) -> None:
+    """A restored dump holds transactions that this server has not come to."""
+    run(engine, "INSERT INTO placebench_changes VALUES ('9000000000', 'provider', 1, 1)")
+
+    reader = register(engine)
+    with engine.connect() as connection:
+        assert look(connection, reader, "1:1:").changes is None
+    run(engine, "SELECT placebench_prune()")
+
+    assert logged(engine) == []
+
+
+def test_a_copied_database_is_another_home(server: Server, database_url: str) -> None:
+    """CREATE DATABASE TEMPLATE copies log, readers and triggers; a reader's entry there is not the reader's."""
+    seed(topology_named("nested-perfload", trees=1), database_url)
+    engine = create_engine(database_url)
+    reader = 1
+    with engine.begin() as connection:
+        home = connection.execute(text("SELECT * FROM placebench_register()")).one().home
+        assert home == look(connection, reader, None).home
+    engine.dispose()
+    copy = create_engine(server.create_database("placebench_test_copied", template=engine.url.database))
+
+    with copy.begin() as connection:
+        connection.execute(text("DELETE FROM inventories WHERE resource_provider_id = 2"))
+        found = look(connection, reader, "1:1:")
+        assert connection.scalar(text("SELECT placebench_is_watching()"))
+    copy.dispose()
+    server.drop_database("placebench_test_copied")
+
+    assert found.home not in (None, home)
+    assert "provider 2 2" in found.changes
+
+
+def test_a_trigger_that_is_gone_is_noticed(engine: Engine) -> None:
+    """Whoever disables triggers goes unseen: readers ask, when they register and now and then."""
+
+    def is_watching() -> bool:
+        with engine.connect() as connection:
+            return bool(connection.scalar(text("SELECT placebench_is_watching()")))
+
+    assert is_watching()
+    run(engine, "ALTER TABLE allocations DISABLE TRIGGER placebench_insert")
+    assert not is_watching()
+    run(engine, "ALTER TABLE allocations ENABLE ALWAYS TRIGGER placebench_insert")
+    assert is_watching()

@@ -1,0 +1,107 @@
+"""`placebench link` on a real PostgreSQL: counts are exact, waiting is added, a link that drops is one line."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from placebench.cli import main
+from placebench.errors import LoadError
+from placebench.experiment.arms import read_arm
+from placebench.experiment.crossing import Crossing, crossing
+from placebench.experiment.kept import claim_folder
+from placebench.experiment.surveys import Ground
+from placebench.postgres import Server
+from placebench.seeding import topology_named
+
+
+def asked(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
+    """The rows of a small run."""
+    small = ["--trees", "2", "--repeats", "1", "--json", "--db", server.url]
+
+    assert 0 == main(["link", *small, *options])
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    return rows
+
+
+def test_a_variant_waits_a_latency_for_each_of_its_turnarounds(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same bytes and turnarounds at 0 and at 20 ms; naive makes more of both than tuned, and waits for each."""
+    rows = asked(server, capsys, "--latency-ms", "0,20", "--out", str(tmp_path / "run"))
+
+    naive, naive_away, tuned, tuned_away = rows
+    for near, away in ((naive, naive_away), (tuned, tuned_away)):
+        for name in ("round_trips", "bytes_sent", "bytes_received", "body_bytes"):
+            assert near[name] == away[name] > 0
+        assert away["elapsed_s"] >= away["idle_s"] >= away["round_trips"] * 0.020
+    assert naive["round_trips"] > tuned["round_trips"]
+    assert pytest.approx(0.020 * (naive["round_trips"] - tuned["round_trips"])) == tuned_away["predicted_growth_s"]
+    assert naive["cpu_s"] > 0
+    assert (tmp_path / "run" / "index.html").is_file()
+
+
+def test_compressed_answers_are_fewer_bytes_between_client_and_service(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One connection and one turnaround a request either way; gzip takes a fraction of the bytes."""
+    options = ("--between", "client", "--compress", "--variants", "tuned", "--latency-ms", "5", "--hops", "2")
+    plain, packed = asked(server, capsys, *options, "--out", str(tmp_path / "run"))
+
+    assert ("tuned", "tuned, gzip") == (plain["variant"], packed["variant"])
+    assert {(1, 1)} == {(row["connections"], row["round_trips"]) for row in (plain, packed)}
+    assert packed["bytes_received"] < plain["bytes_received"] / 2
+
+
+def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
+    """Both arms do the same for small reads, and wait 250 ms in the database; a link that drops then is one line."""
+    topology = topology_named("nested-perfload", trees=2, seed=1)
+    arms = (read_arm("tuned"),)
+    tiny = Crossing(arms, (0.0,), topology.request, job="tiny", operations=6)
+    waits = Crossing(arms, (0.0,), topology.request, job="waits")
+    point = {"variant": "tuned", "latency_ms": 0.0}
+
+    with crossing(tiny, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "tiny"))) as measure:
+        few = measure(point, 0)
+    with crossing(waits, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "waits"))) as measure:
+        waited = measure(point, 0)
+        for proxy in proxies():
+            os.kill(proxy, signal.SIGKILL)
+        with pytest.raises(LoadError, match=r"the link dropped: its process is gone[^\n]*$"):
+            measure(point, 1)
+
+    assert few["round_trips"] % 6 == 0
+    assert waited["elapsed_s"] >= 0.25
+
+
+def proxies() -> list[int]:
+    """The processes of the links that this process has up."""
+    below = psutil.Process().children(recursive=True)
+    return [each.pid for each in below if "placebench.experiment.proxy" in each.cmdline()]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--latency-ms=-5"], "a latency of -5 ms: expected 0 to 370 ms"),
+        (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, as 0,50"),
+        (["--bandwidth-mbit", "0"], "a bandwidth of 0 Mbit/s: expected more than 0"),
+        (["--hops", "9"], "9 hops: expected 1 to 8"),
+        (["--compress"], "--compress packs answers to the client: say --between client, where they pass the link"),
+        (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
+        (["--variants", "noop"], "the arm noop asks no database: name variants, or placement"),
+        (["--variants", "nimble"], "no variant 'nimble'"),
+        (["--operations", "0"], "--operations 0: expected at least 1"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 before anything is started."""
+    assert 2 == main(["link", *options])
+
+    message = capsys.readouterr().err
+    assert message.startswith(f"placebench link: {said}")
+    assert 1 == message.count("\n")

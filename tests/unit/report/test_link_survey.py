@@ -1,0 +1,124 @@
+"""What `placebench link` says, from measurements that a reader can check by hand."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placebench import results
+from placebench.experiment.records import Measurement, RunHead
+from placebench.report import document_of, text_of, write_report
+
+SETTINGS = {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "hops": 1}
+ROUND_TRIPS = {"naive": 20, "tuned": 8}
+WORK_S = {"naive": 0.5, "tuned": 0.2}
+
+
+def values(variant: str, latency_ms: float, noise_s: float) -> dict[str, Any]:
+    """A job in a world without surprises: the work, and a latency for each turnaround."""
+    away_s = ROUND_TRIPS[variant] * latency_ms / 1e3
+    return {
+        "elapsed_s": WORK_S[variant] + away_s + noise_s,
+        "cpu_s": WORK_S[variant],
+        "round_trips": ROUND_TRIPS[variant],
+        "connections": 0,
+        "bytes_sent": ROUND_TRIPS[variant] * 100,
+        "bytes_received": ROUND_TRIPS[variant] * 1000,
+        "under_way_s": away_s,
+        "proxy_cpu_s": 0.001,
+        "body_bytes": 5000,
+        "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run of naive and tuned at 0 and 50 ms, five times each."""
+    points = [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)]
+    head = RunHead(
+        name="a-link",
+        started_at="2026-11-21T15:00:00+00:00",
+        status="complete",
+        request="/allocation_candidates?resources=VCPU:1",
+        topology="nested-perfload",
+        trees=2,
+        seed=1,
+        variants=["naive", "tuned"],
+        receipt={},
+        manifest={},
+        settings={**SETTINGS, "repeats": 5, "points": points, "impossible": []},
+        same_answers={},
+        command="link",
+    )
+    head.save(tmp_path / "run.json")
+    made = [
+        Measurement(point, repeat, values(point["variant"], point["latency_ms"], repeat / 1000))
+        for repeat in range(5)
+        for point in points
+    ]
+    lines = "".join(json.dumps(asdict(each)) + "\n" for each in made)
+    (tmp_path / "measurements.jsonl").write_text(lines)
+    return tmp_path
+
+
+def rows(folder: Path) -> dict[tuple[str, float], dict[str, Any]]:
+    return {(row["variant"], row["latency_ms"]): row for row in document_of(results.load(folder))["rows"]}
+
+
+def test_a_row_has_medians_and_counts(folder: Path) -> None:
+    """0.5 s of work and 20 turnarounds of 50 ms are 1.5 s, and 2 ms of noise in the median of five."""
+    row = rows(folder)["naive", 50.0]
+
+    assert (5, pytest.approx(1.502), pytest.approx(1.5), pytest.approx(1.504)) == (
+        row["n"],
+        row["elapsed_s"],
+        row["elapsed_low_s"],
+        row["elapsed_high_s"],
+    )
+    assert (0.5, 2000, 20_000, 20) == tuple(
+        row[name] for name in ("cpu_s", "bytes_sent", "bytes_received", "round_trips")
+    )
+    assert pytest.approx(1 / 1.502) == row["idle_share"]
+
+
+def test_round_trips_as_published_are_runtime_over_round_trip_time(folder: Path) -> None:
+    """1.502 s over 50 ms are 30.04, where 20 were counted; at 0 ms there are none to compute."""
+    published = {place: row["round_trips_published"] for place, row in rows(folder).items()}
+
+    assert pytest.approx(30.04) == published["naive", 50.0]
+    assert published["naive", 0.0] is None
+    assert "not measured" in text_of(results.load(folder))
+
+
+def test_the_difference_grows_as_the_turnarounds_predict(folder: Path) -> None:
+    """12 turnarounds fewer save 12 x 50 ms = 0.6 s more at 50 ms than at 0."""
+    tuned = rows(folder)["tuned", 50.0]
+
+    assert (pytest.approx(0.6), pytest.approx(0.6), True) == (
+        tuned["predicted_growth_s"],
+        tuned["measured_growth_s"],
+        tuned["agrees"],
+    )
+    assert rows(folder)["tuned", 0.0]["predicted_growth_s"] is None
+
+
+def test_less_is_said_in_words(folder: Path) -> None:
+    """1.502 s against 0.602 s; 0.5 s of CPU against 0.2; 20 turnarounds against 8, and so the bytes."""
+    expected = "2.5 times less time, 2.5 times less CPU, 2.5 times fewer turnarounds, 2.5 times fewer bytes"
+
+    assert expected == rows(folder)["tuned", 50.0]["less"]
+    assert (
+        "With its database 50 ms away, naive takes 1.50 s in 20 turnarounds and tuned 602 ms in 8: 2.5 times less time."
+        == document_of(results.load(folder))["headline"]
+    )
+
+
+def test_the_page_shows_time_over_latency_and_bytes_over_time(folder: Path) -> None:
+    """Both pictures, with the arms named; a run of which nothing was measured says so."""
+    page = write_report(folder).read_text()
+
+    assert all(heading in page for heading in ("Time over latency", "Bytes over time at 50 ms", "Every figure"))
+    (folder / "measurements.jsonl").write_text("")
+    assert "nothing was measured" in write_report(folder).read_text()
