@@ -2,10 +2,12 @@
 
 import tempfile
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
+from placebench.commands.accounts import accounts_in_words
 from placebench.commands.console import print_json, print_result, progress, say
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 HELP = "put a closed or an open load on a service, with locust"
 EXIT_FAILURES = 1
+EXIT_UNDECIDED = 3
 _EXIT_INTERRUPTED = 130
 _TIME_S = 10.0
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -26,7 +29,8 @@ def configure(parser: ArgumentParser) -> None:
         "--locustfile",
         default="closed",
         metavar="F",
-        help="closed: users wait for answers; open: arrivals on a schedule; noop: GET / (closed); or a file's path",
+        help="closed: users wait for answers; open: arrivals on a schedule; claims: users claim what they "
+        "are offered, and every write is accounted for; noop: GET / (closed); or a file's path",
     )
     parser.add_argument("--users", type=int, default=1, metavar="N", help="of a closed load (default: 1)")
     parser.add_argument("--rate", type=float, metavar="R", help="arrivals per second of an open load")
@@ -37,12 +41,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--path", metavar="P", help="path and query (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)"
     )
+    parser.add_argument("--db", metavar="URL", help="look for the writes there (default: ask the service for each)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep every sample there, as JSON")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
 
 def run(arguments: Namespace) -> int:
-    """Make the run; exit code 1 when requests failed."""
+    """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load import LoadInterrupted
 
     with tempfile.TemporaryDirectory(prefix="placebench-load-") as folder:
@@ -54,11 +59,19 @@ def run(arguments: Namespace) -> int:
                 _tell(interrupted.result, arguments)
             return _EXIT_INTERRUPTED
     _tell(result, arguments)
-    return EXIT_FAILURES if result.failures else 0
+    return _exit_code(result)
+
+
+def _exit_code(result: "LoadResult") -> int:
+    writes = result.accounts
+    if result.failures or (writes and writes.well is False):
+        return EXIT_FAILURES
+    return EXIT_UNDECIDED if writes and writes.well is None else 0
 
 
 def _spec(arguments: Namespace) -> "LoadSpec":
     from placebench.experiment.load import LoadSpec
+    from placebench.postgres.urls import normalise_url
 
     time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
     return LoadSpec(
@@ -71,6 +84,7 @@ def _spec(arguments: Namespace) -> "LoadSpec":
         requests=arguments.requests,
         warmup=arguments.warmup,
         seed=arguments.seed,
+        database_url=normalise_url(arguments.db) if arguments.db else None,
     )
 
 
@@ -109,6 +123,7 @@ def _summary(result: "LoadResult") -> dict[str, Any]:
         "service_s": _quantiles(result.service_s),
         "body_bytes": sum(result.body_bytes),
         "client_cpu_s": result.client_cpu_s,
+        "accounts": None if result.accounts is None else asdict(result.accounts),
     }
 
 
@@ -130,6 +145,8 @@ def _lines(result: "LoadResult") -> list[str]:
         f"failures    {units.count(result.failures)}",
         *(f"            {message}" for message in result.failure_messages),
     ]
+    if result.accounts:
+        lines += [f"writes      {line}" for line in accounts_in_words(result.accounts)]
     if result.in_flight:
         lines.append(f"in flight   {units.count(result.in_flight)} at the end, not counted")
     if result.missed:

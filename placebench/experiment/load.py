@@ -10,19 +10,22 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from placebench.errors import LoadError, MissingExtraError
+from placebench.experiment.accounts import Accounts, account
+from placebench.experiment.holdings import holdings
 from placebench.experiment.log import ChildLog
 from placebench.experiment.records import LoadResult
 from placebench.guard import Child, ChildSpec, Keeper, start
 from placebench.paths import room
+from placebench.telemetry.ledger import ledger_beside, read_ledger
 
-LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "noop": "noop.py"}
+LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
 Progress = Callable[[int, int], None]
 _PROGRESS_EVERY_S = 0.5
 _CONNECT_TIMEOUT_S = 10.0
@@ -52,6 +55,8 @@ class LoadSpec:
     at_once: int = 400
     """How many requests of an open load may be under way."""
     answer_timeout_s: float = 300.0
+    database_url: str | None = None
+    """Where the writes of the run are looked for; None: the service is asked."""
 
 
 class LoadInterrupted(KeyboardInterrupt):
@@ -67,8 +72,9 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
 
     folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
     progress: called with requests done and wanted, or with seconds, twice a second.
-    Costs about a second of start. Raises LoadError when nothing answers at spec.url or no request ended,
-    MissingExtraError without locust, LoadInterrupted on Ctrl-C.
+    The writes of a run are accounted for at its end (`LoadResult.accounts`). Costs about a second of start. Raises
+    LoadError when nothing answers at spec.url or no request ended, MissingExtraError without locust, LoadInterrupted
+    on Ctrl-C.
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
@@ -80,8 +86,8 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
             exit_code = _wait(child, spec, samples_file, progress)
         except KeyboardInterrupt:
             child.stop()
-            raise LoadInterrupted(_read(samples_file)) from None
-        result = _read(samples_file)
+            raise LoadInterrupted(_read(samples_file, spec)) from None
+        result = _read(samples_file, spec)
     if result is None:
         raise LoadError(f"locust ended with exit code {exit_code} before any request had ended; {log.end()}")
     return result
@@ -147,12 +153,21 @@ def _requests_so_far(samples_file: Path) -> int:
         return 0
 
 
-def _read(samples_file: Path) -> LoadResult | None:
-    """What locust left; None when not one request ended."""
+def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
+    """What locust left, with each write accounted for; None when not one request ended."""
     if not samples_file.exists():
         return None
     result = LoadResult.load(samples_file)
-    return result if result.requests else None
+    if not result.requests:
+        return None
+    ledger = ledger_beside(samples_file)
+    return replace(result, accounts=_accounts(ledger, spec)) if ledger.exists() else result
+
+
+def _accounts(ledger: Path, spec: LoadSpec) -> Accounts:
+    writes = read_ledger(ledger)
+    consumers = {write.consumer: None for write in writes}
+    return account(writes, holdings(consumers, url=spec.url, database_url=spec.database_url))
 
 
 def _check(spec: LoadSpec) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from placebench.errors import RunFolderError
+from placebench.experiment.accounts import Accounts
 
 FORMAT_VERSION = 1
 
@@ -85,6 +86,14 @@ class LoadResult(Record):
     missed: int
     """Arrivals of an open load that the generator started late by more than 10 ms because it was full."""
     client_cpu_s: float
+    accounts: Accounts | None = None
+    """What became of the writes; None where there were none."""
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """As in Record, with the accounts inside."""
+        accounts = document.get("accounts")
+        return super().from_json({**document, "accounts": Accounts(**accounts) if accounts else None})
 
     @property
     def requests(self) -> int:

@@ -3,8 +3,8 @@
 The door is `exchange`. Anything but status 200 with a whole body is a failure, whose message is kept.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from locust.contrib.fasthttp import FastHttpSession, FastResponse
@@ -27,34 +27,38 @@ def exchange(client: FastHttpSession, path: str, samples: Samples, due_s: float 
         path, name=urlsplit(path).path, headers=HEADERS, catch_response=True, allow_redirects=False
     ) as response:
         ended_s = samples.now_s()
-        outcome = _outcome(response)
+        outcome = outcome_of(response)
         if outcome.failure is not None:
             response.failure(outcome.failure)
     samples.end(
-        sent_s, ended_s, due_s=due_s, status=outcome.status, body_bytes=outcome.body_bytes, failure=outcome.failure
+        sent_s, ended_s, due_s=due_s, status=outcome.status, body_bytes=len(outcome.body), failure=outcome.failure
     )
     return outcome.answered
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class Outcome:
+    """What became of one request."""
+
     status: str
     """The HTTP status, or the name of the exception that came in its place."""
-    body_bytes: int
+    body: bytes
     failure: str | None
     answered: bool
+    """Whether there was an answer, with whatever status."""
 
 
-def _outcome(response: FastResponse) -> _Outcome:
-    body = response.content or b""
+def outcome_of(response: FastResponse, *, well: Collection[str] = ("200",)) -> Outcome:
+    """What came back; a status that is not among *well* is a failure, and so is a 200 whose body broke off."""
+    body, status = response.content or b"", str(response.status_code)
     error = getattr(response, "error", None)
-    if response.status_code == HTTPStatus.OK and error is None:
-        return _Outcome("200", len(body), failure=None, answered=True)
+    if status in well and (error is None or status != "200"):
+        return Outcome(status, body, failure=None, answered=True)
     if response.status_code:
-        message = f"status {response.status_code}: {body.decode(errors='replace')}"
-        return _Outcome(str(response.status_code), len(body), failure=_short(message), answered=True)
+        message = f"status {status}: {body.decode(errors='replace')}"
+        return Outcome(status, body, failure=_short(message), answered=True)
     name = type(error).__name__
-    return _Outcome(name, 0, failure=_short(f"{name}: {error}"), answered=False)
+    return Outcome(name, b"", failure=_short(f"{name}: {error}"), answered=False)
 
 
 def _short(text: str) -> str:

@@ -6,8 +6,11 @@ The key piece is `LoadSession`; a locustfile makes one and lets its user call `a
 
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 import gevent
@@ -20,7 +23,9 @@ from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
 from placebench.telemetry.arrivals import arrivals
-from placebench.telemetry.exchange import exchange
+from placebench.telemetry.asking import Asked, ask
+from placebench.telemetry.exchange import Outcome, exchange
+from placebench.telemetry.ledger import Ledger, ledger_beside
 from placebench.telemetry.load_options import LoadOptions, add_options
 from placebench.telemetry.samples import Samples
 
@@ -72,6 +77,25 @@ class LoadSession:
             answered = exchange(client, self.options.path, self.samples)
         if not answered:
             gevent.sleep(_PAUSE_WITHOUT_ANSWER_S)  # a server that is away is not asked ten thousand times a second
+
+    def send(self, client: FastHttpSession, asked: Asked) -> Outcome:
+        """Closed load: the same for any request, once the warm-up is over; writes go into the ledger."""
+        while self._warmup_left:
+            self._warm_up(client)
+        self._warm.wait()
+        if not self._take():
+            raise StopUser
+        outcome = ask(client, asked, self.samples, self.ledger)
+        if not outcome.answered:
+            gevent.sleep(_PAUSE_WITHOUT_ANSWER_S)
+        return outcome
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Of the writes of this run: beside the samples, or nowhere without --samples-file."""
+        options = self.options
+        path = ledger_beside(options.samples_file) if options.samples_file else Path(os.devnull)
+        return Ledger(path, seed=options.seed, run=str(time.time_ns()))
 
     def follow_schedule(self, client: FastHttpSession) -> None:
         """Open load: the whole schedule, by the first user that comes; every user raises StopUser in the end.
@@ -199,6 +223,8 @@ class LoadSession:
         environment.stop_timeout = 0.0
         if self.options.samples_file:
             self.samples.save(self.options.samples_file)
+        if "ledger" in vars(self):
+            self.ledger.close()
         if isinstance(environment.runner, WorkerRunner):
             return  # the master sees the failures of all its workers, and whether there were samples
         if self._completed(environment) == 0:

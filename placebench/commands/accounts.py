@@ -1,0 +1,22 @@
+"""What became of a load run's writes, in words: "sent 10 000, acknowledged 9595, found 9595, lost 0, doubled 0"."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from placebench import units
+
+if TYPE_CHECKING:
+    from placebench.experiment.accounts import Accounts
+
+
+def accounts_in_words(accounts: "Accounts") -> Iterator[str]:
+    """The sentence first, then the answers, then what is against them."""
+    named = {name: getattr(accounts, name) for name in ("sent", "acknowledged", "found", "lost", "doubled")}
+    yield ", ".join(f"{name} {units.count(count)}" for name, count in named.items() if count is not None)
+    yield ", ".join(f"{status}: {units.count(count)}" for status, count in sorted(accounts.statuses.items()))
+    if accounts.in_doubt_and_found is not None and accounts.in_doubt:
+        yield f"in doubt {units.count(accounts.in_doubt)}, of which {units.count(accounts.in_doubt_and_found)} found"
+    if accounts.refused_and_found:
+        yield f"refused and found all the same: {units.count(accounts.refused_and_found)}"
+    if accounts.reason:
+        yield f"whether one was lost cannot be told: {accounts.reason}"

@@ -1,0 +1,70 @@
+"""`placebench load --locustfile claims` against real services: each write is accounted for."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placebench.cli import main
+from placebench.experiment.server import ServerSpec, serve
+from placebench.seeding import seed, topology_named
+
+LOAD = ("load", "--locustfile", "claims", "--users", "6", "--url")
+FAKES = Path(__file__).parents[1] / "fakes"
+
+
+@pytest.fixture
+def seeded(database_url: str) -> str:
+    """40 nested trees, room for 80 claims."""
+    seed(topology_named("nested-perfload", trees=40, seed=1), database_url)
+    return database_url
+
+
+def accounts(printed: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(printed)["accounts"]
+    return found
+
+
+def test_nothing_is_lost(seeded: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """More claims than there is room for, from a pool of one connection: every acknowledged one is found, by the
+    service and in the tables alike, also those of a second run beside those of the first."""
+    spec = ServerSpec(database_url=seeded, processes=2, threads=4, environment={"PLACEBENCH_POOL_SIZE": "1"})
+    with serve(spec) as server:
+        by_service = main([*LOAD, server.url, "--requests", "100"])
+        said = capsys.readouterr().out
+        in_tables = main([*LOAD, server.url, "--requests", "60", "--db", seeded, "--json"])
+    second = accounts(capsys.readouterr().out)
+
+    assert (0, 0) == (by_service, in_tables)
+    assert ", lost 0, doubled 0\n" in said
+    assert second["sent"] == second["acknowledged"] + second["refused"] > 20
+    assert (second["found"], second["lost"], second["refused_and_found"]) == (second["acknowledged"], 0, 0)
+
+
+def test_a_write_that_is_lost_fails_the_run(seeded: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A service that forgets every fifth claim that it acknowledged: exit code 1, and how many."""
+    forgetful = {"PYTHONPATH": os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")])}
+    with serve(ServerSpec(database_url=seeded, module="forgetful:application", environment=forgetful)) as server:
+        exit_code = main([*LOAD, server.url, "--requests", "60", "--db", seeded, "--json"])
+    seen = accounts(capsys.readouterr().out)
+
+    assert exit_code == 1
+    assert seen["lost"] == seen["acknowledged"] - seen["found"] > 4
+    assert seen["doubled"] == 0
+
+
+def test_kill_9_of_a_worker(seeded: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Requests under way are in doubt; no acknowledged write is lost; the answers that did not come fail the run."""
+    with serve(ServerSpec(database_url=seeded, processes=2, threads=4)) as server:
+        killer = threading.Timer(2.5, lambda: os.kill(server.worker_pids()[0], signal.SIGKILL))
+        killer.start()
+        main([*LOAD, server.url, "--time", "2", "--json"])
+        killer.join()
+    seen = accounts(capsys.readouterr().out)
+
+    assert (seen["lost"], seen["doubled"], seen["refused_and_found"]) == (0, 0, 0)
+    assert seen["found"] == seen["acknowledged"] > 20
