@@ -22,6 +22,9 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+# What only an optional revision makes (schema/options), and nothing but the variant that asks for it reads.
+options = MetaData()
+
 
 def utc_now() -> datetime:
     """The time as the tables keep it: UTC, without a zone, in whole seconds as Placement's own rows."""
@@ -191,4 +194,12 @@ placebench_created_tables = Table(
     "placebench_created_tables",
     metadata,
     Column("name", String(64), primary_key=True),
+)
+
+placebench_usages = Table(
+    "placebench_usages",
+    options,
+    Column("resource_provider_id", Integer, primary_key=True, autoincrement=False),
+    Column("resource_class_id", Integer, primary_key=True, autoincrement=False),
+    Column("used", BigInteger, nullable=False),
 )

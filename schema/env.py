@@ -1,7 +1,8 @@
 """Alembic's environment: where the database is, and which tables are ours to compare.
 
 The database is `config.attributes["connection"]` when placebench.seeding.migrate calls, and the one that
-PLACEBENCH_DATABASE_URL names when alembic runs by itself.
+PLACEBENCH_DATABASE_URL names when alembic runs by itself. The optional revisions have a version table of their own,
+`config.attributes["version_table"]`, so that they stand outside of the one line of `alembic upgrade head`.
 """
 
 import os
@@ -20,8 +21,11 @@ VERSION_TABLE = "placebench_alembic_version"
 def is_ours(name: str | None, kind: str, _parents: object) -> bool:
     """Whether alembic looks at this item: of tables only at those that placebench.tables draws, whoever made others.
 
-    The change log is not among them: it has a type that SQLAlchemy does not know, and only PostgreSQL has it.
+    The change log is not among them: it has a type that SQLAlchemy does not know, and only PostgreSQL has it. Nor are
+    the indexes of an optional revision.
     """
+    if kind == "index":
+        return not (name or "").startswith("placebench_")
     return kind != "table" or name in metadata.tables
 
 
@@ -30,7 +34,7 @@ def migrate(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=metadata,
-        version_table=VERSION_TABLE,
+        version_table=context.config.attributes.get("version_table", VERSION_TABLE),
         include_name=is_ours,
         render_as_batch=connection.dialect.name == "sqlite",
     )

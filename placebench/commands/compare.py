@@ -24,7 +24,8 @@ def configure(parser: ArgumentParser) -> None:
         "arms",
         nargs="+",
         metavar="ARM",
-        help="the baseline, then others: a variant, noop, placement, or app=module:callable,python=PATH",
+        help="the baseline, then others: a variant, noop, placement, or app=module:callable,python=PATH; each of them "
+        "with settings of PostgreSQL if wanted: tuned,pg:work_mem=64kB",
     )
     add_measuring_options(parser)
     number = parser.add_mutually_exclusive_group()
@@ -95,9 +96,11 @@ def sit(
     """
     from placebench.experiment.comparing import Comparing
     from placebench.experiment.kept import held
+    from placebench.experiment.servers import check_settings
     from placebench.postgres import open_server
 
     with open_server(arguments.db) as server:
+        check_settings(settings.arms, server)
         folder = run_folder(arguments, name)
         with held(folder):
             sitting = Comparing(topology, settings, folder, server)

@@ -7,6 +7,7 @@ The key piece is `read_arms`:
     placement                                       openstack-placement as installed beside --placement-python
     app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,name=NAME
                                                     a WSGI application; {database_url} in a value is its database
+    ANY,pg:work_mem=64kB,pg:jit=on                  any of these on a PostgreSQL with settings of its own
 
 Each arm runs in its own environment, as shipped, under a uWSGI of that environment.
 """
@@ -14,7 +15,7 @@ Each arm runs in its own environment, as shipped, under a uWSGI of that environm
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from placebench.reference.variants import variant
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.reference.wsgi:application"
 _KEYS = ("app", "python", "path", "env", "name")
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.+:=-]+")
+_SETTING = "pg:"
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=-]+")
 # No authentication, no debug log, and nothing written at its start.
 _PLACEMENT_VARIABLES = {
     "OS_PLACEMENT_DATABASE__CONNECTION": "{database_url}",
@@ -52,14 +54,28 @@ class Arm:
     """What it is asked; None: what the comparison asks. An arm with a request of its own is not held to the answers."""
     ours: bool = True
     """Whether it is the reference service, which can count its own collections."""
+    workers: tuple[int, int] = (1, 1)
+    """Processes, and threads in each."""
+    revisions: tuple[str, ...] = ()
+    """Optional ones of the schema, which its copy of the database is brought to."""
+    postgres: Mapping[str, str] = field(default_factory=dict)
+    """Settings of its PostgreSQL; none: it shares the comparison's."""
+
+    @property
+    def hides_cpu(self) -> bool:
+        """Whether PostgreSQL works for it in other processes than its backends, so that their CPU is not all."""
+        workers = self.postgres.get("max_parallel_workers_per_gather", "0")
+        return workers != "0" or self.postgres.get("io_method", "sync") != "sync"
 
     def spec(self, database_url: str, *, hash_seed: int, log: Path) -> ServerSpec:
-        """One worker with one thread of it, on its own database."""
+        """The arm on its own database; one worker with one thread where it does not say otherwise."""
         variables = {name: value.replace("{database_url}", database_url) for name, value in self.variables.items()}
         return ServerSpec(
             database_url=database_url,
             environment={**variables, "PYTHONHASHSEED": str(hash_seed)},
             module=self.module,
+            processes=self.workers[0],
+            threads=self.workers[1],
             python=Path(self.python) if self.python else None,
             any_answer_is_ready=not self.ours,
             log=log,
@@ -83,7 +99,7 @@ def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> 
     for text in texts:
         arm = read_arm(text, placement_python)
         seen[arm.name] += 1
-        arms.append(arm if seen[arm.name] == 1 else _renamed(arm, f"{arm.name}.{seen[arm.name]}"))
+        arms.append(arm if seen[arm.name] == 1 else replace(arm, name=f"{arm.name}.{seen[arm.name]}"))
     check_programs(arms)
     return tuple(arms)
 
@@ -95,7 +111,27 @@ def check_programs(arms: Sequence[Arm]) -> None:
 
 
 def read_arm(text: str, placement_python: Path | None = None) -> Arm:
-    """The arm of this name; raises as `read_arms` does, but for a uWSGI that is missing."""
+    """The arm of this name, with the settings of its PostgreSQL that stand in parts of their own.
+
+    Raises as `read_arms` does, but for a uWSGI that is missing.
+    """
+    parts = text.split(",")
+    settings = dict(_setting(text, part) for part in parts if part.startswith(_SETTING))
+    arm = _program(",".join(part for part in parts if not part.startswith(_SETTING)), placement_python)
+    if not settings:
+        return arm
+    name = ",".join((arm.name, *(f"{_SETTING}{key}={value}" for key, value in settings.items())))
+    return replace(arm, name=_NOT_IN_A_NAME.sub("_", name), postgres=settings)
+
+
+def _setting(text: str, part: str) -> tuple[str, str]:
+    name, sign, value = part.removeprefix(_SETTING).partition("=")
+    if not (name and sign and value):
+        raise PlacebenchError(f"{part!r} in the arm {text!r}: expected pg:NAME=VALUE, such as pg:work_mem=64kB")
+    return name.lower(), value
+
+
+def _program(text: str, placement_python: Path | None) -> Arm:
     if text == CONTROL:
         return Arm(CONTROL, variables={"PLACEBENCH_VARIANT": "tuned"}, request="/")
     if text == PLACEMENT:
@@ -103,10 +139,15 @@ def read_arm(text: str, placement_python: Path | None = None) -> Arm:
     if "=" in text:
         return _application(text)
     try:
-        variant(text)
+        chosen = variant(text)
     except VariantError as error:
         raise VariantError(f"{error}; or {CONTROL}, {PLACEMENT}, app=module:callable,python=PATH") from error
-    return Arm(text, variables={"PLACEBENCH_VARIANT": text})
+    return Arm(
+        text,
+        variables={"PLACEBENCH_VARIANT": text},
+        workers=chosen.deployment.workers or (1, 1),
+        revisions=chosen.revisions,
+    )
 
 
 def _placement(python: Path | None) -> Arm:
@@ -166,7 +207,3 @@ def _existing(python: Path) -> Path:
     if not python.is_file():
         raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
     return python.absolute()
-
-
-def _renamed(arm: Arm, name: str) -> Arm:
-    return Arm(**{**asdict(arm), "name": name})

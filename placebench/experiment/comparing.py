@@ -7,6 +7,7 @@ resumed, and one that lost replicates to a rule gets others in their place; the 
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,11 +33,12 @@ from placebench.experiment.passes import Bench, counted_pass
 from placebench.experiment.plan import ReplicatePlan, plan_replicate
 from placebench.experiment.records import Block, RunHead
 from placebench.experiment.rules import RULES
+from placebench.experiment.servers import Servers
 from placebench.experiment.spent import together
 from placebench.experiment.trials import Trial
 from placebench.experiment.watching import watched_pass
 from placebench.postgres import Server
-from placebench.seeding import data_digest, seed
+from placebench.seeding import data_digest, migrate_options, seed
 from placebench.topology import Topology
 
 Say = Callable[[str], None]
@@ -128,9 +130,9 @@ class Comparing:
         count; a program that does not start is a ServerError.
         """
         self._say = say
-        with self._kept.until_the_end():
-            arms = self._prepared()
-            self._counted(arms)
+        with self._kept.until_the_end(), Servers(self._server) as servers:
+            arms = self._prepared(servers)
+            self._counted(arms, servers)
             self._watched(arms)
             self._measured(arms)
             shutil.rmtree(self._folder / "answers", ignore_errors=True)
@@ -152,19 +154,24 @@ class Comparing:
             command="compare",
         )
 
-    def _prepared(self) -> Arms:
-        """A seeded database, and a copy of it for each arm."""
+    def _prepared(self, servers: Servers) -> Arms:
+        """A seeded database on each server, and a copy of it for each arm, at the revisions that the arm wants."""
         self._say(f"seed {self._topology.name}, {self._topology.trees} trees")
-        names = {arm.name: f"{self._database}_{number}" for number, arm in enumerate(self._settings.arms)}
-        for name in (*names.values(), self._database, self._statistics):
-            self._server.take_over(name)
-            self._server.drop_database(name)
-        url = self._server.create_database(self._database)
-        receipt = seed(self._topology, url)
-        self._kept.save(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
+        arms = self._settings.arms
+        names = {arm.name: f"{self._database}_{number}" for number, arm in enumerate(arms)}
+        for server in dict.fromkeys(map(servers.of, arms)):
+            for name in (*names.values(), self._database, self._statistics):
+                server.take_over(name)
+                server.drop_database(name)
+            url = server.create_database(self._database)
+            receipt = seed(self._topology, url)
+            self._kept.save(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
+        databases = {arm.name: servers.of(arm).create_database(names[arm.name], self._database) for arm in arms}
+        for arm in arms:
+            migrate_options(databases[arm.name], arm.revisions)
         return Arms(
-            arms=self._settings.arms,
-            databases={arm: self._server.create_database(name, self._database) for arm, name in names.items()},
+            arms=arms,
+            databases=databases,
             request=self._settings.request,
             folder=self._folder,
             block_s=self._settings.block_s,
@@ -174,14 +181,18 @@ class Comparing:
     def _statistics(self) -> str:
         return f"{self._database}_statistics"
 
-    def _counted(self, arms: Arms) -> None:
+    def _counted(self, arms: Arms, servers: Servers) -> None:
         """Each arm asked, held to the baseline's answer, and counted; the collections of ours too."""
         number = self._settings.counted_requests
-        with statistics(self._server, self._statistics) as read:
+        with ExitStack() as stack:
+            read = {
+                server: stack.enter_context(statistics(server, self._statistics))
+                for server in dict.fromkeys(map(servers.of, arms.arms))
+            }
             for arm in arms.arms:
                 self._say(f"{arm.name}: count of {number} requests")
                 meet = self._gate.meet if arm.request is None else _nobody
-                wire_pass(arms, arm.name, requests=number, read=read, meet=meet)
+                wire_pass(arms, arm.name, requests=number, read=read[servers.of(arm)], meet=meet)
         self._gate.all_met()
         for arm in arms.arms:
             if arm.ours and arm.request is None:

@@ -106,7 +106,8 @@ class _Served:
         self.server = server
         self._name = name
         self._database_url = arms.databases[name]
-        self._request = arms.named[name].request or arms.request
+        self._arm = arms.named[name]
+        self._request = self._arm.request or arms.request
         self._block_s = arms.block_s
         self._requests_a_block = 1
         self._backends: list[int] | None = None
@@ -114,7 +115,7 @@ class _Served:
     @classmethod
     @contextmanager
     def started(cls, arms: Arms, name: str, hash_seed: int) -> Iterator["_Served"]:
-        """The arm with one worker and one thread, its hash seed shared with the other arms."""
+        """The arm, its hash seed shared with the other arms."""
         log = arms.folder / "log" / f"uwsgi-{name}.log"
         with arms.spent.on("start"):
             server = serve(arms.named[name].spec(arms.databases[name], hash_seed=hash_seed, log=log))
@@ -128,7 +129,7 @@ class _Served:
         """Compile, connect, and see how many requests fill a block."""
         walls = client.drive(self.server.url, self._request, _WARM_UP_REQUESTS)["wall_s"]
         self._requests_a_block = block_size(min(walls), block_s=self._block_s)
-        self._backends = backend_pids(self._database_url)
+        self._backends = None if self._arm.hides_cpu else backend_pids(self._database_url)
 
     def block(self, client: "_Client", *, replicate: int, quad: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""

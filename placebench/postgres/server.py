@@ -90,6 +90,16 @@ class Server:
             self._execute(f"DROP DATABASE IF EXISTS {_quoted(name)}")
         self._created.remove(name)
 
+    def check_setting(self, name: str, value: str) -> None:
+        """Let PostgreSQL say whether postgresql.conf could have this setting; nothing changes.
+
+        ALTER SYSTEM SET name = 'value', and RESET without a reload in between.
+        Raises DatabaseError with what PostgreSQL says of the name or the value.
+        """
+        literal = value.replace("'", "''")
+        self._execute(f"ALTER SYSTEM SET {_quoted(name)} = '{literal}'")
+        self._execute(f"ALTER SYSTEM RESET {_quoted(name)}")
+
     def stop(self) -> None:
         """End a server of ours with its data; on a named one drop what was created. May be called again.
 

@@ -1,4 +1,4 @@
-"""The database as handlers see it: one snapshot to read from, or one transaction that writes and holds its promise.
+"""The database as handlers see it: a snapshot or a lonely statement to read by, or a transaction that writes.
 
 The key piece is `Database`. Nothing is kept between requests: another program may write to the same tables.
 
@@ -9,7 +9,7 @@ first. SQLite ignores row locks; there the generation in the UPDATE's WHERE keep
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
@@ -51,11 +51,16 @@ _WRITES: Final[dict[str, dict[str, Any]]] = {
 
 
 class Database:
-    """One engine in two manners: `snapshot()` to read, `write(work)` to change."""
+    """One engine in three manners: `snapshot()` and `one_statement()` to read, `write(work)` to change."""
 
-    def __init__(self, engine: Engine) -> None:
-        """engine: is not connected to here, so that a server may fork afterwards."""
-        self._reading = engine.execution_options(**_SNAPSHOT.get(engine.dialect.name, {}))
+    def __init__(self, engine: Engine, lonely: Mapping[str, Any] | None = None) -> None:
+        """engine: is not connected to here, so that a server may fork afterwards.
+
+        lonely: execution options of a request that takes one statement; None: those of a snapshot.
+        """
+        snapshot = _SNAPSHOT.get(engine.dialect.name, {})
+        self._reading = engine.execution_options(**snapshot)
+        self._asking = engine.execution_options(**(snapshot if lonely is None else lonely))
         self._writing = engine.execution_options(**_WRITES.get(engine.dialect.name, {}))
         self._at_once = engine.execution_options(isolation_level="AUTOCOMMIT")
         self.engine = engine
@@ -63,6 +68,10 @@ class Database:
     def snapshot(self) -> AbstractContextManager[Connection]:
         """A read-only connection on which every statement sees the state of the first one."""
         return self._reading.connect()
+
+    def one_statement(self) -> AbstractContextManager[Connection]:
+        """A connection for a handler that reads by one statement, in the way of the variant's step `transaction`."""
+        return self._asking.connect()
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """What *work* returns, run in one transaction, and run again when another writer came between.
@@ -91,6 +100,7 @@ def _attempt(connect: Callable[[], AbstractContextManager[Connection]], work: Ca
 def is_race(error: DBAPIError) -> bool:
     """Whether the database refused a statement only because another transaction was at the same rows."""
     original = error.orig
-    if getattr(original, "pgcode", None) in _RACES:
+    # psycopg2 calls it pgcode, psycopg 3 sqlstate.
+    if getattr(original, "pgcode", getattr(original, "sqlstate", None)) in _RACES:
         return True
     return getattr(original, "sqlite_errorname", None) in _RACES_ON_SQLITE

@@ -17,7 +17,7 @@ from placebench.reference.app import make_app
 from placebench.reference.chunking import chunked
 from placebench.reference.compressing import compressed
 from placebench.reference.settings import chosen, settings_from
-from placebench.reference.variants import variant
+from placebench.reference.variants import Variant, variant
 
 DEFAULT_VARIANT: Final = "tuned"
 DEFAULT_POOL_SIZE: Final = "10"
@@ -28,25 +28,29 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
 
     Raises the PlacebenchError of the first variable that cannot be used.
     """
-    engine = engine_from(environment)
-    name = environment.get("PLACEBENCH_VARIANT") or DEFAULT_VARIANT
-    app = _profiled(make_app(engine, name, settings_from(environment)), engine, environment)
+    asked, engine = _variant(environment), engine_from(environment)
+    app = _profiled(make_app(engine, asked.name, settings_from(environment)), engine, environment)
     if chosen(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
         app = compressed(app)
     if _renew_after_fork(engine):
         app = chunked(app)
-    variant(name).ways.collector()
+    asked.ways.collector()
     return app
 
 
+def _variant(environment: Mapping[str, str]) -> Variant:
+    return variant(environment.get("PLACEBENCH_VARIANT") or DEFAULT_VARIANT)
+
+
 def engine_from(environment: Mapping[str, str]) -> Engine:
-    """An engine that has not connected yet, with a pool of fixed size. Connections are not tried before use."""
+    """An engine that has not connected yet, with the driver and the pool of the variant."""
     text = environment.get("PLACEBENCH_POOL_SIZE") or DEFAULT_POOL_SIZE
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ServerError(f"PLACEBENCH_POOL_SIZE: expected a number from 1, got {text!r}")
-    url = _url(environment.get("PLACEBENCH_DATABASE_URL", ""))
+    deployment = _variant(environment).deployment
+    url = deployment.driver(_url(environment.get("PLACEBENCH_DATABASE_URL", "")))
     try:
-        return create_engine(url, pool_size=int(text), max_overflow=0)
+        return create_engine(url, pool_pre_ping=deployment.ping, **deployment.pool(int(text)))
     except NoSuchModuleError as error:
         raise DatabaseError(f"PLACEBENCH_DATABASE_URL: nobody knows {url.drivername}, try postgresql://") from error
     except ModuleNotFoundError as error:
@@ -54,16 +58,12 @@ def engine_from(environment: Mapping[str, str]) -> Engine:
 
 
 def _url(text: str) -> URL:
-    """The URL, with the driver that we bring where it names none: SQLAlchemy would take psycopg 3 there."""
     if not text:
         raise DatabaseError("PLACEBENCH_DATABASE_URL is not set: expected postgresql://USER@HOST/DATABASE")
     try:
-        url = make_url(text)
+        return make_url(text)
     except ArgumentError as error:
         raise DatabaseError("PLACEBENCH_DATABASE_URL: expected postgresql://USER@HOST/DATABASE") from error
-    if url.drivername in ("postgres", "postgresql"):
-        return url.set(drivername="postgresql+psycopg2")
-    return url
 
 
 def _profiled(app: WSGIApplication, engine: Engine, environment: Mapping[str, str]) -> WSGIApplication:

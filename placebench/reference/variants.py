@@ -1,6 +1,6 @@
-"""Variants of the reference service: frozen choices of ways, all made from one tuple of optimizations.
+"""Variants of the reference service: frozen choices of ways, all made from one catalogue of optimizations.
 
-The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, naive+step:way, shapes.
+The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +step:way on either; or shapes.
 """
 
 import re
@@ -10,17 +10,27 @@ from typing import Any
 
 from placebench.errors import VariantError
 from placebench.reference.steps import (
+    Deployment,
     Ways,
     binding,
     collector,
     copying,
+    driver,
+    indexes,
     membership,
     model,
+    ping,
+    pool,
+    roots,
     rows,
     search,
     serialising,
     summaries,
+    totals,
+    transaction,
+    trees,
     usages,
+    workers,
 )
 from placebench.reference.steps.optimization import Optimization, Way
 
@@ -37,37 +47,77 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     serialising.OPTIMIZATION,
     collector.OPTIMIZATION,
 )
+# Steps of which no way is better for everyone: naive and tuned take the plain one.
+CHOICES: tuple[Optimization, ...] = (
+    trees.OPTIMIZATION,
+    roots.OPTIMIZATION,
+    totals.OPTIMIZATION,
+    transaction.OPTIMIZATION,
+    indexes.OPTIMIZATION,
+    driver.OPTIMIZATION,
+    pool.OPTIMIZATION,
+    ping.OPTIMIZATION,
+    workers.OPTIMIZATION,
+)
+CATALOGUE = (*OPTIMIZATIONS, *CHOICES)
 
 # Algorithms beside the one that the optimizations improve; as variants they take no suffix.
 ALGORITHMS: tuple[str, ...] = ("shapes",)
 
 _BY_NAME: Mapping[str, Optimization] = {each.name: each for each in OPTIMIZATIONS}
-_BY_STEP: Mapping[str, Optimization] = {each.step: each for each in OPTIMIZATIONS}
+_BY_STEP: Mapping[str, Optimization] = {each.step: each for each in CATALOGUE}
 _PART = re.compile(r"([+-])([^+-]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An algorithm and the way it takes each step."""
+    """An algorithm, the way it takes each step, and what it needs of its database."""
 
     name: str
     ways: Ways
+    deployment: Deployment
+    revisions: tuple[str, ...] = ()  # of schema/options, which its database must be at
+    postgresql_only: bool = False
     algorithm: str = "objects"
 
 
 def variant(name: str) -> Variant:
-    """The variant of this name; VariantError with what there is, if there is none."""
+    """The variant of this name; VariantError with what there is, if there is none.
+
+    Raises MissingExtraError where a way needs a package that is not installed.
+    """
+    chosen = _chosen(name)
+    taken: dict[str, dict[str, Any]] = {"request": {}, "deployment": {}, "database": {}}
+    for step, way in chosen.items():
+        taken[_BY_STEP[step].place][step] = way.taken()
+    return Variant(
+        name,
+        Ways(**taken["request"]),
+        Deployment(**taken["deployment"]),
+        revisions=tuple(sorted({way.revision for way in chosen.values() if way.revision})),
+        postgresql_only=any(way.postgresql_only for way in chosen.values()),
+        algorithm=name if name in ALGORITHMS else "objects",
+    )
+
+
+def lack(name: str) -> str:
+    """What the variant of this name needs and is not installed, in one line; empty when nothing is."""
+    return next(filter(None, (way.lack() for way in _chosen(name).values())), "")
+
+
+def _chosen(name: str) -> dict[str, Way]:
+    """The way of each step; an algorithm of its own takes the best ones."""
     if name in ALGORITHMS:
-        return Variant(name, _ways({each.step: each.better for each in OPTIMIZATIONS}), algorithm=name)
+        return {each.step: each.best for each in CATALOGUE}
     base, parts = re.split("[+-]", name, maxsplit=1)[0], _PART.findall(name)
     sign = {"naive": "+", "tuned": "-"}.get(base)
-    if sign is None or any(given != sign for given, _ in parts):
+    if sign is None:
         raise _no_such(name)
-    chosen = {each.step: each.plain if base == "naive" else each.better for each in OPTIMIZATIONS}
-    changed = [_change(name, sign, part) for _, part in parts]
+    chosen = {each.step: each.plain if base == "naive" else each.best for each in CATALOGUE}
+    changed = [_change(name, sign, given, part) for given, part in parts]
     if len({step for step, _ in changed}) < len(changed):
         raise VariantError(f"variant {name!r} changes one step twice: name each step once")
-    return Variant(name, _ways({**chosen, **dict(changed)}))
+    return {**chosen, **dict(changed)}
 
 
 def ladder() -> tuple[str, ...]:
@@ -83,31 +133,26 @@ def ablations() -> tuple[str, ...]:
 
 def third_ways() -> tuple[str, ...]:
     """naive with one step taken in a way that is neither plain nor in tuned, for each of these."""
-    return tuple(f"naive+{each.step}:{way.name}" for each in OPTIMIZATIONS for way in each.others)
+    return tuple(f"naive+{each.step}:{way.name}" for each in CATALOGUE for way in each.others)
 
 
-def _change(name: str, sign: str, part: str) -> tuple[str, Way]:
+def _change(name: str, sign: str, given: str, part: str) -> tuple[str, Way]:
     """The step that a part of a name changes, and its new way."""
     step, colon, way_name = part.partition(":")
-    if colon and sign == "+" and step in _BY_STEP:
+    if colon and given == "+" and step in _BY_STEP:
         for way in _BY_STEP[step].ways:
             if way.name == way_name:
                 return step, way
-    elif not colon and part in _BY_NAME:
+    elif not colon and given == sign and part in _BY_NAME:
         optimization = _BY_NAME[part]
-        return optimization.step, optimization.better if sign == "+" else optimization.plain
+        return optimization.step, optimization.best if sign == "+" else optimization.plain
     raise _no_such(name)
-
-
-def _ways(chosen: Mapping[str, Way]) -> Ways:
-    does: dict[str, Any] = {step: way.does for step, way in chosen.items()}
-    return Ways(**does)
 
 
 def _no_such(name: str) -> VariantError:
     optimizations = ", ".join(each.name for each in OPTIMIZATIONS)
     return VariantError(
-        f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, naive+STEP:WAY or "
+        f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, either with +STEP:WAY, or "
         f"{' or '.join(ALGORITHMS)}, "
         f"with NAME one of {optimizations}, and STEP:WAY one of {_listed(third_ways())}"
     )

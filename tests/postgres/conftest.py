@@ -15,6 +15,7 @@ from placebench.reference.candidates import answer
 from placebench.reference.query import parse
 from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.variants import ALGORITHMS, variant
+from placebench.seeding import migrate_options
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
 TRAITS = ("MISC_SHARES_VIA_AGGREGATE", "HW_CPU_X86_AVX", "STORAGE_DISK_SSD", "CUSTOM_RED", "CUSTOM_BLUE")
@@ -29,6 +30,7 @@ class Cloud:
         """variant_name: of the variant that answers where a question names none."""
         self._engine = engine
         self._variant_name = variant_name
+        self.dialect = engine.dialect.name
         self._ids: dict[str, int] = {}
         self._roots: dict[str, int] = {}
         self._aggregates: dict[str, int] = {}
@@ -126,8 +128,10 @@ def _line(allocations: Mapping[str, Any]) -> str:
 
 @pytest.fixture(scope="session")
 def _postgresql(server: Server) -> Iterator[Engine]:
-    engine = create_engine(server.create_database("placebench_test_cloud"))
+    url = server.create_database("placebench_test_cloud")
+    engine = create_engine(url)
     tables.metadata.create_all(engine)
+    migrate_options(url, ("covering_indexes", "kept_usages"))
     yield engine
     engine.dispose()
     server.drop_database("placebench_test_cloud")

@@ -62,9 +62,9 @@ def open_search(connection: Connection, request: CandidateRequest, ways: Ways, s
 
     Raises BadRequest for unknown traits in root_required, NothingFitsError when no root meets it.
     """
-    reader = Reader(connection, ways.rows, ways.binding)
+    reader = Reader(connection, ways.rows, ways.binding, ways.roots, ways.totals)
     catalog = read_catalog(reader)
-    forest = Forest(reader, catalog, ways.model)
+    forest = Forest(reader, catalog, ways.model, ways.trees)
     search = Search(request, ways, settings, reader, catalog, forest, _sharing(reader, catalog))
     if request.root_required or request.root_forbidden:
         search.allowed_roots = _allowed_roots(search)

@@ -37,7 +37,7 @@ def create(call: Call) -> Response:
 
 def show(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}"""
-    with call.database.snapshot() as connection:
+    with call.database.one_statement() as connection:
         return answers.document(_document(call, providers.found(connection, uuid)))
 
 

@@ -16,7 +16,7 @@ new_class = checks.record({"name": checks.text(LONGEST)})
 
 def index(call: Call) -> Response:
     """GET /resource_classes: all of them."""
-    with call.database.snapshot() as connection:
+    with call.database.one_statement() as connection:
         names = resource_classes.every(connection)
     return answers.document({"resource_classes": [_document(call, name) for name in names]})
 
@@ -31,7 +31,7 @@ def create(call: Call) -> Response:
 
 def show(call: Call, name: str) -> Response:
     """GET /resource_classes/{name}"""
-    with call.database.snapshot() as connection:
+    with call.database.one_statement() as connection:
         if not resource_classes.exists(connection, name):
             raise resource_classes.unknown(name)
     return answers.document(_document(call, name))

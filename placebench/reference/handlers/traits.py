@@ -16,13 +16,13 @@ from placebench.reference.store import traits
 def index(call: Call) -> Response:
     """GET /traits: all of them, or those that ?name=in:A,B, ?name=startswith:P and ?associated=true|false leave."""
     conditions = _conditions(call.parameters({"name", "associated"}))
-    with call.database.snapshot() as connection:
+    with call.database.one_statement() as connection:
         return answers.document({"traits": traits.named(connection, conditions)})
 
 
 def show(call: Call, name: str) -> Response:
     """GET /traits/{name}: 204 if it is there."""
-    with call.database.snapshot() as connection:
+    with call.database.one_statement() as connection:
         if not traits.exists(connection, name):
             raise traits.unknown(name)
     return answers.nothing()

@@ -44,12 +44,12 @@ def anchors_of_sharing(reader: Reader, sharing_ids: Collection[int]) -> Mapping[
     WHERE shares.resource_provider_id IN (:values)
     """
     shares, member = (tables.resource_provider_aggregates.alias(name) for name in ("shares", "member"))
-    providers = tables.resource_providers.c
+    own = reader.providers.c
     statement = (
-        select(shares.c.resource_provider_id, providers.root_provider_id)
+        select(shares.c.resource_provider_id, own.root_provider_id)
         .distinct()
         .join(member, member.c.aggregate_id == shares.c.aggregate_id)
-        .join(tables.resource_providers, providers.id == member.c.resource_provider_id)
+        .join(reader.providers, own.id == member.c.resource_provider_id)
     )
     return _gathered(reader.read_for(statement, shares.c.resource_provider_id, sharing_ids), sharing_ids)
 

@@ -1,13 +1,14 @@
-"""Reader: one connection, with the variant's ways to bind long lists and to hand out rows."""
+"""Reader: one connection, with the variant's ways to bind lists, to hand out rows, and to find roots and usages."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Select
+from sqlalchemy import ColumnElement, Connection, CursorResult, FromClause, Select
 
 RowsWay = Callable[[CursorResult[Any]], Iterable[Any]]
 BindingWay = Callable[[Connection, Select[Any], ColumnElement[Any], Sequence[Any]], CursorResult[Any]]
+TotalsWay = Callable[[ColumnElement[Any] | None], FromClause]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class Reader:
     connection: Connection
     rows: RowsWay
     binding: BindingWay
+    providers: FromClause  # with id, uuid, parent_provider_id and root_provider_id
+    totals: TotalsWay
 
     def read(self, statement: Select[Any], parameters: Mapping[str, Any] | None = None) -> Iterable[Any]:
         """The rows of the statement, each to be unpacked; 1 round trip."""

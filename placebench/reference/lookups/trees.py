@@ -1,14 +1,13 @@
 """Whole trees: their providers, inventories and traits, asked for by the ids of their roots."""
 
 from collections.abc import Collection, Iterable
+from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, cast, func, select
+from sqlalchemy import BigInteger, FromClause, Select, cast, func, select
 
 from placebench import tables
-from placebench.reference.lookups.reader import Reader
-
-_PROVIDERS = tables.resource_providers.c
+from placebench.reference.lookups.reader import Reader, TotalsWay
 
 
 def root_of(reader: Reader, uuid: str) -> int | None:
@@ -16,7 +15,8 @@ def root_of(reader: Reader, uuid: str) -> int | None:
 
     SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid
     """
-    rows = list(reader.read(select(_PROVIDERS.root_provider_id).where(_PROVIDERS.uuid == uuid)))
+    own = reader.providers.c
+    rows = list(reader.read(select(own.root_provider_id).where(own.uuid == uuid)))
     return rows[0][0] if rows else None
 
 
@@ -25,8 +25,8 @@ def roots_of(reader: Reader, provider_ids: Collection[int]) -> dict[int, int]:
 
     SELECT id, root_provider_id FROM resource_providers WHERE id IN (:values)
     """
-    statement = select(_PROVIDERS.id, _PROVIDERS.root_provider_id)
-    return dict(reader.read_for(statement, _PROVIDERS.id, provider_ids))
+    own = reader.providers.c
+    return dict(reader.read_for(select(own.id, own.root_provider_id), own.id, provider_ids))
 
 
 def all_roots(reader: Reader) -> list[int]:
@@ -34,7 +34,8 @@ def all_roots(reader: Reader) -> list[int]:
 
     SELECT id FROM resource_providers WHERE parent_provider_id IS NULL
     """
-    statement = select(_PROVIDERS.id).where(_PROVIDERS.parent_provider_id.is_(None))
+    own = tables.resource_providers.c
+    statement = select(own.id).where(own.parent_provider_id.is_(None))
     return [key for (key,) in reader.read(statement)]
 
 
@@ -44,8 +45,9 @@ def providers_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[An
     SELECT id, uuid, parent_provider_id, root_provider_id FROM resource_providers
     WHERE root_provider_id IN (:values)
     """
-    statement = select(_PROVIDERS.id, _PROVIDERS.uuid, _PROVIDERS.parent_provider_id, _PROVIDERS.root_provider_id)
-    return reader.read_for(statement, _PROVIDERS.root_provider_id, root_ids)
+    own = reader.providers.c
+    statement = select(own.id, own.uuid, own.parent_provider_id, own.root_provider_id)
+    return reader.read_for(statement, own.root_provider_id, root_ids)
 
 
 def traits_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
@@ -54,11 +56,11 @@ def traits_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
     SELECT h.resource_provider_id, h.trait_id FROM resource_provider_traits h
     JOIN resource_providers p ON p.id = h.resource_provider_id WHERE p.root_provider_id IN (:values)
     """
-    holds = tables.resource_provider_traits.c
+    holds, own = tables.resource_provider_traits.c, reader.providers.c
     statement = select(holds.resource_provider_id, holds.trait_id).join(
-        tables.resource_providers, _PROVIDERS.id == holds.resource_provider_id
+        reader.providers, own.id == holds.resource_provider_id
     )
-    return reader.read_for(statement, _PROVIDERS.root_provider_id, root_ids)
+    return reader.read_for(statement, own.root_provider_id, root_ids)
 
 
 def stocks_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
@@ -73,22 +75,37 @@ def stocks_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
            ON usage.resource_provider_id = i.resource_provider_id AND usage.resource_class_id = i.resource_class_id
     WHERE p.root_provider_id IN (:values)
     """
-    return reader.read_for(_STOCKS, _PROVIDERS.root_provider_id, root_ids)
+    statement = _stocks(reader.providers, reader.totals)
+    return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
 
 
-def _stocks() -> Select[Any]:
-    stock, allocated = tables.inventories.c, tables.allocations.c
-    of_provider_and_class = (allocated.resource_provider_id, allocated.resource_class_id)
-    usage = (
-        select(*of_provider_and_class, func.sum(allocated.used).label("used"))
-        .group_by(*of_provider_and_class)
-        .subquery("usage")
-    )
+def everything_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+    """Providers, traits and stocks of the trees, each trait of a provider with each stock; 1 round trip.
+
+    (id, uuid, parent id, root id, trait id, class id, total, reserved, ratio, max_unit, used), the trait or the stock
+    None where the provider has none.
+
+    SELECT p.id, p.uuid, p.parent_provider_id, p.root_provider_id, h.trait_id, i.resource_class_id,
+           i.total, i.reserved, i.allocation_ratio, i.max_unit, CAST(coalesce(usage.used, 0) AS BIGINT) AS used
+    FROM resource_providers p
+    LEFT JOIN resource_provider_traits h ON h.resource_provider_id = p.id
+    LEFT JOIN inventories i ON i.resource_provider_id = p.id
+    LEFT JOIN (...) usage
+           ON usage.resource_provider_id = i.resource_provider_id AND usage.resource_class_id = i.resource_class_id
+    WHERE p.root_provider_id IN (:values)
+    """
+    statement = _everything(reader.providers, reader.totals)
+    return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
+
+
+@cache
+def _stocks(providers: FromClause, totals: TotalsWay) -> Select[Any]:
+    stock, usage = tables.inventories.c, totals(None)
     same_provider = usage.c.resource_provider_id == stock.resource_provider_id
     return (
         select(
             stock.resource_provider_id,
-            _PROVIDERS.root_provider_id,
+            providers.c.root_provider_id,
             stock.resource_class_id,
             stock.total,
             stock.reserved,
@@ -96,9 +113,31 @@ def _stocks() -> Select[Any]:
             stock.max_unit,
             cast(func.coalesce(usage.c.used, 0), BigInteger).label("used"),
         )
-        .join(tables.resource_providers, _PROVIDERS.id == stock.resource_provider_id)
+        .join(providers, providers.c.id == stock.resource_provider_id)
         .outerjoin(usage, same_provider & (usage.c.resource_class_id == stock.resource_class_id))
     )
 
 
-_STOCKS = _stocks()
+@cache
+def _everything(providers: FromClause, totals: TotalsWay) -> Select[Any]:
+    own, holds, stock, usage = providers.c, tables.resource_provider_traits.c, tables.inventories.c, totals(None)
+    same_provider = usage.c.resource_provider_id == stock.resource_provider_id
+    return (
+        select(
+            own.id,
+            own.uuid,
+            own.parent_provider_id,
+            own.root_provider_id,
+            holds.trait_id,
+            stock.resource_class_id,
+            stock.total,
+            stock.reserved,
+            stock.allocation_ratio,
+            stock.max_unit,
+            cast(func.coalesce(usage.c.used, 0), BigInteger).label("used"),
+        )
+        .select_from(providers)
+        .outerjoin(tables.resource_provider_traits, holds.resource_provider_id == own.id)
+        .outerjoin(tables.inventories, stock.resource_provider_id == own.id)
+        .outerjoin(usage, same_provider & (usage.c.resource_class_id == stock.resource_class_id))
+    )

@@ -1,26 +1,29 @@
-"""The steps of the candidate search that an optimization changes: one file a step, its ways one under the other.
+"""The steps that an optimization changes: one file a step, its ways one under the other.
 
-The key piece is `Ways`, the choice of one way for each step. A new optimization is a new file here, a field in
-`Ways` and a line in `placebench.reference.variants`.
+The key pieces are `Ways`, one way for each step of a request, and `Deployment`, one for each step that is taken once
+for all requests. A new optimization is a new file here, a field in one of them and a line in
+`placebench.reference.variants`.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from placebench.reference.lookups.reader import BindingWay, RowsWay
+from sqlalchemy import URL, FromClause
+
+from placebench.reference.lookups.reader import BindingWay, RowsWay, TotalsWay
 from placebench.reference.steps.model import Candidate, Model, Resource
 from placebench.reference.steps.usages import Stocks
 
 if TYPE_CHECKING:
-    from placebench.reference.candidates.forest import Forest
+    from placebench.reference.candidates.forest import Forest, TreesWay
     from placebench.reference.candidates.groups import Solved
     from placebench.reference.candidates.merging import Merge
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """One way for each step."""
+    """One way for each step of a request."""
 
     rows: RowsWay
     binding: BindingWay
@@ -32,3 +35,17 @@ class Ways:
     search: "Callable[[Merge], list[Candidate]]"
     serialise: Callable[[Any], bytes]
     collector: Callable[[], None]
+    roots: FromClause
+    totals: TotalsWay
+    trees: "TreesWay"
+    transaction: Mapping[str, Any] | None  # execution options of a lonely statement; None: those of a snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One way for each step that is taken once for all requests."""
+
+    driver: Callable[[URL], URL]
+    pool: Callable[[int], Mapping[str, Any]]  # from the size that was told, what create_engine takes
+    ping: bool
+    workers: tuple[int, int] | None  # processes, and threads in each; None: as the server was told

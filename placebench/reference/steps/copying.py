@@ -33,4 +33,5 @@ OPTIMIZATION = Optimization(
     why="The copy protocol takes the object apart through pickle's hooks; a method that calls the class does not.",
     source="Placement 1a7d39be (August 2019).",
     request="/allocation_candidates?resources_A=VCPU:1&resources_B=VCPU:1&resources_C=VCPU:1&group_policy=none",
+    metric="cpu_s",
 )

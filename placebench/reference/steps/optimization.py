@@ -1,7 +1,13 @@
-"""What an optimization is: one step of the algorithm, its plain way, its better way, and how to see the difference."""
+"""What an optimization is: one step, its plain way, its better way, others, and where the difference should show.
+
+The key piece is `Optimization`. A step whose ways are a matter of taste has no better way: it is a choice.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from placebench.errors import MissingExtraError
 
 HEADLINE = (
     "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"
@@ -9,30 +15,71 @@ HEADLINE = (
     "&resources_FPGA=FPGA:1&group_policy=none&same_subtree=_COMPUTE,_FPGA"
 )
 
+Place = Literal["request", "deployment", "database"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A package that a way needs and that `pip install 'placebench[name]'` brings."""
+
+    name: str
+    module: str
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its module can be found; it is not imported."""
+        return find_spec(self.module) is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to take a step."""
 
     name: str  # [a-z0-9_]+, as it stands in a variant's name after the colon
-    does: Any  # the function (or the class, or the namespace of classes) that takes the step
+    does: (
+        Any  # what takes the step: a function, a table, a namespace of classes; with an extra, a function that makes it
+    )
+    extra: Extra | None = None
+    revision: str = ""  # of schema/options, which the arm's database must be at
+    postgresql_only: bool = False
+
+    def taken(self) -> Any:
+        """What takes the step; raises MissingExtraError where its package is not installed."""
+        if self.extra is None:
+            return self.does
+        if not self.extra.is_installed:
+            raise MissingExtraError(self.lack())
+        return self.does()
+
+    def lack(self) -> str:
+        """One line about the package that is missing; empty when nothing is."""
+        if self.extra is None or self.extra.is_installed:
+            return ""
+        return f"the way {self.name} needs {self.extra.module}: pip install 'placebench[{self.extra.name}]'"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization:
-    """A step with its plain way and its better way, the reason, and a request on which the difference can show."""
+    """A step with its plain way and its better way, the reason, and the request and metric on which it should show."""
 
-    name: str  # [a-z0-9_]+, as it stands in a variant's name
-    step: str  # the field of Ways
+    name: str  # [a-z0-9_]+, as it stands in a variant's name; that of its step where no way is better
+    step: str  # the field of Ways or Deployment
     plain: Way
-    better: Way
-    others: tuple[Way, ...] = ()  # reached as naive+step:way only
-    why: str = ""
-    source: str = ""  # the commit of Placement it comes from, or our own measurement
-    request: str = HEADLINE  # path and query on which it can show, on the topology nested-perfload
-    metric: str = "cpu_s"  # where it should show first
+    better: Way | None = None  # None: a choice, whose plain way naive and tuned take alike
+    others: tuple[Way, ...] = ()  # reached as +step:way only
+    why: str
+    source: str  # the commit of Placement it comes from, or our own measurement
+    request: str = HEADLINE  # path and query on which it should show
+    metric: str  # where it should show first
+    on: str = "nested-perfload"  # the data and the load that it takes to show
+    place: Place = "request"  # in a request, when the service is deployed, or in its database
 
     @property
     def ways(self) -> tuple[Way, ...]:
         """Every way of the step, the plain one first."""
-        return (self.plain, self.better, *self.others)
+        return (self.plain, *((self.better,) if self.better else ()), *self.others)
+
+    @property
+    def best(self) -> Way:
+        """The way of tuned."""
+        return self.better or self.plain

@@ -59,4 +59,5 @@ OPTIMIZATION = Optimization(
     source="Placement 5b73b980 (2025) prunes behind an option, and applies limit last.",
     request="/allocation_candidates?resources_A=FPGA:1&resources_B=FPGA:1&resources_C=FPGA:1"
     "&group_policy=isolate&limit=10",
+    metric="cpu_s",
 )

@@ -31,4 +31,5 @@ OPTIMIZATION = Optimization(
     better=Way("orjson", by_orjson),
     why="The document of 1000 trees has 2.5 MB: orjson writes it in a tenth of the time.",
     source="Our measurement: 26.7 ms with json, 2.3 ms with orjson (2 cores, AMD EPYC, Python 3.11).",
+    metric="cpu_s",
 )
