@@ -27,6 +27,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--loader", default="copy", metavar="copy|sql|http", help="how the rows get in (default: copy)")
     parser.add_argument("--db", metavar="URL", help=f"the database (default: ${_VARIABLE})")
     parser.add_argument("--reset", action="store_true", help="empty Placement's tables first, whoever filled them")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="REVISION",
+        help="an optional revision too: covering_indexes, kept_usages (which some variants need)",
+    )
     parser.add_argument("--api-url", metavar="URL", help="for --loader http: a server that serves this database")
     parser.add_argument("--json", action="store_true", help="print the receipt as JSON")
 
@@ -34,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Seed; prints the receipt."""
     from placebench.postgres import check_database, normalise_url
-    from placebench.seeding import seed, topology_named
+    from placebench.seeding import migrate_options, seed, topology_named
 
     topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed)
     url = normalise_url(_named(arguments.db))
@@ -49,6 +56,7 @@ def run(arguments: Namespace) -> int:
             progress=lambda done, _: advance(done),
             notice=say,
         )
+    migrate_options(url, arguments.option)
     _print(receipt, as_json=arguments.json)
     return 0
 

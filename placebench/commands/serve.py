@@ -13,6 +13,7 @@ from placebench.errors import DatabaseError
 
 if TYPE_CHECKING:
     from placebench.experiment.server import RunningServer
+    from placebench.reference.variants import Variant
 
 HELP = "serve a seeded database under uWSGI, in the foreground"
 _VARIABLE = "PLACEBENCH_DATABASE_URL"
@@ -25,8 +26,10 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--variant", default="tuned", metavar="V", help="how candidates are found (default: tuned)")
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
     parser.add_argument("--port", type=int, default=8000, metavar="P", help="0: a free one (default: 8000)")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default: 1)")
-    parser.add_argument("--threads", type=int, default=1, metavar="M", help="threads in each of them (default: 1)")
+    parser.add_argument("--processes", type=int, metavar="N", help="worker processes (default: the variant's, or 1)")
+    parser.add_argument(
+        "--threads", type=int, metavar="M", help="threads in each of them (default: the variant's, or 1)"
+    )
     parser.add_argument("--log", type=Path, metavar="FILE", help="keep uWSGI's log there")
     parser.add_argument("--json", action="store_true", help="when ready, one line of JSON on stdout")
 
@@ -34,14 +37,17 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
     from placebench.experiment.server import ServerSpec, serve
+    from placebench.reference.variants import variant
 
+    chosen = variant(arguments.variant)
+    processes, threads = chosen.deployment.workers or (1, 1)
     spec = ServerSpec(
-        database_url=_seeded(arguments.db or os.environ.get(_VARIABLE)),
+        database_url=_seeded(arguments.db or os.environ.get(_VARIABLE), chosen),
         variant=arguments.variant,
         host=arguments.host,
         port=arguments.port,
-        processes=arguments.processes,
-        threads=arguments.threads,
+        processes=processes if arguments.processes is None else arguments.processes,
+        threads=threads if arguments.threads is None else arguments.threads,
         log=arguments.log,
     )
     with serve(spec) as server:
@@ -66,11 +72,12 @@ def _watch(server: "RunningServer", told_to_stop: threading.Event) -> None:
         server.check()
 
 
-def _seeded(url: str | None) -> str:
-    """The normalised *url* after a look that the tables are there: `serve` never migrates."""
+def _seeded(url: str | None, chosen: "Variant") -> str:
+    """The normalised *url* after a look that all is there which the variant reads: `serve` never migrates."""
     from sqlalchemy import inspect
 
     from placebench.postgres import connected, normalise_url
+    from placebench.seeding import options_at
     from placebench.tables import resource_providers
 
     if not url:
@@ -79,4 +86,8 @@ def _seeded(url: str | None) -> str:
     with connected(url) as connection:
         if not inspect(connection).has_table(resource_providers.name):
             raise DatabaseError("this database has no table resource_providers: run `placebench seed --db URL` first")
+    for lacking in set(chosen.revisions) - (options_at(url) if chosen.revisions else set()):
+        raise DatabaseError(
+            f"the variant {chosen.name} needs the revision {lacking}: run `placebench seed --option {lacking}` first"
+        )
     return url

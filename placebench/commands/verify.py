@@ -1,13 +1,13 @@
 """`placebench verify`: is the data what was seeded, and does every variant answer alike?"""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from placebench.commands.console import print_json, print_result, progress
-from placebench.errors import GateFailedError, SeedError
+from placebench.commands.console import print_json, print_result, progress, say
+from placebench.errors import GateFailedError, SeedError, VariantError
 
 if TYPE_CHECKING:
     from placebench.seeding import SeedReceipt
@@ -32,16 +32,18 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Serve and ask every variant; GateFailedError when data or answers differ."""
     from placebench.experiment.verification import verify_variants
-    from placebench.reference.variants import OPTIMIZATIONS, ablations, ladder, third_ways
+    from placebench.reference.variants import CATALOGUE, ablations, ladder, third_ways
     from placebench.seeding import data_digest, topology_named
 
-    variants = arguments.variants.split(",") if arguments.variants else [*ladder(), *ablations(), *third_ways()]
+    named = arguments.variants.split(",") if arguments.variants else [*ladder(), *ablations(), *third_ways()]
     with _seeded(arguments.db) as (url, receipt):
+        variants = list(_askable(named, url, must=bool(arguments.variants)))
         digest = data_digest(url)
         requests = [topology_named(receipt.topology, trees=receipt.trees, seed=receipt.seed).request]
         if receipt.topology == _OWN_TOPOLOGY:
             # A limit leaves it open which candidates come back, so those requests are asked without one.
-            requests += {each.request.partition("&limit=")[0]: None for each in OPTIMIZATIONS}
+            own = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))
+            requests += {request.partition("&limit=")[0]: None for request in own}
         with progress("variants", len(variants) * len(requests)) as advance:
             verified = []
             for each in verify_variants(url, requests, variants):
@@ -64,11 +66,35 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
+def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
+    """The variants that this environment and this database can have; what is left out is said, a line each.
+
+    must: they were named, so that one which cannot be asked is an error.
+    """
+    from placebench.reference.variants import lack, variant
+    from placebench.seeding import options_at
+
+    there = options_at(url)
+    for name in names:
+        problem = lack(name) or "".join(
+            f"its database lacks the revision {each}: placebench seed --option {each}"
+            for each in variant(name).revisions
+            if each not in there
+        )
+        if not problem:
+            yield name
+        elif must:
+            raise VariantError(f"the variant {name} cannot be asked: {problem}")
+        else:
+            say(f"not asked: {name}, {problem}")
+
+
 @contextmanager
 def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
     """A seeded database and its receipt: the one that is named, or a small one made for this."""
     from placebench.postgres import open_server
-    from placebench.seeding import receipt_of, seed, topology_named
+    from placebench.reference.variants import REVISIONS
+    from placebench.seeding import migrate_options, receipt_of, seed, topology_named
 
     if url is not None:
         receipt = receipt_of(url)
@@ -78,4 +104,6 @@ def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
         return
     with open_server() as server:
         own = server.create_database("placebench_verify")
-        yield own, seed(topology_named(_OWN_TOPOLOGY, trees=_OWN_TREES), own)
+        receipt = seed(topology_named(_OWN_TOPOLOGY, trees=_OWN_TREES), own)
+        migrate_options(own, REVISIONS)
+        yield own, receipt

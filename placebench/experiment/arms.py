@@ -83,7 +83,7 @@ class Arm:
 
     def to_json(self) -> dict[str, Any]:
         """For a run's head: what is needed to know it again."""
-        return asdict(self)
+        return {**asdict(self), "workers": list(self.workers), "revisions": list(self.revisions)}
 
 
 def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> tuple[Arm, ...]:

@@ -165,7 +165,8 @@ class Comparing:
                 server.drop_database(name)
             url = server.create_database(self._database)
             receipt = seed(self._topology, url)
-            self._kept.save(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
+            if server is servers.of(arms[0]):
+                self._kept.save(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
         databases = {arm.name: servers.of(arm).create_database(names[arm.name], self._database) for arm in arms}
         for arm in arms:
             migrate_options(databases[arm.name], arm.revisions)

@@ -23,7 +23,7 @@ from placebench.experiment.arms import Arm
 from placebench.experiment.client import command
 from placebench.experiment.meters import backend_pids, cpu_by_pid, pss_bytes, spent
 from placebench.experiment.plan import ReplicatePlan, block_size
-from placebench.experiment.records import Block, read_blocks
+from placebench.experiment.records import Block, WirePass, read_blocks
 from placebench.experiment.rules import Moment, why_invalid, why_invalid_block
 from placebench.experiment.server import RunningServer, serve
 from placebench.experiment.spent import Spent
@@ -109,6 +109,7 @@ class _Served:
         self._arm = arms.named[name]
         self._request = self._arm.request or arms.request
         self._block_s = arms.block_s
+        self._asks_its_database = _has_round_trips(arms.folder / f"wire-{name}.json")
         self._requests_a_block = 1
         self._backends: list[int] | None = None
 
@@ -150,8 +151,13 @@ class _Served:
         )
 
     def kept_its_backends(self) -> bool:
-        """Whether the database was served by the same backends all the while; CPU of one that left is not seen."""
-        return self._backends is not None and backend_pids(self._database_url) == self._backends
+        """Whether the database was served by the same backends all the while; CPU of one that left is not seen.
+
+        An arm that connects anew for each request has none when it rests.
+        """
+        if self._backends is None or backend_pids(self._database_url) != self._backends:
+            return False
+        return bool(self._backends) or not self._asks_its_database
 
     def _counters(self, seen: dict[str, Any]) -> dict[str, float]:
         memory = pss_bytes(self.server.worker_pids())
@@ -160,6 +166,11 @@ class _Served:
 
     def _cpu(self) -> dict[int, float]:
         return cpu_by_pid([*self.server.worker_pids(), *(self._backends or [])])
+
+
+def _has_round_trips(wire: Path) -> bool:
+    """Whether the counted pass saw the arm talk to its database; where none was made, its backends are what we see."""
+    return wire.is_file() and any(WirePass.load(wire).round_trips)
 
 
 class _Client:

@@ -22,6 +22,7 @@ _NOT_FOR_ARMS = {
     "unix_socket_directories",
 }
 """By these we find and reach the server."""
+_MAINTENANCE = "postgres"
 
 
 class Servers:
@@ -69,4 +70,8 @@ def check_settings(arms: Iterable[Arm], server: Server) -> None:
         for name, value in arm.postgres.items():
             if name in _NOT_FOR_ARMS:
                 raise PlacebenchError(f"pg:{name} in the arm {arm.name}: placebench needs that for itself")
-            server.check_setting(name, value)
+            try:
+                server.check_setting(name, value)
+            except DatabaseError as error:
+                said = str(error).rpartition(f"/{_MAINTENANCE}: ")[2]
+                raise DatabaseError(f"pg:{name}={value}: PostgreSQL {server.version} says {said}") from error

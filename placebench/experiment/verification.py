@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from placebench.experiment.answers import Answer, fetch, first_difference
 from placebench.experiment.server import ServerSpec, serve
+from placebench.reference.variants import variant as chosen
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,9 @@ def verify_variants(database_url: str, requests: Sequence[str], variants: Sequen
     """Ask each variant for each request, in turn; the first variant's answers are what the others are held to."""
     expected: dict[str, Answer] = {}
     for variant in variants:
-        with serve(ServerSpec(database_url=database_url, variant=variant)) as server:
+        processes, threads = chosen(variant).deployment.workers or (1, 1)
+        spec = ServerSpec(database_url=database_url, variant=variant, processes=processes, threads=threads)
+        with serve(spec) as server:
             for request in requests:
                 answer = fetch(server.url, request)
                 yield Verified(

@@ -60,6 +60,7 @@ CHOICES: tuple[Optimization, ...] = (
     workers.OPTIMIZATION,
 )
 CATALOGUE = (*OPTIMIZATIONS, *CHOICES)
+REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.ways if way.revision}))
 
 # Algorithms beside the one that the optimizations improve; as variants they take no suffix.
 ALGORITHMS: tuple[str, ...] = ("shapes",)

@@ -7,7 +7,7 @@ from placebench.seeding.catalogue import loader_named, topology_named
 from placebench.seeding.content import Content, content, data_digest, expected_content
 from placebench.seeding.database import continue_ids
 from placebench.seeding.loading import Loader, Meter, Progress, Target
-from placebench.seeding.migration import migrate, migrate_options, options_of
+from placebench.seeding.migration import migrate, migrate_options, options_at
 from placebench.seeding.receipt import SeedReceipt, receipt_of
 from placebench.seeding.rows import Rows, rows_of
 from placebench.seeding.seeder import seed
@@ -30,7 +30,7 @@ __all__ = [
     "loader_named",
     "migrate",
     "migrate_options",
-    "options_of",
+    "options_at",
     "receipt_of",
     "rows_of",
     "seed",

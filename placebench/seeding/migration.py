@@ -44,14 +44,12 @@ def migrate_options(url: str, revisions: Iterable[str]) -> None:
             connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
 
 
-def options_of(connection: Connection) -> frozenset[str]:
-    """The optional revisions that the database is at.
-
-    SELECT version_num FROM placebench_option_version
-    """
-    if not inspect(connection).has_table(_OPTIONS_TABLE):
-        return frozenset()
-    return frozenset(connection.scalars(text(f"SELECT version_num FROM {_OPTIONS_TABLE}")))
+def options_at(url: str) -> frozenset[str]:
+    """The optional revisions that the database is at: SELECT version_num FROM placebench_option_version"""
+    with connected(url) as connection:
+        if not inspect(connection).has_table(_OPTIONS_TABLE):
+            return frozenset()
+        return frozenset(connection.scalars(text(f"SELECT version_num FROM {_OPTIONS_TABLE}")))
 
 
 def _upgrade(connection: Connection, revision: str, *, versions: str, **attributes: Any) -> None:
