@@ -26,7 +26,7 @@ _ENVIRONMENT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, er
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         with _interrupted_once():
             return _command(arguments.command).run(arguments)
@@ -68,18 +68,19 @@ def _interrupted_once() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    made = argparse.ArgumentParser(
         prog="placebench",
         description="Finds out what really makes a SQL-backed Python service faster, and proves it.",
     )
-    parser.add_argument("--version", action="version", version=f"placebench {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    made.add_argument("--version", action="version", version=f"placebench {__version__}")
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in NAMES:
         module = _command(name)
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.configure(command)
-    return parser
+    return made
 
 
 def _command(name: str) -> Command:

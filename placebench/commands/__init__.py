@@ -18,6 +18,7 @@ NAMES = (
     "calibrate",
     "experiment",
     "link",
+    "workers",
     "report",
     "verify",
     "doctor",

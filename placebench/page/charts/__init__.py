@@ -8,6 +8,7 @@
     flows         what went both ways over time, a field for each series
     histogram     how often which latency was seen, a hill a row
     diverging     changes to both sides of a middle line
+    plane         points by two numbers, each with its name
 
 Colours are CSS variables by role (`baseline`, `variant`, `between`) that work light, dark and for the colour-blind;
 what a colour says is said by a label or a shape too.
@@ -21,6 +22,7 @@ from placebench.page.charts.forest import Effect, forest
 from placebench.page.charts.histogram import Hill, histogram
 from placebench.page.charts.legend import Role
 from placebench.page.charts.lines import Line, lines
+from placebench.page.charts.plane import Spot, plane
 from placebench.page.charts.scatter import Cloud, scatter
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Hill",
     "Line",
     "Role",
+    "Spot",
     "Step",
     "bars",
     "distribution",
@@ -40,5 +43,6 @@ __all__ = [
     "forest",
     "histogram",
     "lines",
+    "plane",
     "scatter",
 ]

@@ -12,13 +12,19 @@ from placebench.page.charts import (
     Cloud,
     Curve,
     Effect,
+    Flow,
     Hill,
+    Line,
+    Spot,
     Step,
     bars,
     distribution,
     diverging,
+    flows,
     forest,
     histogram,
+    lines,
+    plane,
     scatter,
 )
 from placebench.page.charts.histogram import bins
@@ -44,7 +50,23 @@ def a_scatter(label: str) -> Markup:
     return scatter([Cloud(label, [0.9, 1.1], 1.0)], title=label, description=label)
 
 
-CHARTS = pytest.mark.parametrize("draw", [a_bar_chart, a_forest, a_distribution, a_scatter])
+def a_line_chart(label: str) -> Markup:
+    series = [Line(label, [(0.0, 1.0), (1.0, 3.0)], "baseline"), Line("tuned", [(0.0, 1.0), (1.0, 2.9)])]
+    return lines(series, title=label, description=label, show=units.duration, show_where=units.duration)
+
+
+def a_flow_chart(label: str) -> Markup:
+    flow = Flow(label, label, 0.5, came=[4.0, 0.0, 2.0], went=[1.0])
+    return flows([flow], title=label, description=label, names=(label, label), show=units.duration)
+
+
+def a_plane(label: str) -> Markup:
+    spots = [Spot(label, 100.0, 5.0, "baseline"), Spot("4 x 1", 100.0, 5.0, "variant")]
+    return plane(spots, title=label, description=label, show_across=units.size, show_up=units.rate)
+
+
+DRAWN = [a_bar_chart, a_forest, a_distribution, a_scatter, a_line_chart, a_flow_chart, a_plane]
+CHARTS = pytest.mark.parametrize("draw", DRAWN)
 
 
 def svg(chart: Markup) -> ElementTree.Element:
@@ -200,3 +222,18 @@ def test_changes_go_to_both_sides() -> None:
     assert 'x="50%" y="52" width="25%"' in drawn
     assert "−10.0 ms" in drawn
     assert "+5.00 ms" in drawn
+
+
+def test_a_flow_stands_above_and_hangs_below_its_middle_line() -> None:
+    """4 and 2 came in bins of 0.5 s, 1 went: the first column is twice as tall as the third."""
+    picture = svg(a_flow_chart("naive"))
+
+    assert "M0.0 56.0V0.0H333.3V56.0ZM666.7 56.0V28.0H1000.0V56.0Z" == classed(picture, "flow-came")[0].get("d")
+    assert "M0.0 0.0V30.0H333.3V0.0Z" == classed(picture, "flow-went")[0].get("d")
+
+
+def test_names_do_not_lie_on_each_other() -> None:
+    """Two lines end 0.1 of 3 apart, two points are the same: their names stand 15 pixels apart at least."""
+    for draw in (a_line_chart, a_plane):
+        tops = sorted(float(each.get("y", "0")) for each in classed(svg(draw("naive")), "named"))
+        assert tops[1] - tops[0] >= 15
