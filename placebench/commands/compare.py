@@ -24,8 +24,8 @@ def configure(parser: ArgumentParser) -> None:
         "arms",
         nargs="+",
         metavar="ARM",
-        help="the baseline, then others: a variant, noop, placement, or app=module:callable,python=PATH; each of them "
-        "with settings of PostgreSQL if wanted: tuned,pg:work_mem=64kB",
+        help="the baseline, then others: a variant, noop, placement, or app=module:callable,python=PATH,rev=REVISION; "
+        "each of them with settings of PostgreSQL if wanted: tuned,pg:work_mem=64kB",
     )
     add_measuring_options(parser)
     number = parser.add_mutually_exclusive_group()

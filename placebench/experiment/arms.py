@@ -8,18 +8,22 @@ The key piece is `read_arms`:
     app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,name=NAME
                                                     a WSGI application; {database_url} in a value is its database
     ANY,pg:work_mem=64kB,pg:jit=on                  any of these on a PostgreSQL with settings of its own
+    app=…,rev=REVISION,with=PACKAGE==VERSION        the same at a revision of its git repository, or with that version
 
 Each arm runs in its own environment, as shipped, under a uWSGI of that environment.
 """
 
+import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from placebench.errors import PlacebenchError, VariantError
+from placebench.experiment.origins import Origin, read_origin, standing
 from placebench.experiment.server import ServerSpec
 from placebench.experiment.uwsgi import program
 from placebench.paths import profiles
@@ -27,9 +31,10 @@ from placebench.reference.variants import variant
 
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.reference.wsgi:application"
-_KEYS = ("app", "python", "path", "env", "name")
+_KEYS = ("app", "python", "path", "env", "name", "rev", "with")
+_REPEATED = ("env", "with")
 _SETTING = "pg:"
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=-]+")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@-]+")
 # No authentication, no debug log, and nothing written at its start.
 _PLACEMENT_VARIABLES = {
     "OS_PLACEMENT_DATABASE__CONNECTION": "{database_url}",
@@ -60,6 +65,8 @@ class Arm:
     """Optional ones of the schema, which its copy of the database is brought to."""
     postgres: Mapping[str, str] = field(default_factory=dict)
     """Settings of its PostgreSQL; none: it shares the comparison's."""
+    origin: Origin | None = None
+    """The revision and the packages that have to be put in place for it."""
 
     @property
     def hides_cpu(self) -> bool:
@@ -83,7 +90,9 @@ class Arm:
 
     def to_json(self) -> dict[str, Any]:
         """For a run's head: what is needed to know it again."""
-        return {**asdict(self), "workers": list(self.workers), "revisions": list(self.revisions)}
+        plain = {name: value for name, value in vars(self).items() if name != "origin"}
+        made = {**plain, "workers": list(self.workers), "revisions": list(self.revisions)}
+        return {**made, "origin": self.origin.to_json()} if self.origin else made
 
 
 def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> tuple[Arm, ...]:
@@ -176,30 +185,60 @@ def _of_tox() -> Path | None:
 def _application(text: str) -> Arm:
     given: dict[str, str] = {}
     variables: dict[str, str] = {}
+    packages: list[str] = []
     for part in text.split(","):
         key, _, value = part.partition("=")
-        if key not in _KEYS or not value or (key in given and key != "env"):
+        if key not in _KEYS or not value or (key in given and key not in _REPEATED):
             raise PlacebenchError(
                 f"{part!r} in the arm {text!r}: expected app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,"
-                "name=NAME, each once but env"
+                "rev=REVISION,with=PACKAGE==VERSION,name=NAME, each once but env and with"
             )
         if key == "env":
             name, sign, said = value.partition("=")
             if not sign:
                 raise PlacebenchError(f"env={value} in the arm {text!r}: expected env=NAME=VALUE")
             variables[name] = said
+        packages += [value] if key == "with" else []
         given[key] = value
     if ":" not in given.get("app", ""):
         raise PlacebenchError(f"the arm {text!r} names no application: expected app=module:callable")
     if "path" in given:
         variables["PYTHONPATH"] = str(Path(given["path"]).absolute())
     return Arm(
-        _NOT_IN_A_NAME.sub("_", given.get("name", given["app"])),
+        _NOT_IN_A_NAME.sub("_", given.get("name", _called(given, packages))),
         module=given["app"],
         variables=variables,
         python=str(_existing(Path(given["python"]))) if "python" in given else None,
         ours=False,
+        origin=read_origin(folder=Path(given.get("path", ".")), revision=given.get("rev"), packages=packages),
     )
+
+
+def _called(given: Mapping[str, str], packages: Sequence[str]) -> str:
+    """An arm that was given no name: its application, with what makes it another one."""
+    revision = f"@{given['rev']}" if "rev" in given else ""
+    return "+".join([given["app"] + revision, *packages])
+
+
+@contextmanager
+def in_place(arms: Sequence[Arm], folder: Path) -> Iterator[tuple[Arm, ...]]:
+    """The same arms with their revisions and packages below *folder* while the `with` block runs."""
+    with ExitStack() as stack:
+        # By number: a name may hold what separates the folders of a Python path.
+        yield tuple(stack.enter_context(_in_place(arm, folder / str(number))) for number, arm in enumerate(arms))
+    with suppress(OSError):  # there only where something was put in place
+        folder.rmdir()
+
+
+@contextmanager
+def _in_place(arm: Arm, place: Path) -> Iterator[Arm]:
+    if arm.origin is None:
+        yield arm
+        return
+    with standing(arm.origin, place, module=arm.module, python=arm.python) as folders:
+        named = [] if arm.origin.commit else [arm.variables.get("PYTHONPATH", "")]
+        path = os.pathsep.join([*folders, *filter(None, named)])
+        yield replace(arm, variables={**arm.variables, "PYTHONPATH": path})
 
 
 def _existing(python: Path) -> Path:

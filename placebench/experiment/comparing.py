@@ -15,7 +15,7 @@ from typing import Any
 
 from placebench.compare import PRIMARY, compare_blocks
 from placebench.errors import UndecidedError
-from placebench.experiment.arms import Arm
+from placebench.experiment.arms import Arm, in_place
 from placebench.experiment.calibrated import kept
 from placebench.experiment.counting import statistics, wire_pass
 from placebench.experiment.environment import manifest
@@ -130,8 +130,13 @@ class Comparing:
         count; a program that does not start is a ServerError.
         """
         self._say = say
-        with self._kept.until_the_end(), Servers(self._server) as servers:
-            arms = self._prepared(servers)
+        sources = self._folder / "sources"
+        with (
+            self._kept.until_the_end(),
+            Servers(self._server) as servers,
+            in_place(self._settings.arms, sources) as served,
+        ):
+            arms = self._prepared(servers, served)
             self._counted(arms, servers)
             self._watched(arms)
             self._measured(arms)
@@ -154,10 +159,9 @@ class Comparing:
             command="compare",
         )
 
-    def _prepared(self, servers: Servers) -> Arms:
+    def _prepared(self, servers: Servers, arms: tuple[Arm, ...]) -> Arms:
         """A seeded database on each server, and a copy of it for each arm, at the revisions that the arm wants."""
         self._say(f"seed {self._topology.name}, {self._topology.trees} trees")
-        arms = self._settings.arms
         names = {arm.name: f"{self._database}_{number}" for number, arm in enumerate(arms)}
         for server in dict.fromkeys(map(servers.of, arms)):
             for name in (*names.values(), self._database, self._statistics):

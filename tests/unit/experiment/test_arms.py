@@ -65,6 +65,7 @@ def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
         (["naive", "app=shop"], PlacebenchError, "names no application: expected app=module:callable"),
         (["naive", "app=a:b,colour=red"], PlacebenchError, "'colour=red' in the arm .*: expected app=module:callable"),
         (["naive", "app=a:b,env=DB"], PlacebenchError, "env=DB in the arm .*: expected env=NAME=VALUE"),
+        (["naive", "app=a:b,rev=main,rev=x"], PlacebenchError, "'rev=x' in the arm .*, each once but env and with"),
         (["naive", "app=a:b,python=/nowhere"], PlacebenchError, "no Python at /nowhere"),
     ],
 )

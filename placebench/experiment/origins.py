@@ -1,0 +1,144 @@
+"""Revisions and package versions of a user's own application, put in place for as long as they are compared.
+
+    rev=main             a git worktree of that revision, in the run's folder; the checkout of the user stays as it is
+    with=package==1.2    that version before all that its environment holds, in a folder of its own
+
+The key pieces are `read_origin`, which finds the commit, and `standing`, which makes and takes away.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import PlacebenchError
+
+_PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9._-]+\])?==[A-Za-z0-9.!+*_-]+")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an application comes from when it is not simply there."""
+
+    repository: str | None = None
+    """The top of its checkout."""
+    commit: str | None = None
+    within: str = "."
+    """The folder in it that Python looks in."""
+    packages: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For a run's head: a run that goes on has to be of the same commits."""
+        return {**vars(self), "packages": list(self.packages)}
+
+
+def read_origin(*, folder: Path, revision: str | None, packages: Sequence[str]) -> Origin | None:
+    """The commit that *revision* names in the repository around *folder*, and the packages; None for neither.
+
+    Raises PlacebenchError where there is no such repository, revision or version.
+    """
+    for each in packages:
+        if not _PINNED.fullmatch(each):
+            raise PlacebenchError(f"with={each}: expected one version, as in with=sqlalchemy==2.0.44")
+    if revision is None:
+        return Origin(packages=tuple(packages)) if packages else None
+    top = Path(_git(folder, "rev-parse", "--show-toplevel", told=f"rev={revision}: {folder} is in no git repository"))
+    unknown = f"no revision {revision!r} in {top}: expected a branch, a tag or a commit of it"
+    if revision.startswith("-"):
+        raise PlacebenchError(unknown)
+    commit = _git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", told=unknown)
+    return Origin(str(top), commit, str(folder.resolve().relative_to(top.resolve())), tuple(packages))
+
+
+@contextmanager
+def standing(origin: Origin, place: Path, *, module: str, python: str | None) -> Iterator[list[str]]:
+    """What goes before the Python path of its environment while the `with` block runs; *place* is gone after it.
+
+    Raises PlacebenchError where it cannot be made, or where *module* would be found elsewhere than in the revision.
+    """
+    interpreter, tree = python or sys.executable, place / "tree"
+    _remove(origin, place)
+    place.mkdir(parents=True)
+    try:
+        folders = [str(_installed(origin.packages, place, interpreter))] if origin.packages else []
+        if origin.repository and origin.commit:
+            _check_out(origin, tree)
+            folders.append(str((tree / origin.within).resolve()))
+            _hold_to(tree, module, folders, interpreter)
+        yield folders
+    finally:
+        _remove(origin, place)
+
+
+def _check_out(origin: Origin, tree: Path) -> None:
+    """Without the hooks of the repository; --force, for one that a kill has left registered."""
+    options = ("-c", "core.hooksPath=/dev/null", "worktree", "add", "--quiet", "--detach", "--force")
+    told = f"no worktree of {origin.commit} at {tree}"
+    _git(Path(str(origin.repository)), *options, str(tree), str(origin.commit), told=told)
+
+
+def _remove(origin: Origin, place: Path) -> None:
+    if origin.repository and (place / "tree").is_dir():
+        forget = ["git", "-C", origin.repository, "worktree", "remove", "--force", str(place / "tree")]
+        subprocess.run(forget, capture_output=True, check=False)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _hold_to(tree: Path, module: str, folders: Sequence[str], interpreter: str) -> None:
+    top = module.partition(":")[0].partition(".")[0]
+    asks = (
+        "import importlib.util, sys; found = importlib.util.find_spec(sys.argv[1]); "
+        "print(found and (found.origin or list(found.submodule_search_locations)[0]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    ended = subprocess.run(
+        [interpreter, "-c", asks, top], env=environment, cwd=tree.parent, capture_output=True, text=True, check=False
+    )
+    found = ended.stdout.strip()
+    if not Path(found).is_relative_to(tree.resolve()):
+        where = "nowhere" if found in ("", "None") else f"at {found}"
+        raise PlacebenchError(
+            f"the module {top!r} is found {where}, not in the revision: name the folder that holds it with path="
+        )
+
+
+def _installed(packages: Sequence[str], place: Path, interpreter: str) -> Path:
+    """The packages and what they need, before what the environment holds: whatever else it has stays."""
+    target = place / "packages"
+    options = ["install", "--quiet", "--no-input", "--disable-pip-version-check", "--target", str(target), *packages]
+    ended = _run([*_pip(interpreter, place), *options])
+    if ended.returncode:
+        said = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.returncode}"]
+        raise PlacebenchError(f"pip cannot install {' '.join(packages)} for {interpreter}: {said[0]}")
+    return target
+
+
+def _pip(interpreter: str, place: Path) -> list[str]:
+    """The pip of that Python; for an environment without one that of a fresh one."""
+    if _run([interpreter, "-m", "pip", "--version"]).returncode == 0:
+        return [interpreter, "-m", "pip"]
+    ended = _run([interpreter, "-m", "venv", str(place / "pip")])
+    if ended.returncode:
+        raise PlacebenchError(f"{interpreter} has neither pip nor ensurepip: install pip there for with=")
+    return [str(place / "pip" / "bin" / "python"), "-m", "pip"]
+
+
+def _git(folder: Path, *arguments: str, told: str) -> str:
+    try:
+        ended = _run(["git", "-C", str(folder), *arguments])
+    except FileNotFoundError as error:
+        raise PlacebenchError("rev= needs git, and there is none on PATH") from error
+    if ended.returncode:
+        said = " ".join(ended.stderr.split())
+        raise PlacebenchError(f"{told} ({said})" if said else told)
+    return ended.stdout.strip()
+
+
+def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, capture_output=True, text=True, check=False)

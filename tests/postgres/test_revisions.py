@@ -1,0 +1,70 @@
+"""Two revisions of a small application, compared: one asks for each provider, the other for all at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from placebench import results
+from placebench.experiment.arms import read_arms
+from placebench.experiment.comparing import Comparing, Settings
+from placebench.experiment.kept import claim_folder
+from placebench.postgres import Server
+from placebench.report import summary, write_report
+from placebench.seeding import topology_named
+
+TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+SHOP = """
+import os
+from sqlalchemy import create_engine, text
+engine = create_engine(os.environ["DATABASE_URL"])
+
+def names_of(connection):
+    {body}
+
+def app(environ, start_response):
+    with engine.connect() as connection:
+        body = " ".join(names_of(connection)).encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+ONE_BY_ONE = """ids = connection.scalars(text("SELECT id FROM resource_providers ORDER BY id")).all()
+    by_id = text("SELECT name FROM resource_providers WHERE id = :id")
+    return [connection.scalar(by_id, {"id": each}) for each in ids]"""
+AT_ONCE = """return connection.scalars(text("SELECT name FROM resource_providers ORDER BY id")).all()"""
+
+
+def repository(folder: Path) -> Path:
+    """The slow way first, tagged; then the quick one."""
+    folder.mkdir()
+    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for tag, body in (("slow", ONE_BY_ONE), ("quick", AT_ONCE)):
+        (folder / "shop.py").write_text(SHOP.replace("{body}", body))
+        for words in (["add", "."], ["commit", "-qm", tag], ["tag", tag]):
+            subprocess.run([*git, *words], check=True)
+    return folder
+
+
+def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None:
+    """15 statements against one, under the same interleaving; flames of both name the function that changed."""
+    shop = repository(tmp_path / "shop")
+    app = f"app=shop:app,python={sys.executable},path={shop},env=DATABASE_URL={{database_url}}"
+    arms = read_arms([f"{app},rev=slow,name=slow", f"{app},rev=quick,name=quick"])
+    folder = claim_folder(tmp_path / "revisions")
+    settings = Settings(arms, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
+    Comparing(TOPOLOGY, settings, folder, server).run(lambda _: None)
+    run = results.load(folder)
+    statements = next(each for each in summary(run)["comparisons"] if each["metric"] == "statements")
+
+    assert (statements["baseline_value"], statements["variant_value"]) == (15, 1)
+    assert statements["verdict"] == "faster"
+    assert [len(block.wall_s) > 0 for block in run.blocks if not block.invalid] == [True] * 4
+    assert {arm: watched.reason for arm, watched in run.watched.items()} == {"slow": "", "quick": ""}
+    session = run.session("slow")
+    assert session is not None
+    assert any("names_of" in frame for stack, _ in session.frame_records for frame in stack)
+    page = write_report(folder).read_text()
+    assert "SELECT … resource_providers" in page
+    assert "not measured of a program that is not ours" not in page
+    assert not (folder / "sources").exists()
+    assert len(subprocess.check_output(["git", "-C", str(shop), "worktree", "list"]).splitlines()) == 1

@@ -1,0 +1,101 @@
+"""Revisions and package versions of a user's application, put in place and taken away."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import PlacebenchError
+from placebench.experiment.arms import in_place, read_arms
+from placebench.experiment.origins import read_origin
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git says in *folder*, as somebody."""
+    who = ("-c", "user.name=x", "-c", "user.email=x@y", "-c", "init.defaultBranch=main")
+    return subprocess.run(
+        ["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two commits, the module in src/; the checkout has a change that nobody has committed."""
+    folder = tmp_path / "shop"
+    (folder / "src").mkdir(parents=True)
+    git(folder, "init", "-q")
+    for version in (1, 2):
+        (folder / "src" / "shop.py").write_text(f"version = {version}\n")
+        git(folder, "add", ".")
+        git(folder, "commit", "-qm", f"version {version}")
+    (folder / "src" / "shop.py").write_text("version = 3\n")
+    return folder
+
+
+def test_each_revision_stands_in_a_worktree_of_its_own(repository: Path, tmp_path: Path) -> None:
+    """Both versions at once; the checkout keeps its change, and afterwards nothing is left, in git's books neither."""
+    base, change = (f"app=shop:app,path={repository}/src,rev={name}" for name in ("HEAD~1", "main"))
+    arms = read_arms([base, change])
+    with in_place(arms, tmp_path / "sources") as served:
+        paths = [Path(arm.variables["PYTHONPATH"]) for arm in served]
+        versions = [(path / "shop.py").read_text() for path in paths]
+
+    assert versions == ["version = 1\n", "version = 2\n"]
+    assert [arm.name for arm in arms] == ["shop:app@HEAD_1", "shop:app@main"]
+    assert [arm.to_json()["origin"]["commit"] for arm in arms] == [
+        git(repository, "rev-parse", name) for name in ("HEAD~1", "main")
+    ]
+    assert (repository / "src" / "shop.py").read_text() == "version = 3\n"
+    assert not (tmp_path / "sources").exists()
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+def test_what_a_kill_has_left_is_made_anew(repository: Path, tmp_path: Path) -> None:
+    """A worktree that stayed behind, registered, is in nobody's way."""
+    arms = read_arms([f"app=shop:app,path={repository}/src,rev=main", "noop"])
+    left = tmp_path / "sources" / "0" / "tree"
+    left.parent.mkdir(parents=True)
+    git(repository, "worktree", "add", "-q", "--detach", str(left), "HEAD~1")
+    with in_place(arms, tmp_path / "sources") as served:
+        assert (Path(served[0].variables["PYTHONPATH"]) / "shop.py").read_text() == "version = 2\n"
+
+
+def test_a_module_from_elsewhere_is_refused(repository: Path, tmp_path: Path) -> None:
+    """Without path=src the worktree does not hold the module, and what would be served is not the revision."""
+    arms = read_arms([f"app=json:dumps,path={repository},rev=main", "noop"])
+
+    with pytest.raises(PlacebenchError, match="the module 'json' is found at"):
+        in_place(arms, tmp_path / "sources").__enter__()
+
+
+def test_what_cannot_be_put_in_place(repository: Path, tmp_path: Path) -> None:
+    """One line each."""
+    with pytest.raises(PlacebenchError, match="no revision 'nope' in "):
+        read_origin(folder=repository, revision="nope", packages=())
+    with pytest.raises(PlacebenchError, match=f"rev=main: {tmp_path} is in no git repository"):
+        read_origin(folder=tmp_path, revision="main", packages=())
+    with pytest.raises(PlacebenchError, match=r"with=sqlalchemy>2: expected one version, as in with=sqlalchemy==2"):
+        read_origin(folder=tmp_path, revision=None, packages=("sqlalchemy>2",))
+
+
+def test_a_package_version_goes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel of nothing but a module, found without a network; its own environment is left alone."""
+    wheel = tmp_path / "tariff-1.5-py3-none-any.whl"
+    about = {"METADATA": "Metadata-Version: 2.1\nName: tariff\nVersion: 1.5\n"}
+    about |= {"WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n", "RECORD": ""}
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("tariff.py", "rate = 1.5\n")
+        for name, said in about.items():
+            packed.writestr(f"tariff-1.5.dist-info/{name}", said)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    arms = read_arms(["noop", "app=shop:app,path=/srv/shop,with=tariff==1.5"])
+    with in_place(arms, tmp_path / "sources") as served:
+        first, second = served[1].variables["PYTHONPATH"].split(":")
+        asked = [sys.executable, "-c", "import tariff; print(tariff.rate)"]
+        said = subprocess.run(asked, env={"PYTHONPATH": first}, capture_output=True, text=True, check=True).stdout
+
+    assert (arms[1].name, said, second) == ("shop:app+tariff==1.5", "1.5\n", "/srv/shop")
+    assert not (tmp_path / "sources").exists()
