@@ -1,6 +1,9 @@
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,27 @@ def test_an_answer_that_does_not_come_is_a_failure(served: Served, loaded: Loade
     assert (result.requests, result.failures) == (1, 1)
     assert list(result.statuses) == ["RetriesExceeded"]
     assert "timed out" in result.failure_messages[0]
+
+
+def test_a_request_that_got_no_answer_is_not_sent_again(tmp_path: Path) -> None:
+    """A server that reads the request and closes the connection is asked three times by three requests."""
+    received = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def read_and_close() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    received.append(connection.recv(1000))
+                    connection.close()
+
+        threading.Thread(target=read_and_close, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        result = run_load(LoadSpec(url=url, requests=3), folder=tmp_path)
+        listening.shutdown(socket.SHUT_RDWR)
+
+    assert 3 == len([request for request in received if request])
+    assert (result.requests, result.failures) == (3, 3)
 
 
 def test_the_open_load_follows_one_schedule(served: Served, loaded: Loaded) -> None:
