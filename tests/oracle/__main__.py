@@ -29,7 +29,7 @@ from writing import Writing, operations
 
 from placebench import tables
 from placebench.postgres import open_server
-from placebench.reference.variants import ablations, ladder, third_ways
+from placebench.reference.variants import ALGORITHMS, ablations, ladder, third_ways
 from placebench.seeding import migrate
 
 CLOUDS = 40  # to be asked, a round
@@ -83,9 +83,9 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
 
         def reading(name: str, url: str, *, wide: bool = False) -> Reading:
             engine, theirs = program(url, workarounds__optimize_for_wide_provider_trees=str(wide))
-            ours = {
-                variant: Ours(engine, variant) for variant in ("tuned", *ladder()[:-1], *ablations(), *third_ways())
-            }
+            algorithms = ALGORITHMS if engine.name == "postgresql" else ()
+            names = ("tuned", *algorithms, *ladder()[:-1], *ablations(), *third_ways())
+            ours = {variant: Ours(engine, variant) for variant in names}
             return Reading(name, engine, theirs, ours, tally, wide)
 
         def writing(name: str, url: str, our_url: str) -> Writing:
@@ -143,7 +143,8 @@ def examples(number: int, count: int) -> Callable[[Any], Any]:
 
 def round_of_reads(reading: Reading) -> Round:
     """Clouds, each asked some queries."""
-    variants = st.sampled_from(["tuned"] * len(reading.ours) + list(reading.ours))
+    often = [name for name in ("tuned", *ALGORITHMS) if name in reading.ours]
+    variants = st.sampled_from(often * (len(reading.ours) // len(often)) + list(reading.ours))
 
     def run(number: int) -> None:
         @examples(number, CLOUDS)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection
 
-from placebench.reference.candidates.document import Body
+from placebench.reference.body import Body
 from placebench.reference.candidates.objects import answer_by_objects
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import DEFAULTS, Settings

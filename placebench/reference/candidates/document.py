@@ -4,20 +4,18 @@ A body over 50 MB is written while it is sent, part by part, so that not all of 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final, TypeVar
 
+from placebench.reference.body import Body, held
 from placebench.reference.candidates.search import Search
 from placebench.reference.steps.model import Candidate, Provider, Summary
 
 Document = dict[str, Any]
-Body = bytes | Iterator[bytes]
 _T = TypeVar("_T")
 
 # Candidates or trees a part: about 1 MB.
 PART: Final = 2_000
 FEW: Final = 10_000  # candidates that are not worth parting
-STREAMED_FROM_BYTES: Final = 50_000_000
 
 
 def empty_document() -> Document:
@@ -32,14 +30,7 @@ def body_of(search: Search, candidates: Sequence[Candidate]) -> Body:
     """
     if len(candidates) <= FEW:
         return search.ways.serialise(_document(search, candidates))
-    held: list[bytes] = []
-    parts, size = _parts(search, candidates), 0
-    for part in parts:
-        held.append(part)
-        size += len(part)
-        if size > STREAMED_FROM_BYTES:
-            return chain(held, parts)
-    return b"".join(held)
+    return held(_parts(search, candidates))
 
 
 def _document(search: Search, candidates: Sequence[Candidate]) -> Document:

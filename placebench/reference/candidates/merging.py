@@ -1,19 +1,16 @@
 """The groups' solutions at one anchor put together, and what a combination must keep to: the key piece is `Merge`."""
 
 import copy
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from random import sample
 from sys import maxsize
-from typing import TypeVar
 
 from placebench.reference.candidates.groups import Solutions
 from placebench.reference.candidates.search import Search
 from placebench.reference.settings import DEPTH_FIRST
 from placebench.reference.steps.model import Candidate, Resource
-
-_T = TypeVar("_T")
+from placebench.reference.turns import by_turns
 
 
 class Merge:
@@ -159,16 +156,6 @@ class Merge:
                 else:
                     resources[key] = copy.copy(resource)
         return self._candidate(combination[0].anchor_id, list(resources.values()), mappings)
-
-
-def by_turns(iterators: Iterable[Iterator[_T]]) -> Iterator[_T]:
-    """One of each iterator, then one more of each, until all are exhausted."""
-    waiting = deque(iterators)
-    while waiting:
-        iterator = waiting.popleft()
-        for item in islice(iterator, 1):
-            yield item
-            waiting.append(iterator)
 
 
 def _common(search: Search, solved: Sequence[Solutions]) -> list[int]:

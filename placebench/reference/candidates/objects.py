@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
-from placebench.reference.candidates.document import Body, body_of, empty_document
+from placebench.reference.body import Body
+from placebench.reference.candidates.document import body_of, empty_document
 from placebench.reference.candidates.groups import Solved, solve
 from placebench.reference.candidates.merging import Merge
 from placebench.reference.candidates.search import NothingFitsError, Search, open_search

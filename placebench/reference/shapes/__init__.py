@@ -11,7 +11,7 @@ it to what is wanted, and `parts` and `writing` make text of it by filling templ
 from sqlalchemy import Connection
 
 from placebench.errors import DatabaseError
-from placebench.reference.candidates.document import Body
+from placebench.reference.body import Body
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import Settings
 from placebench.reference.shapes.fetching import fetch, fetch_names

@@ -6,12 +6,12 @@ from itertools import chain, islice
 from random import sample
 from sys import maxsize
 
-from placebench.reference.candidates.merging import by_turns
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import DEPTH_FIRST, Settings
 from placebench.reference.shapes.parts import Part
 from placebench.reference.shapes.picture import Shape, Tree
 from placebench.reference.shapes.plans import Plan, Pool
+from placebench.reference.turns import by_turns
 
 Candidate = tuple[Part, Shape, Tree]
 

@@ -34,76 +34,120 @@ class Ruling(NamedTuple):
     outcast: bool  # in one that it forbids
 
 
+class Standing(NamedTuple):
+    """What a provider's traits and aggregates decide."""
+
+    admitted: int  # groups whose filters it meets by itself
+    spreads: bool  # not refused by the group that spreads
+    meets: int
+    member: bool
+
+
 class Demands:
     """The request, asked provider by provider."""
 
     def __init__(self, request: CandidateRequest) -> None:
         self.request = request
-        self.spreading = next((group for group in request.groups if group.spreads), None)
         self.crowded = _crowded(request)
+        self._spreading = next((group for group in request.groups if group.spreads), RequestGroup(""))
+        self._asked: dict[str, list[tuple[int, int]]] = {}  # the demands for each class, as bits, with their amounts
+        self._spread = self._demanded(self._spreading)
+        self._alone = [
+            (1 << number, self._demanded(group)) for number, group in enumerate(request.groups) if not group.spreads
+        ]
+        self._standings: dict[object, Standing] = {}
 
     def matter(self, kind: Kind) -> Matter:
-        """What of the provider counts; trees that in_tree names are not looked at."""
-        stocks = {stock.class_name: stock for stock in kind.stocks}
-        able = _bits(not group.spreads and _is_able(group, kind, stocks) for group in self.request.groups)
-        group = self.spreading
-        gives = 0 if group is None else _gives(group, kind, stocks)
+        """What of the provider counts; whether in_tree names its tree is not looked at."""
+        room, standing = self._room(kind.stocks), self._standing(kind)
+        able = 0
+        for bit, demanded in self._alone:
+            if standing.admitted & bit and room & demanded == demanded:
+                able |= bit
+        gives = room & self._spread if standing.spreads else 0
         if not (able or gives):
             return NO_MATTER
-        free = tuple(_most(stocks.get(name), sums) for name, sums in self.crowded.items())
-        if group is None or not gives:
-            return Matter(able, 0, 0, member=False, free=free, shares=kind.shares)
-        meets = _bits(not names.isdisjoint(kind.traits) for names in group.required)
-        return Matter(able, gives, meets, _joins(group, kind), free, kind.shares)
+        meets, member = (standing.meets, standing.member) if gives else (0, False)
+        return Matter(able, gives, meets, member, self._free(kind.stocks), kind.shares)
 
     def ruling(self, root: Kind) -> Ruling:
         """What the root decides."""
-        held, group = set(root.traits), self.spreading
+        held, group = set(root.traits), self._spreading
         allowed = held >= self.request.root_required and held.isdisjoint(self.request.root_forbidden)
-        if group is None:
-            return Ruling(allowed, member=False, outcast=False)
         return Ruling(allowed, _joins(group, root), not group.not_member_of.isdisjoint(root.aggregates))
 
+    def _demanded(self, group: RequestGroup) -> int:
+        """Bits for the group's demands; the spreading group's first one is bit 0."""
+        first = sum(map(len, self._asked.values()))
+        for number, (name, amount) in enumerate(group.resources, first):
+            self._asked.setdefault(name, []).append((1 << number, amount))
+        return (1 << len(group.resources)) - 1 << first
 
-def _is_able(group: RequestGroup, kind: Kind, stocks: Mapping[str, Stock]) -> bool:
-    """As in Placement, a group without resources needs a positive filter to have a provider at all."""
-    return (
-        bool(group.resources or group.required or group.member_of)
-        and all(has_room(stocks.get(name), amount) for name, amount in group.resources)
-        and not group.forbidden.intersection(kind.traits)
-        and all(not names.isdisjoint(kind.traits) for names in group.required)
-        and group.not_member_of.isdisjoint(kind.aggregates)
-        and _joins(group, kind)
-    )
+    def _room(self, stocks: Iterable[Stock]) -> int:
+        """Bits: the demands that the stocks have room for, each by itself."""
+        room, asked = 0, self._asked
+        for stock in stocks:
+            if stock.class_name in asked:
+                for bit, amount in asked[stock.class_name]:
+                    if has_room(stock, amount):
+                        room |= bit
+        return room
+
+    def _free(self, stocks: Iterable[Stock]) -> tuple[int, ...]:
+        """The largest of the sums asked that each stock can give; what lies between two sums makes no difference."""
+        if not self.crowded:
+            return ()
+        free = {stock.class_name: min(stock.capacity - stock.used, stock.max_unit) for stock in stocks}
+        return tuple(
+            max((amount for amount in sums if amount <= free.get(name, 0)), default=0)
+            for name, sums in self.crowded.items()
+        )
+
+    def _standing(self, kind: Kind) -> Standing:
+        key = kind.traits, kind.aggregates
+        standing = self._standings.get(key)
+        if standing is None:
+            standing = self._standings[key] = self._stood(kind)
+        return standing
+
+    def _stood(self, kind: Kind) -> Standing:
+        group = self._spreading
+        return Standing(
+            _bits(not group.spreads and _admits(group, kind) for group in self.request.groups),
+            not _refuses(group, kind),
+            _bits(not names.isdisjoint(kind.traits) for names in group.required),
+            _joins(group, kind),
+        )
 
 
-def has_room(stock: Stock | None, amount: int) -> bool:
+def has_room(stock: Stock, amount: int) -> bool:
     """Whether so much can be given at once."""
     return (
-        stock is not None
-        and stock.used + amount <= stock.capacity
+        stock.used + amount <= stock.capacity
         and stock.min_unit <= amount <= stock.max_unit
         and amount % stock.step_size == 0
     )
 
 
-def _gives(group: RequestGroup, kind: Kind, stocks: Mapping[str, Stock]) -> int:
-    if group.forbidden.intersection(kind.traits) or not group.not_member_of.isdisjoint(kind.aggregates):
-        return 0
-    return _bits(has_room(stocks.get(name), amount) for name, amount in group.resources)
+def _admits(group: RequestGroup, kind: Kind) -> bool:
+    """As in Placement, a group without resources needs a positive filter to have a provider at all."""
+    return (
+        bool(group.resources or group.required or group.member_of)
+        and not _refuses(group, kind)
+        and all(not names.isdisjoint(kind.traits) for names in group.required)
+        and _joins(group, kind)
+    )
+
+
+def _refuses(group: RequestGroup, kind: Kind) -> bool:
+    return not (group.forbidden.isdisjoint(kind.traits) and group.not_member_of.isdisjoint(kind.aggregates))
 
 
 def _joins(group: RequestGroup, kind: Kind) -> bool:
     return all(not uuids.isdisjoint(kind.aggregates) for uuids in group.member_of)
 
 
-def _most(stock: Stock | None, sums: Iterable[int]) -> int:
-    """The largest of the sums that the stock can give; what lies between two sums makes no difference."""
-    free = 0 if stock is None else min(stock.capacity - stock.used, stock.max_unit)
-    return max((amount for amount in sums if amount <= free), default=0)
-
-
-def _crowded(request: CandidateRequest) -> dict[str, list[int]]:
+def _crowded(request: CandidateRequest) -> Mapping[str, list[int]]:
     """The classes that more than one group asks for, each with the sums that some of the groups can come to."""
     asked: dict[str, list[int]] = defaultdict(list)
     for group in request.groups:

@@ -11,8 +11,8 @@ from placebench.errors import DatabaseError
 from placebench.reference.lookups.catalog import SHARING_TRAIT
 from placebench.reference.query import CandidateRequest
 from placebench.reference.shapes import statements
-from placebench.reference.shapes.letters import Holds, Inventory, Joins, Used, kind_of, parents_of
-from placebench.reference.shapes.picture import ROOT, Picture, Shape
+from placebench.reference.shapes.letters import Holds, Inventory, Joins, Used, kind_of
+from placebench.reference.shapes.picture import ROOT, Kind, Picture, Shape
 from placebench.reference.shapes.spelling import Spelling
 from placebench.reference.shapes.statements import Trees
 
@@ -88,16 +88,31 @@ def _spell_names(
 
 def _put(picture: Picture, ids: Sequence[int], roots: Sequence[int], uuids: Sequence[str], spelling: Spelling) -> None:
     """The trees: from each root's place on to the next one's."""
-    words = tuple([spelling.words[provider_id] for provider_id in ids])
+    words, spelt = tuple([spelling.words[provider_id] for provider_id in ids]), _Spelt(picture, spelling)
     shapes: dict[tuple[int, ...], Shape] = {}
     for start, end in pairwise((*roots, len(ids))):
-        spelt = words[start:end]
-        shape = shapes.get(spelt)
+        key = words[start:end]
+        shape = shapes.get(key)
         if shape is None:
-            shape = shapes[spelt] = _shape(picture, spelling, spelt)
+            shape = shapes[key] = spelt.shape(key)
         picture.put(ids[start], shape, uuids[start:end])
 
 
-def _shape(picture: Picture, spelling: Spelling, words: Sequence[int]) -> Shape:
-    read = [spelling.letters(word) for word in words]
-    return picture.shape(tuple(kind_of(picture, letters) for letters in read), parents_of(read))
+class _Spelt(dict[int, tuple[Kind, int]]):
+    """The kind that each word spells, and how many places before it its parent stands."""
+
+    def __init__(self, picture: Picture, spelling: Spelling) -> None:
+        self._picture = picture
+        self._spelling = spelling
+
+    def __missing__(self, word: int) -> tuple[Kind, int]:
+        letters = self._spelling.letters(word)
+        assert isinstance(letters[0], int)
+        spelt = self[word] = kind_of(self._picture, letters), letters[0]
+        return spelt
+
+    def shape(self, words: Sequence[int]) -> Shape:
+        """Of a tree whose providers are these."""
+        spelt = [self[word] for word in words]
+        parents = [place - steps for place, (_, steps) in enumerate(spelt)]
+        return self._picture.shape(tuple([kind for kind, _ in spelt]), tuple(parents))

@@ -1,7 +1,7 @@
 """What the words of `spelling` are made of, and the kind of provider that a word spells: the key piece is `kind_of`."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from placebench.reference.shapes.picture import Kind, Picture, Stock
 
@@ -40,25 +40,19 @@ class Joins(NamedTuple):
 Letter = int | Inventory | Used | Holds | Joins  # the first one: how many places before it the provider's parent stands
 
 
-def kind_of(picture: Picture, letters: Sequence[Letter]) -> Kind:
+def kind_of(picture: Picture, letters: Iterable[Letter]) -> Kind:
     """The provider that the letters spell; what is used of a class that it has no inventory of does not count."""
-    used = {letter.class_name: letter.amount for letter in letters if isinstance(letter, Used)}
-    stocks = (_stock(letter, used) for letter in letters if isinstance(letter, Inventory))
-    traits = (letter.trait for letter in letters if isinstance(letter, Holds))
-    return picture.kind(tuple(stocks), tuple(sorted(traits)), _aggregates(letters))
+    by_type: dict[type, list[Any]] = {Inventory: [], Used: [], Holds: [], Joins: [], int: []}
+    for letter in letters:
+        by_type[type(letter)].append(letter)
+    used = dict(by_type[Used])
+    stocks = tuple([_stock(inventory, used) for inventory in by_type[Inventory]])
+    traits = tuple(sorted([trait for (trait,) in by_type[Holds]]))
+    return picture.kind(stocks, traits, frozenset([uuid for (uuid,) in by_type[Joins]]))
 
 
-def parents_of(words: Iterable[Sequence[Letter]]) -> tuple[int, ...]:
-    """The position of each provider's parent in its tree."""
-    steps = (letters[0] for letters in words)
-    return tuple(place - step for place, step in enumerate(steps) if isinstance(step, int))
-
-
-def _stock(inventory: Inventory, used: dict[str, int]) -> Stock:
+def _stock(inventory: Inventory, used: Mapping[str, int]) -> Stock:
     """With what can be given in all, truncated as Placement truncates it."""
-    capacity = int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
-    return Stock(inventory.class_name, capacity, used.get(inventory.class_name, 0), *inventory[-3:])
-
-
-def _aggregates(letters: Iterable[Letter]) -> frozenset[str]:
-    return frozenset(letter.aggregate for letter in letters if isinstance(letter, Joins))
+    name, total, reserved, allocation_ratio, min_unit, max_unit, step_size = inventory
+    capacity = int((total - reserved) * allocation_ratio)
+    return Stock(name, capacity, used.get(name, 0), min_unit, max_unit, step_size)

@@ -4,11 +4,11 @@ Interned: providers with equal stocks, traits and aggregates are one `Kind`, tre
 `Shape`. A picture can be changed tree by tree, so it may serve one request or be kept.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from placebench.reference.lookups.catalog import SHARING_TRAIT
+from placebench.reference.steps.serialising import by_orjson
 
 ROOT: Final = -1  # as the parent of a root
 
@@ -42,14 +42,18 @@ class Kind:
 class Shape:
     """A tree without its uuids: the kinds of its providers, the root first, and the position of each one's parent."""
 
-    __slots__ = ("aggregates", "kinds", "parents", "shares", "trees")
+    __slots__ = ("kinds", "parents", "shares", "trees")
 
     def __init__(self, kinds: tuple[Kind, ...], parents: tuple[int, ...]) -> None:
         self.kinds = kinds
         self.parents = parents
-        self.aggregates = frozenset[str]().union(*(kind.aggregates for kind in kinds))
         self.shares = any(kind.shares for kind in kinds)
         self.trees: dict[int, Tree] = {}  # by the ids of their roots
+
+    @property
+    def aggregates(self) -> frozenset[str]:
+        """Those that a provider of the tree is in."""
+        return frozenset[str]().union(*(kind.aggregates for kind in self.kinds))
 
 
 class Picture:
@@ -108,5 +112,5 @@ class Picture:
 def _text(stocks: Iterable[Stock], traits: tuple[str, ...]) -> str:
     """What stands in a provider's summary between its uuid and its parent's."""
     resources = {stock.class_name: {"capacity": stock.capacity, "used": stock.used} for stock in stocks}
-    known = json.dumps({"resources": resources, "traits": traits}, separators=(",", ":"))
+    known = by_orjson({"resources": resources, "traits": traits}).decode()
     return f':{known[:-1]},"parent_provider_uuid":'

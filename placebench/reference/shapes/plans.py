@@ -1,13 +1,15 @@
 """Which candidates each tree has: the key pieces are `Plan` and `pools`, the trees by their plans."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from placebench.reference.shapes.anchors import Anchor, groups_at, guests_of, visiting
 from placebench.reference.shapes.demands import Demands, Matter
 from placebench.reference.shapes.growing import Growth
 from placebench.reference.shapes.parts import Part, part_of
 from placebench.reference.shapes.picture import Kind, Picture, Shape, Tree
+
+_T = TypeVar("_T")
 
 NOWHERE = -1  # as the id of a root: of the trees that no in_tree names
 
@@ -60,8 +62,10 @@ class _Planning:
     def __init__(self, picture: Picture, demands: Demands) -> None:
         self._picture = picture
         self._demands = demands
-        self._matters = _Matters(demands)
-        self._plans: dict[Anchor, Plan] = {}
+        self._matters: dict[Matter, int] = {}
+        self._numbers = _Memo(self._number_of)
+        self._rulings = _Memo(demands.ruling)
+        self._plans: dict[object, Plan] = {}
         self._guests = guests_of(picture, demands)
         self._elsewhere = groups_at(picture, demands, NOWHERE)
         self._special = {*picture.named.values(), *(guest.root_id for guest in self._guests)}
@@ -77,27 +81,30 @@ class _Planning:
                 yield Pool(self._plan(shape, NOWHERE), shape, ordinary)
 
     def _plan(self, shape: Shape, root_id: int) -> Plan:
-        anchor = self._anchor(shape, root_id)
-        plan = self._plans.get(anchor)
-        if plan is None:
-            plan = self._plans[anchor] = Plan(anchor, self._demands)
-        return plan
-
-    def _anchor(self, shape: Shape, root_id: int) -> Anchor:
         """root_id: of the one tree that is asked about, or NOWHERE for all that are not special."""
         guests = visiting(self._guests, shape, root_id) if self._guests else ()
         groups = self._elsewhere if root_id == NOWHERE else groups_at(self._picture, self._demands, root_id)
         parents = shape.parents if self._demands.request.same_subtrees else ()
-        matters = tuple([self._matters[kind] for kind in shape.kinds])
-        return Anchor(self._demands.ruling(shape.kinds[0]), matters, parents, guests, groups)
+        ruling, numbers = self._rulings[shape.kinds[0]], tuple([self._numbers[kind] for kind in shape.kinds])
+        key = ruling, numbers, parents, guests, groups
+        plan = self._plans.get(key)
+        if plan is None:
+            known = tuple(self._matters)
+            anchor = Anchor(ruling, tuple(known[number] for number in numbers), parents, guests, groups)
+            plan = self._plans[key] = Plan(anchor, self._demands)
+        return plan
+
+    def _number_of(self, kind: Kind) -> int:
+        """Kinds that matter alike have one number: it is hashed and compared faster than what it stands for."""
+        return self._matters.setdefault(self._demands.matter(kind), len(self._matters))
 
 
-class _Matters(dict[Kind, Matter]):
-    """What each kind matters, asked once."""
+class _Memo(dict[Kind, _T]):
+    """What a function says of each kind, asked once."""
 
-    def __init__(self, demands: Demands) -> None:
-        self._demands = demands
+    def __init__(self, ask: Callable[[Kind], _T]) -> None:
+        self._ask = ask
 
-    def __missing__(self, kind: Kind) -> Matter:
-        matter = self[kind] = self._demands.matter(kind)
-        return matter
+    def __missing__(self, kind: Kind) -> _T:
+        answer = self[kind] = self._ask(kind)
+        return answer

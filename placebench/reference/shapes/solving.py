@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 from typing import Final
 
-from placebench.reference.candidates.document import STREAMED_FROM_BYTES, Body
+from placebench.reference.body import Body, held
 from placebench.reference.problems import BadRequest
 from placebench.reference.query import CandidateRequest, RequestGroup
 from placebench.reference.settings import DEFAULTS, Settings
@@ -25,7 +24,7 @@ def solve(picture: Picture, request: CandidateRequest, settings: Settings = DEFA
     """
     check_names(picture, request)
     chosen = Choice(request, settings).choose(pools(picture, Demands(request)))
-    return body_of(_texts(chosen, picture))
+    return held(text.encode() for text in _texts(chosen, picture))
 
 
 def check_names(picture: Picture, request: CandidateRequest) -> None:
@@ -44,18 +43,6 @@ def check_names(picture: Picture, request: CandidateRequest) -> None:
         if _has_members(picture, group):
             _check_traits(picture, group.forbidden.union(*group.required))
         return
-
-
-def body_of(texts: Iterator[str]) -> Body:
-    """The texts as one body; over 50 MB as an iterator of them."""
-    held: list[str] = []
-    size = 0
-    for text in texts:
-        held.append(text)
-        size += len(text)
-        if size > STREAMED_FROM_BYTES:
-            return (text.encode() for text in chain(held, texts))
-    return "".join(held).encode()
 
 
 def _texts(chosen: Chosen, picture: Picture) -> Iterator[str]:

@@ -5,8 +5,8 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from placebench.reference.shapes.choosing import Chosen
-from placebench.reference.shapes.parts import Pieces, filled, joined
-from placebench.reference.shapes.picture import ROOT, Picture, Shape, Tree
+from placebench.reference.shapes.parts import filled, joined
+from placebench.reference.shapes.picture import Picture, Shape, Tree
 
 PART: Final = 4_000  # candidates or providers that are written at once: about 2 MB
 
@@ -28,10 +28,40 @@ def requests(chosen: Chosen) -> Iterator[str]:
 
 def summaries(chosen: Chosen, picture: Picture) -> Iterator[str]:
     """The provider summaries of the trees that give something, each with a comma before it."""
+    columns = Columns()
     for shape, trees in _summarised(chosen, picture).items():
-        template = _template(shape)
         for few in _slices(trees, max(1, PART // len(shape.kinds))):
-            yield "".join(filled(template, few))
+            columns.add(shape, few)
+            if len(columns.uuids) >= PART:
+                yield columns.text()
+                columns = Columns()
+    yield columns.text()
+
+
+class Columns:
+    """Summaries of providers, each column as one list: filled without a loop, whatever the shapes of the trees."""
+
+    def __init__(self) -> None:
+        self.uuids: list[str] = []
+        self._texts: list[str] = []
+        self._parents: list[str] = []
+        self._roots: list[str] = []
+
+    def add(self, shape: Shape, trees: Sequence[Tree]) -> None:
+        """Place by place, of all the trees."""
+        count = len(trees)
+        columns = [*zip(*trees, strict=True), ["null"] * count]  # the last one, at ROOT, is that of a root's parent
+        for column, kind, parent in zip(columns, shape.kinds, shape.parents, strict=False):
+            self.uuids.extend(column)
+            self._texts.extend([kind.text] * count)
+            self._parents.extend(columns[parent])
+            self._roots.extend(columns[0])
+
+    def text(self) -> str:
+        """`,"...":{...,"root_provider_uuid":"..."}` for each provider."""
+        pieces = [",", "", "", "", ',"root_provider_uuid":', "", "}"] * len(self.uuids)
+        pieces[1::7], pieces[2::7], pieces[3::7], pieces[5::7] = self.uuids, self._texts, self._parents, self._roots
+        return "".join(pieces)
 
 
 def _summarised(chosen: Chosen, picture: Picture) -> Mapping[Shape, Sequence[Tree]]:
@@ -46,13 +76,6 @@ def _summarised(chosen: Chosen, picture: Picture) -> Mapping[Shape, Sequence[Tre
         if tree[0] not in listed:
             found.setdefault(shape, []).append(tree)
     return found
-
-
-def _template(shape: Shape) -> Pieces:
-    raw: list[str | int] = []
-    for place, (kind, parent) in enumerate(zip(shape.kinds, shape.parents, strict=True)):
-        raw += [",", place, kind.text, "null" if parent == ROOT else parent, ',"root_provider_uuid":', 0, "}"]
-    return joined(raw)
 
 
 def _slices(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
