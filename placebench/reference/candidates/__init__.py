@@ -8,7 +8,7 @@ from placebench.reference.body import Body
 from placebench.reference.candidates.objects import answer_by_objects
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import DEFAULTS, Settings
-from placebench.reference.shapes import answer_by_shapes
+from placebench.reference.shapes.answering import answer_by_shapes
 from placebench.reference.steps import Ways
 from placebench.reference.variants import Variant
 

@@ -45,19 +45,21 @@ class Choice:
         self._seen: set[object] = set()
         limit = None if request.limit is None else min(request.limit, maxsize)
         bounds = (settings.maximum, None if settings.randomize else limit)
+        self.depth_first = settings.strategy == DEPTH_FIRST and not settings.randomize
         self.left = min((bound for bound in bounds if bound is not None), default=None)  # None: all are wanted
 
-    def choose(self, pools: Iterable[Pool]) -> Chosen:
-        """Those of the pools' candidates that are wanted; the search ends when there are enough."""
-        chosen = Chosen()
-        if self._settings.randomize or (self.left is not None and self._settings.strategy != DEPTH_FIRST):
-            self._some(chosen, pools)
-        elif self.left is not None:
-            self._first(chosen, pools, self.left)
-        else:
+    def choose(self, pools: Iterable[Pool], chosen: Chosen | None = None) -> Chosen:
+        """Those of the pools' candidates that are wanted, with what was chosen before; ends when there are enough."""
+        chosen = chosen or Chosen()
+        before = chosen.count
+        if self.left is None and not self._settings.randomize:
             self._all(chosen, pools)
+        elif self.left is not None and self.depth_first:
+            self._first(chosen, pools, before + self.left)
+        else:
+            self._some(chosen, pools)
         if self.left is not None:
-            self.left -= chosen.count
+            self.left -= chosen.count - before
         return chosen
 
     def _all(self, chosen: Chosen, pools: Iterable[Pool]) -> None:

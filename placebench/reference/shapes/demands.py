@@ -40,7 +40,7 @@ class Standing(NamedTuple):
     admitted: int  # groups whose filters it meets by itself
     spreads: bool  # not refused by the group that spreads
     meets: int
-    member: bool
+    ruling: Ruling  # as a root
 
 
 class Demands:
@@ -67,14 +67,12 @@ class Demands:
         gives = room & self._spread if standing.spreads else 0
         if not (able or gives):
             return NO_MATTER
-        meets, member = (standing.meets, standing.member) if gives else (0, False)
+        meets, member = (standing.meets, standing.ruling.member) if gives else (0, False)
         return Matter(able, gives, meets, member, self._free(kind.stocks), kind.shares)
 
     def ruling(self, root: Kind) -> Ruling:
         """What the root decides."""
-        held, group = set(root.traits), self._spreading
-        allowed = held >= self.request.root_required and held.isdisjoint(self.request.root_forbidden)
-        return Ruling(allowed, _joins(group, root), not group.not_member_of.isdisjoint(root.aggregates))
+        return self._standing(root).ruling
 
     def _demanded(self, group: RequestGroup) -> int:
         """Bits for the group's demands; the spreading group's first one is bit 0."""
@@ -111,12 +109,13 @@ class Demands:
         return standing
 
     def _stood(self, kind: Kind) -> Standing:
-        group = self._spreading
+        held, group = set(kind.traits), self._spreading
+        allowed = held >= self.request.root_required and held.isdisjoint(self.request.root_forbidden)
         return Standing(
             _bits(not group.spreads and _admits(group, kind) for group in self.request.groups),
             not _refuses(group, kind),
             _bits(not names.isdisjoint(kind.traits) for names in group.required),
-            _joins(group, kind),
+            Ruling(allowed, _joins(group, kind), not group.not_member_of.isdisjoint(kind.aggregates)),
         )
 
 

@@ -1,6 +1,6 @@
 """Trees read from PostgreSQL into a picture: the key piece is `fetch`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from struct import unpack
 from typing import Final
@@ -19,31 +19,33 @@ from placebench.reference.shapes.statements import Trees
 ALL: Final = Trees()
 
 
-def fetch(connection: Connection, picture: Picture, trees: Trees = ALL, *, aggregates: bool = True) -> None:
-    """Put the trees into the picture, as they are in the connection's transaction; 5 round trips, 6 with aggregates.
+def fetch(connection: Connection, picture: Picture, trees: Trees = ALL, *, aggregates: bool = True) -> list[int]:
+    """Put the trees into the picture, as they are in the connection's transaction, and say the ids of their roots.
 
+    4 round trips, 5 with aggregates, 1 if there is no such tree.
     aggregates: whether the kinds are to know them; they always do where a provider shares.
     Raises DatabaseError for a uuid that cannot stand in JSON as it is.
     """
-    names = dict(statements.classes(connection))
-    picture.classes.update(names.values())
     encoded_ids, encoded_parents, uuids = statements.providers(connection, trees)
     if encoded_ids is None:
-        return
+        return []
     ids, parents = _numbers(encoded_ids), _numbers(encoded_parents)
     spelling = Spelling(_steps_up(ids, parents), ids)
-    _spell_stocks(spelling, connection, trees, names)
+    _spell_stocks(spelling, connection, trees, picture)
     _spell_names(spelling, connection, trees, picture, aggregates=aggregates)
     roots = [place for place, parent in enumerate(parents) if parent == ROOT]
     _put(picture, ids, roots, _quoted(uuids, len(ids)), spelling)
+    return [ids[place] for place in roots]
 
 
 def fetch_names(connection: Connection, picture: Picture, request: CandidateRequest) -> None:
-    """What only this request asks about: traits nobody holds, and the trees of in_tree; a round trip each, if any."""
+    """What only this request asks about: names that nobody has, and the trees of in_tree; up to 3 round trips."""
     asked = {*request.root_required, *request.root_forbidden}
     asked.update(name for group in request.groups for name in group.forbidden.union(*group.required))
     if unseen := asked - picture.traits:
-        picture.traits.update(statements.existing_traits(connection, unseen))
+        picture.traits.update(statements.existing(connection, "traits", unseen))
+    if unseen := {name for group in request.groups for name, _ in group.resources} - picture.classes:
+        picture.classes.update(statements.existing(connection, "resource_classes", unseen))
     uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
     if uuids:
         picture.named.update(statements.roots_above(connection, uuids))
@@ -67,12 +69,17 @@ def _steps_up(ids: Sequence[int], parents: Sequence[int]) -> list[int]:
     return [place - places[parent] if parent != ROOT else 1 for place, parent in enumerate(parents)]
 
 
-def _spell_stocks(spelling: Spelling, connection: Connection, trees: Trees, names: Mapping[int, str]) -> None:
+def _spell_stocks(spelling: Spelling, connection: Connection, trees: Trees, picture: Picture) -> None:
     """In one order of the classes, so that equal providers have their stocks in equal order."""
+    names: dict[int, str] = {}
     for class_id, *columns, holders in sorted(statements.inventories(connection, trees)):
-        spelling.add(Inventory(names[class_id], *columns), _numbers(holders))
+        inventory = Inventory(*columns)
+        names[class_id] = inventory.class_name
+        spelling.add(inventory, _numbers(holders))
+    picture.classes.update(names.values())
     for class_id, used, holders in statements.usages(connection, trees):
-        spelling.add(Used(names[class_id], int(used)), _numbers(holders))
+        if class_id in names:
+            spelling.add(Used(names[class_id], int(used)), _numbers(holders))
 
 
 def _spell_names(

@@ -1,7 +1,7 @@
 """What the words of `spelling` are made of, and the kind of provider that a word spells: the key piece is `kind_of`."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from placebench.reference.shapes.picture import Kind, Picture, Stock
 
@@ -42,13 +42,19 @@ Letter = int | Inventory | Used | Holds | Joins  # the first one: how many place
 
 def kind_of(picture: Picture, letters: Iterable[Letter]) -> Kind:
     """The provider that the letters spell; what is used of a class that it has no inventory of does not count."""
-    by_type: dict[type, list[Any]] = {Inventory: [], Used: [], Holds: [], Joins: [], int: []}
+    inventories, traits, aggregates = [], [], []
+    used: dict[str, int] = {}
     for letter in letters:
-        by_type[type(letter)].append(letter)
-    used = dict(by_type[Used])
-    stocks = tuple([_stock(inventory, used) for inventory in by_type[Inventory]])
-    traits = tuple(sorted([trait for (trait,) in by_type[Holds]]))
-    return picture.kind(stocks, traits, frozenset([uuid for (uuid,) in by_type[Joins]]))
+        if isinstance(letter, Inventory):
+            inventories.append(letter)
+        elif isinstance(letter, Holds):
+            traits.append(letter.trait)
+        elif isinstance(letter, Used):
+            used[letter.class_name] = letter.amount
+        elif isinstance(letter, Joins):
+            aggregates.append(letter.aggregate)
+    stocks = tuple([_stock(inventory, used) for inventory in inventories])
+    return picture.kind(stocks, tuple(sorted(traits)), frozenset(aggregates))
 
 
 def _stock(inventory: Inventory, used: Mapping[str, int]) -> Stock:

@@ -77,17 +77,14 @@ class Picture:
         return found
 
     def shape(self, kinds: tuple[Kind, ...], parents: tuple[int, ...]) -> Shape:
-        """The shape of these kinds, the same object as long as it has a tree."""
-        key = kinds, parents
-        found = self.shapes.get(key)
-        if found is None:
-            found = self.shapes[key] = Shape(*key)
-        return found
+        """The shape of these kinds, the same object as long as it has a tree; a new one has to be put."""
+        return self.shapes.get((kinds, parents)) or Shape(kinds, parents)
 
     def put(self, root_id: int, shape: Shape, tree: Tree) -> None:
         """A tree that is new, or looks otherwise now."""
         self.remove(root_id)
-        self.shapes.setdefault((shape.kinds, shape.parents), shape)
+        if not shape.trees:
+            self.shapes[shape.kinds, shape.parents] = shape
         shape.trees[root_id] = tree
         self.shape_of[root_id] = shape
         if shape.shares:

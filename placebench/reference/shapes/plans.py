@@ -1,6 +1,6 @@
 """Which candidates each tree has: the key pieces are `Plan` and `pools`, the trees by their plans."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from placebench.reference.shapes.anchors import Anchor, groups_at, guests_of, visiting
@@ -53,9 +53,10 @@ class Pool(NamedTuple):
     trees: Sequence[Tree]
 
 
-def pools(picture: Picture, demands: Demands) -> Iterator[Pool]:
-    """All trees of the picture, in pools; one search for each distinct anchor."""
-    return _Planning(picture, demands).pools()
+def pools(picture: Picture, demands: Demands, roots: Collection[int] | None = None) -> Iterator[Pool]:
+    """The trees of these roots in pools, of all without roots; one search for each distinct anchor."""
+    planning = _Planning(picture, demands)
+    return planning.pools() if roots is None else planning.pools_of(roots)
 
 
 class _Planning:
@@ -79,6 +80,17 @@ class _Planning:
                     yield Pool(self._plan(shape, root_id), shape, [shape.trees[root_id]])
             if ordinary:
                 yield Pool(self._plan(shape, NOWHERE), shape, ordinary)
+
+    def pools_of(self, roots: Collection[int]) -> Iterator[Pool]:
+        shape_of = self._picture.shape_of
+        shapes: dict[Shape, list[int]] = {}
+        for root_id in roots:
+            shapes.setdefault(shape_of[root_id], []).append(root_id)
+        for shape, root_ids in shapes.items():
+            trees = [shape.trees[root_id] for root_id in root_ids if root_id not in self._special]
+            yield Pool(self._plan(shape, NOWHERE), shape, trees)
+            for root_id in self._special.intersection(root_ids):
+                yield Pool(self._plan(shape, root_id), shape, [shape.trees[root_id]])
 
     def _plan(self, shape: Shape, root_id: int) -> Plan:
         """root_id: of the one tree that is asked about, or NOWHERE for all that are not special."""

@@ -22,35 +22,51 @@ def solve(picture: Picture, request: CandidateRequest, settings: Settings = DEFA
 
     Raises BadRequest for names that do not exist, unless the answer is empty before they matter.
     """
-    check_names(picture, request)
+    if not check_names(picture, request):
+        return EMPTY
     chosen = Choice(request, settings).choose(pools(picture, Demands(request)))
-    return held(text.encode() for text in _texts(chosen, picture))
+    return written(picture, chosen)
 
 
-def check_names(picture: Picture, request: CandidateRequest) -> None:
-    """Raises BadRequest for the first group with a name that does not exist, if all before it have a solution.
+def written(picture: Picture, chosen: Chosen) -> Body:
+    """The body that says what was chosen."""
+    return held(text.encode() for text in document(writing.requests(chosen), writing.summaries(chosen, picture)))
 
-    As in Placement: what no candidate can come from any more is not looked at.
+
+def document(requests: Iterator[str], summaries: Iterator[str]) -> Iterator[str]:
+    """The parts of the document; each request and each summary has a comma before it."""
+    yield writing.BEGIN
+    yield from _without_first_comma(requests)
+    yield writing.BETWEEN
+    yield from _without_first_comma(summaries)
+    yield writing.END
+
+
+def knows_names(picture: Picture, request: CandidateRequest) -> bool:
+    """Whether every trait and class that the request names exists."""
+    root_traits = request.root_required | request.root_forbidden
+    return picture.traits >= root_traits and all(_knows(picture, group) for group in request.groups)
+
+
+def check_names(picture: Picture, request: CandidateRequest) -> bool:
+    """Whether all names exist; BadRequest for the first group with one that does not, if all before have a solution.
+
+    As in Placement: once no candidate can come any more, nothing is looked at.
     """
+    if knows_names(picture, request):
+        return True
     _check_traits(picture, request.root_required | request.root_forbidden)
     for number, group in enumerate(request.groups):
         if _knows(picture, group):
             continue
         before = (replace(request, groups=(each,), same_subtrees=(), limit=1) for each in request.groups[:number])
         if not all(_has_candidate(picture, each) for each in before) or not _has_anchor(picture, request):
-            return
+            return False
         _check_classes(picture, group)
         if _has_members(picture, group):
             _check_traits(picture, group.forbidden.union(*group.required))
-        return
-
-
-def _texts(chosen: Chosen, picture: Picture) -> Iterator[str]:
-    yield writing.BEGIN
-    yield from _without_first_comma(writing.requests(chosen))
-    yield writing.BETWEEN
-    yield from _without_first_comma(writing.summaries(chosen, picture))
-    yield writing.END
+        return False
+    return False
 
 
 def _without_first_comma(texts: Iterator[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ spell costs a look into two dicts a letter, and two providers are compared by th
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from placebench.reference.shapes.letters import Letter
 
@@ -15,17 +15,12 @@ UNBORN = 0  # the word without letters, of whom nobody named at the start
 class Spelling:
     """Words by provider; each word is the number of a letter and of the word before it."""
 
-    def __init__(self, first: Iterable[Letter], provider_ids: Iterable[int]) -> None:
+    def __init__(self, first: Sequence[Letter], provider_ids: Iterable[int]) -> None:
         """Each provider with its first letter."""
         self._letters: list[Letter] = [UNBORN]
         self._before = [UNBORN]
-        begun: dict[Letter, int] = {}
-        self.words: defaultdict[int, int] = defaultdict(int)
-        for provider_id, letter in zip(provider_ids, first, strict=True):
-            word = begun.get(letter)
-            if word is None:
-                word = begun[letter] = self.longer(UNBORN, letter)
-            self.words[provider_id] = word
+        begun = {letter: self.longer(UNBORN, letter) for letter in dict.fromkeys(first)}
+        self.words = defaultdict(int, zip(provider_ids, map(begun.__getitem__, first), strict=True))
 
     def add(self, letter: Letter, provider_ids: Iterable[int]) -> None:
         """One more letter for these providers, who get each letter once."""

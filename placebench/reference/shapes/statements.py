@@ -11,12 +11,14 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from placebench.reference.lookups.catalog import SHARING_TRAIT
+
 Row = Any
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """Which trees to read, as a condition on their roots: "" for all."""
+    """Which trees to read, as a condition on resource_providers: "" for all."""
 
     condition: str = ""
 
@@ -24,6 +26,20 @@ class Trees:
     def of(cls, root_ids: Collection[int]) -> "Trees":
         """The trees of these roots, by index."""
         return cls(f"root_provider_id = ANY ('{{{','.join(map(str, root_ids))}}}')")
+
+    @classmethod
+    def after(cls, root_id: int, count: int) -> "Trees":
+        """So many trees, the next ones by the ids of their roots."""
+        roots = f"parent_provider_id IS NULL AND id > {root_id} ORDER BY id LIMIT {count}"
+        return cls(f"root_provider_id IN (SELECT id FROM resource_providers WHERE {roots})")
+
+    @classmethod
+    def sharing(cls) -> "Trees":
+        """The trees that have a sharing provider."""
+        holders = f"""SELECT p.root_provider_id FROM traits t
+            JOIN resource_provider_traits h ON h.trait_id = t.id
+            JOIN resource_providers p ON p.id = h.resource_provider_id WHERE t.name = '{SHARING_TRAIT}'"""
+        return cls(f"root_provider_id IN ({holders})")
 
     @classmethod
     def between(cls, first: int, last: int) -> "Trees":
@@ -61,18 +77,21 @@ def providers(connection: Connection, trees: Trees) -> Row:
 
 
 def inventories(connection: Connection, trees: Trees) -> list[Row]:
-    """(class id, total, reserved, ratio, min, max, step, provider ids) of each distinct inventory; 1 round trip.
+    """(class id, name, total, reserved, ratio, min, max, step, provider ids) of each distinct inventory; 1 round trip.
 
-    SELECT resource_class_id, total, reserved, allocation_ratio, min_unit, max_unit, step_size,
-           string_agg(int4send(resource_provider_id), '')
-    FROM inventories GROUP BY 1, 2, 3, 4, 5, 6, 7
+    SELECT c.id, c.name, total, reserved, allocation_ratio, min_unit, max_unit, step_size, holders
+    FROM (SELECT resource_class_id, total, reserved, allocation_ratio, min_unit, max_unit, step_size,
+                 string_agg(int4send(resource_provider_id), '') AS holders
+          FROM inventories GROUP BY 1, 2, 3, 4, 5, 6, 7) AS i JOIN resource_classes c ON c.id = resource_class_id
     """
     return _rows(
         connection,
         f"""
-        SELECT resource_class_id, total, reserved, allocation_ratio, min_unit, max_unit, step_size,
-               string_agg(int4send(resource_provider_id), '')
-        FROM inventories {trees.having()} GROUP BY 1, 2, 3, 4, 5, 6, 7
+        SELECT c.id, c.name, total, reserved, allocation_ratio, min_unit, max_unit, step_size, holders
+        FROM (SELECT resource_class_id, total, reserved, allocation_ratio, min_unit, max_unit, step_size,
+                     string_agg(int4send(resource_provider_id), '') AS holders
+              FROM inventories {trees.having()} GROUP BY 1, 2, 3, 4, 5, 6, 7) AS i
+        JOIN resource_classes c ON c.id = resource_class_id
         """,
     )
 
@@ -130,15 +149,15 @@ def aggregates(connection: Connection, trees: Trees) -> list[Row]:
     )
 
 
-def classes(connection: Connection) -> list[Row]:
-    """(id, name) of every resource class; 1 round trip: SELECT id, name FROM resource_classes"""
-    return _rows(connection, "SELECT id, name FROM resource_classes")
+def largest_id(connection: Connection) -> int:
+    """Of all providers, 0 if there is none; 1 round trip: SELECT max(id) FROM resource_providers"""
+    return _rows(connection, "SELECT max(id) FROM resource_providers")[0][0] or 0
 
 
-def existing_traits(connection: Connection, names: Collection[str]) -> list[Row]:
-    """Those of the names that are traits; 1 round trip: SELECT name FROM traits WHERE name = ANY (:names)"""
-    found = connection.execute(text("SELECT name FROM traits WHERE name = ANY (:names)"), {"names": list(names)})
-    return [row.name for row in found]
+def existing(connection: Connection, table: str, names: Collection[str]) -> list[str]:
+    """Those of the names that are in the table; 1 round trip: SELECT name FROM traits WHERE name = ANY (:names)"""
+    statement = text(f"SELECT name FROM {table} WHERE name = ANY (:names)")
+    return [row.name for row in connection.execute(statement, {"names": list(names)})]
 
 
 def roots_above(connection: Connection, uuids: Collection[str]) -> list[Row]:

@@ -8,6 +8,7 @@ from placebench.reference.shapes.choosing import Chosen
 from placebench.reference.shapes.parts import filled, joined
 from placebench.reference.shapes.picture import Picture, Shape, Tree
 
+FEW: Final = 4
 PART: Final = 4_000  # candidates or providers that are written at once: about 2 MB
 
 BEGIN: Final = '{"allocation_requests":['
@@ -30,8 +31,8 @@ def summaries(chosen: Chosen, picture: Picture) -> Iterator[str]:
     """The provider summaries of the trees that give something, each with a comma before it."""
     columns = Columns()
     for shape, trees in _summarised(chosen, picture).items():
-        for few in _slices(trees, max(1, PART // len(shape.kinds))):
-            columns.add(shape, few)
+        for some in _slices(trees, PART) if len(trees) > PART else (trees,):
+            columns.add(shape, some)
             if len(columns.uuids) >= PART:
                 yield columns.text()
                 columns = Columns()
@@ -48,7 +49,10 @@ class Columns:
         self._roots: list[str] = []
 
     def add(self, shape: Shape, trees: Sequence[Tree]) -> None:
-        """Place by place, of all the trees."""
+        """Tree by tree if they are few, place by place if they are many."""
+        if len(trees) < FEW:
+            self._add_few(shape, trees)
+            return
         count = len(trees)
         columns = [*zip(*trees, strict=True), ["null"] * count]  # the last one, at ROOT, is that of a root's parent
         for column, kind, parent in zip(columns, shape.kinds, shape.parents, strict=False):
@@ -56,6 +60,15 @@ class Columns:
             self._texts.extend([kind.text] * count)
             self._parents.extend(columns[parent])
             self._roots.extend(columns[0])
+
+    def _add_few(self, shape: Shape, trees: Sequence[Tree]) -> None:
+        texts = [kind.text for kind in shape.kinds]
+        for tree in trees:
+            uuids = [*tree, "null"]  # the last one, at ROOT, is that of a root's parent
+            self.uuids += tree
+            self._texts += texts
+            self._parents += [uuids[parent] for parent in shape.parents]
+            self._roots += [tree[0]] * len(texts)
 
     def text(self) -> str:
         """`,"...":{...,"root_provider_uuid":"..."}` for each provider."""

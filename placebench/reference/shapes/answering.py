@@ -1,0 +1,98 @@
+"""The answer from PostgreSQL, nothing kept between requests: the key piece is `answer_by_shapes`.
+
+Which trees are read is decided here: all at once where all may have a candidate; a few at a time, ever more, where the
+search ends at a limit; and in an answer too long to be held part by part, twice, since summaries follow requests.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sqlalchemy import Connection
+
+from placebench.errors import DatabaseError
+from placebench.reference.body import Body, held
+from placebench.reference.query import CandidateRequest
+from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.shapes import writing
+from placebench.reference.shapes.choosing import Choice, Chosen
+from placebench.reference.shapes.demands import Demands
+from placebench.reference.shapes.fetching import ALL, fetch, fetch_names
+from placebench.reference.shapes.picture import Picture
+from placebench.reference.shapes.plans import pools
+from placebench.reference.shapes.solving import document, knows_names, solve, written
+from placebench.reference.shapes.statements import Trees, largest_id
+from placebench.reference.steps import Ways
+
+HELD: Final = 200_000  # ids of providers; more are read part by part
+FEWEST: Final = 8  # trees that are read at once
+GROWTH: Final = 8
+
+
+def answer_by_shapes(connection: Connection, request: CandidateRequest, _ways: Ways, settings: Settings) -> Body:
+    """The JSON body; 5 to 9 round trips, 5 more for each further part of the trees.
+
+    Raises BadRequest for names that do not exist, unless the answer is empty before they matter, and DatabaseError on
+    another database than PostgreSQL.
+    """
+    if connection.dialect.name != "postgresql":
+        raise DatabaseError(f"variant shapes: expected PostgreSQL, got {connection.dialect.name}; take tuned")
+    reading = _Reading(connection, request)
+    choice = Choice(request, settings)
+    if choice.left is not None and choice.depth_first:
+        return reading.first_found(choice, settings)
+    last = largest_id(connection)
+    if last > HELD and choice.left is None and not settings.randomize:
+        return reading.in_parts(last)
+    return reading.whole(settings)
+
+
+class _Reading:
+    def __init__(self, connection: Connection, request: CandidateRequest) -> None:
+        self._connection = connection
+        self._request = request
+        self._aggregates = any(group.member_of or group.not_member_of for group in request.groups)
+
+    def whole(self, settings: Settings) -> Body:
+        """From all trees at once."""
+        picture = self._picture(ALL)
+        fetch_names(self._connection, picture, self._request)
+        return solve(picture, self._request, settings)
+
+    def first_found(self, choice: Choice, settings: Settings) -> Body:
+        """From as few trees as have enough candidates, beside those with a sharing provider, who may be guests."""
+        picture, chosen, demands = self._picture(Trees.sharing()), Chosen(), Demands(self._request)
+        last, count = 0, max(FEWEST, min(choice.left or 0, HELD))
+        while choice.left:
+            roots = fetch(self._connection, picture, Trees.after(last, count), aggregates=self._aggregates)
+            if not last:
+                fetch_names(self._connection, picture, self._request)
+                if not knows_names(picture, self._request):
+                    return self.whole(settings)
+            if not roots:
+                break
+            choice.choose(pools(picture, demands, roots), chosen)
+            last, count = roots[-1], count * GROWTH
+        return written(picture, chosen)
+
+    def in_parts(self, last: int) -> Body:
+        """From some trees after the other, with none held; all at once where guests or unknown names take part."""
+        picture = self._picture(Trees.sharing())
+        fetch_names(self._connection, picture, self._request)
+        if picture.sharing or not knows_names(picture, self._request):
+            return self.whole(DEFAULTS)
+        named = picture.named
+
+        def parts(write: Callable[[Chosen, Picture], Iterator[str]]) -> Iterator[str]:
+            for first in range(0, last + 1, HELD):
+                part = self._picture(Trees.between(first, first + HELD - 1))
+                part.named = named
+                chosen = Choice(self._request, DEFAULTS).choose(pools(part, Demands(self._request)))
+                yield from write(chosen, part)
+
+        texts = document(parts(lambda chosen, _: writing.requests(chosen)), parts(writing.summaries))
+        return held(text.encode() for text in texts)
+
+    def _picture(self, trees: Trees) -> Picture:
+        picture = Picture()
+        fetch(self._connection, picture, trees, aggregates=self._aggregates)
+        return picture

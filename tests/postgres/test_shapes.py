@@ -1,0 +1,119 @@
+"""What is particular to `shapes`: trees read part by part, or as few as a limit wants; roots younger than children."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event, text
+
+from placebench.errors import DatabaseError
+from placebench.postgres import Server
+from placebench.reference.candidates import answer
+from placebench.reference.problems import BadRequest
+from placebench.reference.query import parse
+from placebench.reference.shapes import answering
+from placebench.reference.shapes.fetching import fetch
+from placebench.reference.shapes.picture import Picture
+from placebench.reference.shapes.statements import Trees
+from placebench.reference.variants import variant
+from placebench.seeding import seed, topology_named
+
+TREES = 40
+HEADLINE = topology_named("nested-perfload", trees=TREES).request.partition("?")[2]
+
+
+@pytest.fixture(scope="module")
+def nested(server: Server) -> Iterator[Engine]:
+    """Forty trees of seven providers, with two candidates each for the headline request."""
+    url = server.create_database("placebench_test_shapes")
+    seed(topology_named("nested-perfload", trees=TREES), url)
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+    server.drop_database("placebench_test_shapes")
+
+
+def document(connection: Connection, query: str, name: str = "shapes") -> dict[str, Any]:
+    """The answer of a variant, its requests and traits in one order."""
+    found = answer(connection, parse(query), variant(name))
+    read: dict[str, Any] = json.loads(found if isinstance(found, bytes) else b"".join(found))
+    read["allocation_requests"].sort(key=repr)
+    return {**read, "provider_summaries": dict(sorted(read["provider_summaries"].items()))}
+
+
+def test_an_answer_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 50 ids instead of all 280 providers at once; an unknown trait is found in parts too."""
+    with nested.connect() as connection:
+        whole = document(connection, HEADLINE)
+        monkeypatch.setattr(answering, "HELD", 50)
+
+        assert document(connection, HEADLINE) == whole
+        assert len(whole["allocation_requests"]) == 2 * TREES == 80
+        with pytest.raises(BadRequest, match="CUSTOM_NOBODY"):
+            answer(connection, parse("resources=DISK_GB:1&required=CUSTOM_NOBODY"), variant("shapes"))
+
+
+def test_a_limit_ends_the_reading(nested: Engine) -> None:
+    """Of forty trees the first eight are read for five candidates of one a tree, all for more than there are."""
+    read: list[str] = []
+    event.listen(nested, "before_cursor_execute", lambda *arguments: read.append(arguments[2]))
+    with nested.connect() as connection:
+        few = document(connection, "resources=DISK_GB:10&limit=5")
+        batches = [statement for statement in read if "LIMIT 8" in statement]
+        many = document(connection, "resources=DISK_GB:10&limit=100")
+
+    assert len(few["allocation_requests"]) == 5
+    assert len(few["provider_summaries"]) == 7 * 5 == 35
+    assert any("FROM inventories" in statement for statement in batches)
+    assert len(many["allocation_requests"]) == TREES == 40
+
+
+def test_a_picture_is_brought_up_to_date_tree_by_tree(nested: Engine) -> None:
+    """One disk is used: read again, its tree alone has another shape, and back again the old one."""
+    picture = Picture()
+    with nested.connect() as connection:
+        roots = fetch(connection, picture)
+        (shape,) = picture.shapes.values()
+        connection.execute(
+            text(
+                "INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used)"
+                " SELECT resource_provider_id, resource_class_id, 'somebody', 5 FROM inventories"
+                " WHERE resource_provider_id = :root"
+            ),
+            {"root": roots[3]},
+        )
+        assert fetch(connection, picture, Trees.of([roots[3]])) == [roots[3]]
+        other = picture.shape_of[roots[3]]
+        connection.rollback()
+        disks = other.kinds[0].stocks
+        fetch(connection, picture, Trees.of([roots[3]]))
+
+    assert [(stock.class_name, stock.used) for stock in disks] == [("DISK_GB", 5)]
+    assert list(picture.shapes.values()) == [shape]
+    assert len(shape.trees) == TREES
+
+
+@pytest.mark.parametrize("cloud", ["shapes"], indirect=True)
+def test_a_root_may_be_younger_than_its_children(cloud: Any, on_postgresql: Engine) -> None:
+    """cn2, made last, becomes the root above n: the summaries say so.
+
+    cn2 └ n   VCPU 4
+    """
+    cloud.add("n", VCPU=4)
+    cloud.add("cn2", DISK_GB=10)
+    with on_postgresql.begin() as connection:
+        connection.execute(text("UPDATE resource_providers SET root_provider_id = 2"))
+        connection.execute(text("UPDATE resource_providers SET parent_provider_id = 2 WHERE id = 1"))
+
+    summaries = cloud.document("resources=VCPU:1,DISK_GB:10")["provider_summaries"]
+
+    parents = {name: (each["parent_provider_uuid"], each["root_provider_uuid"]) for name, each in summaries.items()}
+    assert parents == {"cn2": (None, "cn2"), "n": ("cn2", "cn2")}
+
+
+def test_another_database_is_told_in_one_line(on_sqlite: Engine) -> None:
+    """What was seen, what was expected, what to do."""
+    expected = r"^variant shapes: .*got sqlite; take tuned$"
+    with on_sqlite.connect() as connection, pytest.raises(DatabaseError, match=expected):
+        answer(connection, parse("resources=VCPU:1"), variant("shapes"))
