@@ -3,11 +3,13 @@
 run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
 run.block_frame().groupby("arm").cpu_s.median()        # with the extra "frames"
+run.telemetry.summary()                                # of a run made with --telemetry
 """
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,8 @@ from placebench.experiment.records import (
 if TYPE_CHECKING:
     import pandas
     from pyinstrument.session import Session
+
+    from placebench.telemetry import Telemetry
 
 _SAMPLES = ("started_s", "latency_s", "service_s", "body_bytes")
 _COUNTS = ("statements", "rows", "round_trips", "bytes_sent", "bytes_received", "body_bytes")
@@ -67,6 +71,16 @@ class Run:
 
         path = self.folder / f"profile-{variant}.pyisession"
         return Session.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+    @cached_property
+    def telemetry(self) -> "Telemetry":
+        """The durations and figures that workers, clients and backends wrote, as pandas frames; read on first use.
+
+        Raises RunFolderError where the run was made without --telemetry, MissingExtraError without pandas.
+        """
+        from placebench.telemetry import load as load_telemetry
+
+        return load_telemetry(self.folder / "telemetry")
 
     def block_frame(self) -> "pandas.DataFrame":
         """A row a block of the interleaved comparison: where it stood, and what a request of it took.

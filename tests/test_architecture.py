@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "seeding": {"topology", "tables", "paths", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},
     "experiment": ALL - {"page", "results", "report"},
-    "results": {"experiment", "errors"},
+    "results": {"experiment", "telemetry", "errors"},
     "report": {"results", "experiment", "profiler", "telemetry", "compare", "page", "units", "errors"},
     "commands": ALL | {"commands"},
     "cli": ALL | {"commands", "__init__"},

@@ -1,5 +1,6 @@
 """`placebench load`: a headless locust run against a service, and what it saw."""
 
+import os
 import tempfile
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
@@ -43,6 +44,13 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--db", metavar="URL", help="look for the writes there (default: ask the service for each)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep every sample there, as JSON")
+    parser.add_argument(
+        "--telemetry",
+        type=Path,
+        default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
+        metavar="DIR",
+        help="the client's durations, with the numbers that servers note (default: $PLACEBENCH_TELEMETRY)",
+    )
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
 
@@ -85,6 +93,7 @@ def _spec(arguments: Namespace) -> "LoadSpec":
         warmup=arguments.warmup,
         seed=arguments.seed,
         database_url=normalise_url(arguments.db) if arguments.db else None,
+        telemetry=arguments.telemetry,
     )
 
 

@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from placebench.commands.console import print_json, print_result, say, steps
@@ -23,6 +24,9 @@ def configure(parser: ArgumentParser) -> None:
         "--seed", type=int, default=1, metavar="S", help="of ids and of every random choice (default: 1)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument(
+        "--telemetry", action="store_true", help="durations and figures of workers, client and backends too"
+    )
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
 
@@ -38,7 +42,7 @@ def run(arguments: Namespace) -> int:
     topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed)
     if not topology.trees:
         raise PlacebenchError("--trees 0 leaves nothing to ask for: give 1 or more")
-    settings = Settings.quick() if arguments.quick else Settings.default()
+    settings = replace(Settings.quick() if arguments.quick else Settings.default(), telemetry=arguments.telemetry)
     with open_server(arguments.db) as server, steps("perfload", settings.steps) as announce:
         folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("perfload", paths.profiles())
         try:

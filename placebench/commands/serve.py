@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench.commands.console import print_result, say
-from placebench.errors import DatabaseError
+from placebench.errors import DatabaseError, ServerError
 
 if TYPE_CHECKING:
     from placebench.experiment.server import RunningServer
@@ -31,14 +31,25 @@ def configure(parser: ArgumentParser) -> None:
         "--threads", type=int, metavar="M", help="threads in each of them (default: the variant's, or 1)"
     )
     parser.add_argument("--log", type=Path, metavar="FILE", help="keep uWSGI's log there")
+    parser.add_argument(
+        "--telemetry",
+        type=Path,
+        default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
+        metavar="DIR",
+        help="durations and figures, a file a worker (default: $PLACEBENCH_TELEMETRY)",
+    )
+    parser.add_argument("--statements", action="store_true", help="with --telemetry: each statement too")
     parser.add_argument("--json", action="store_true", help="when ready, one line of JSON on stdout")
 
 
 def run(arguments: Namespace) -> int:
     """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
+    from placebench.experiment.backends import watched_backends
     from placebench.experiment.server import ServerSpec, serve
     from placebench.reference.variants import variant
 
+    if arguments.statements and not arguments.telemetry:
+        raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
     chosen = variant(arguments.variant)
     processes, threads = chosen.deployment.workers or (1, 1)
     spec = ServerSpec(
@@ -49,8 +60,10 @@ def run(arguments: Namespace) -> int:
         processes=processes if arguments.processes is None else arguments.processes,
         threads=threads if arguments.threads is None else arguments.threads,
         log=arguments.log,
+        telemetry=arguments.telemetry,
+        environment={"PLACEBENCH_PROFILE": "light"} if arguments.statements else {},
     )
-    with serve(spec) as server:
+    with serve(spec) as server, watched_backends(spec.database_url, arguments.telemetry):
         told_to_stop = _listen()
         say(f"{spec.variant} answers at {server.url}; Ctrl-C stops it")
         if arguments.json:

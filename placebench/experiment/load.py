@@ -57,6 +57,8 @@ class LoadSpec:
     answer_timeout_s: float = 300.0
     database_url: str | None = None
     """Where the writes of the run are looked for; None: the service is asked."""
+    telemetry: Path | None = None
+    """Where the client writes its telemetry; None: it writes none."""
 
 
 class LoadInterrupted(KeyboardInterrupt):
@@ -119,6 +121,8 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--seed": spec.seed,
         "--answer-timeout": spec.answer_timeout_s,
         "--samples-file": samples_file,
+        # Even an empty one: our own environment may name another folder.
+        "--telemetry": "" if spec.telemetry is None else spec.telemetry.absolute(),
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     return [sys.executable, "-m", "locust", "--headless", "--only-summary", *given]

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError, UndecidedError
 from placebench.experiment.answers import Answer, fetch
+from placebench.experiment.backends import watched_backends
 from placebench.experiment.load import LoadInterrupted, LoadSpec, run_load
 from placebench.experiment.meters import ServerMeter
 from placebench.experiment.records import CountedPass, LoadPass
@@ -41,9 +42,15 @@ class Bench:
     threads: int
     users: int
     seed: int
+    telemetry: bool = False
+    """Whether workers, client and backends write telemetry, below the run's folder."""
 
-    def serve(self, variant: str, **environment: str) -> RunningServer:
-        """The variant's service, ready to answer; use it in a `with` block."""
+    def part(self, name: str) -> Path | None:
+        """Where the telemetry of the pass *name* goes; None: there is none."""
+        return self.folder / "telemetry" / name if self.telemetry else None
+
+    def serve(self, variant: str, part: Path | None = None, **environment: str) -> RunningServer:
+        """The variant's service, ready to answer, its telemetry in *part*; use it in a `with` block."""
         spec = ServerSpec(
             database_url=self.database_url,
             variant=variant,
@@ -51,6 +58,7 @@ class Bench:
             threads=self.threads,
             environment=environment,
             log=self.folder / "log" / f"uwsgi-{variant}.log",
+            telemetry=part,
         )
         return serve(spec)
 
@@ -70,10 +78,17 @@ def closed_pass(bench: Bench, variant: str, *, time_s: float, check: CheckAnswer
 
     Saved as locust-<variant>-closed.json.
     """
-    with bench.serve(variant) as server:
+    part = bench.part(f"{variant}-closed")
+    with bench.serve(variant, part) as server:
         check(variant, fetch(server.url, bench.request))
         load = LoadSpec(
-            url=server.url, request=bench.request, kind="closed", users=bench.users, time_s=time_s, seed=bench.seed
+            url=server.url,
+            request=bench.request,
+            kind="closed",
+            users=bench.users,
+            time_s=time_s,
+            seed=bench.seed,
+            telemetry=part,
         )
         return _loaded(bench, variant, server, load)
 
@@ -93,8 +108,9 @@ def open_pass(
     UndecidedError when none of *attempts* counts.
     """
     reason: str | None = None
-    for _ in range(attempts):
-        with bench.serve(variant) as server:
+    for attempt in range(attempts):
+        part = bench.part(f"{variant}-open" if attempt == 0 else f"{variant}-open-{attempt + 1}")
+        with bench.serve(variant, part) as server:
             load = LoadSpec(
                 url=server.url,
                 request=bench.request,
@@ -102,6 +118,7 @@ def open_pass(
                 rate_per_s=rate_per_s,
                 time_s=time_s,
                 seed=bench.seed,
+                telemetry=part,
             )
             made = _loaded(bench, variant, server, load, rules=rules)
         if made.invalid is None:
@@ -119,7 +136,10 @@ def _loaded(
     """
     interrupted: LoadInterrupted | None = None
     bench.warm_up(server)
-    with ServerMeter(server.worker_pids, bench.database_url) as meter:
+    with (
+        watched_backends(bench.database_url, load.telemetry),
+        ServerMeter(server.worker_pids, bench.database_url) as meter,
+    ):
         try:
             result = run_load(load, folder=bench.folder / "log")
         except LoadInterrupted as error:
@@ -148,7 +168,8 @@ def counted_pass(bench: Bench, name: str, *, requests: int, variant: str | None 
     variant: what is served; None: the name is that of a variant.
     """
     recordings = _fresh_folder(bench.folder / "log" / f"counted-{name}")
-    with bench.serve(variant or name, PLACEBENCH_PROFILE="light", PLACEBENCH_PROFILE_DIR=str(recordings)) as server:
+    profile = {"PLACEBENCH_PROFILE": "light", "PLACEBENCH_PROFILE_DIR": str(recordings)}
+    with bench.serve(variant or name, bench.part(f"{name}-counted"), **profile) as server:
         bench.warm_up(server)
         _discard_warm_up(bench, recordings)
         body_bytes = sum(_body_bytes(server, bench.request) for _ in range(requests))

@@ -44,6 +44,8 @@ class Settings:
     replicates: int = 6
     quads: int = 2
     block_s: float = 0.5
+    telemetry: bool = False
+    """Whether workers, client and backends write telemetry."""
     load_rules: LoadRules = LOAD_RULES
     """When an open load does not count."""
 
@@ -125,6 +127,7 @@ class Perfload:
             threads=settings.threads,
             users=settings.users,
             seed=topology.seed,
+            telemetry=settings.telemetry,
         )
 
     def _rung(self, bench: Bench, variant: str) -> None:

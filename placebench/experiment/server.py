@@ -52,6 +52,8 @@ class ServerSpec:
     """Of the environment that the module is installed in, with a uWSGI beside it; None: this one."""
     any_answer_is_ready: bool = False
     """Whether any answer to `GET /` means that it serves, as for an application that has nothing there."""
+    telemetry: Path | None = None
+    """Where each worker writes its telemetry; None: there is none."""
     log: Path | None = None
     """Where uWSGI's log goes; None: to a file that goes away with the server."""
     start_timeout_s: float = 60.0
@@ -156,6 +158,7 @@ def serve(spec: ServerSpec) -> RunningServer:
         threads=spec.threads,
         grace_s=spec.grace_s,
         python=spec.python,
+        app_threads=spec.telemetry is not None,
     )
     scratch = Path(tempfile.mkdtemp(prefix="placebench-uwsgi-"))
     log = ChildLog(spec.log or scratch / "uwsgi.log")
@@ -199,6 +202,7 @@ def _environment(spec: ServerSpec) -> dict[str, str]:
         "PLACEBENCH_VARIANT": spec.variant,
         # A thread that waited for a connection would measure the pool, not the service.
         "PLACEBENCH_POOL_SIZE": str(max(_DEFAULT_POOL_SIZE, spec.threads)),
+        "PLACEBENCH_TELEMETRY": "" if spec.telemetry is None else str(spec.telemetry.absolute()),
         **spec.environment,
     }
 

@@ -18,9 +18,18 @@ _SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
 
 
 def command(
-    *, address: str, module: str, processes: int, threads: int, grace_s: float, python: Path | None = None
+    *,
+    address: str,
+    module: str,
+    processes: int,
+    threads: int,
+    grace_s: float,
+    python: Path | None = None,
+    app_threads: bool = False,
 ) -> list[str]:
     """The argument vector of uWSGI serving *module*, beside *python* (None: ours), at *address* ("host:port").
+
+    app_threads: whether threads that the application starts are to run in a worker of one thread.
 
     Raises MissingExtraError when there is no uWSGI beside that Python (for ours: or on PATH).
     """
@@ -42,6 +51,8 @@ def command(
         *("--buffer-size", str(_BUFFER_BYTES)),
         *("--listen", str(_backlog())),
         "--disable-logging",
+        # Without it, and with one thread, uWSGI takes no GIL: nothing runs between the requests.
+        *(("--enable-threads",) if app_threads else ()),
     ]
 
 

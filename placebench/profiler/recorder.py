@@ -22,7 +22,7 @@ from placebench.profiler.hooks import Hooks
 from placebench.profiler.keeping import MODES, Gate, Keep, RecordingFolder, RecordingShelf, Sampling, Store
 from placebench.profiler.middleware import ProfiledApplication, WsgiApplication
 from placebench.profiler.recording import Recording
-from placebench.profiler.span import Timed
+from placebench.profiler.span import Listener, Timed
 from placebench.profiler.tape import Clocks, Options, Tape
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class SqlProfiler:
         self._hooks = Hooks(target, self._clocks.elapsed)
         self._hooks.install()
         self.recordings: deque[Recording] = deque(maxlen=100)
+        self._listeners: list[Listener] = []
 
     @property
     def active(self) -> bool:
@@ -96,7 +97,11 @@ class SqlProfiler:
 
     def timed(self, label: str) -> Timed:
         """A span of the user's own code, for `with` and as a decorator of functions, plain or async."""
-        return Timed(label, self._hooks.current)
+        return Timed(label, self._hooks.current, self._listeners)
+
+    def listen(self, listener: Listener) -> None:
+        """Tell *listener* from now on of each span of `timed` and of each request's recording, as they end."""
+        self._listeners.append(listener)
 
     def wsgi(
         self,
@@ -186,6 +191,8 @@ class SqlProfiler:
         """End the tape and save its recording."""
         recording = Recording(tape.name, tape.options.mode)
         self.stop(tape, recording)
+        for listener in self._listeners:
+            listener.recorded(recording, tape.started)
         gate.dropped(store.save(recording))
 
 

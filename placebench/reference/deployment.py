@@ -18,6 +18,7 @@ from placebench.reference.chunking import chunked
 from placebench.reference.compressing import compressed
 from placebench.reference.settings import chosen, settings_from
 from placebench.reference.variants import Variant, variant
+from placebench.telemetry import Telemeter
 
 DEFAULT_VARIANT: Final = "tuned"
 DEFAULT_POOL_SIZE: Final = "10"
@@ -29,13 +30,15 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
     Raises the PlacebenchError of the first variable that cannot be used.
     """
     asked, engine = _variant(environment), engine_from(environment)
-    app = _profiled(make_app(engine, asked.name, settings_from(environment)), engine, environment)
+    folder = environment.get("PLACEBENCH_TELEMETRY")
+    telemeter = Telemeter(folder, engine=engine) if folder else None
+    app = _profiled(make_app(engine, asked.name, settings_from(environment)), engine, environment, telemeter)
     if chosen(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
         app = compressed(app)
-    if _renew_after_fork(engine):
+    if _renew_after_fork(engine, telemeter):
         app = chunked(app)
     asked.ways.collector()
-    return app
+    return app if telemeter is None else telemeter.wsgi(app)
 
 
 def _variant(environment: Mapping[str, str]) -> Variant:
@@ -66,22 +69,31 @@ def _url(text: str) -> URL:
         raise DatabaseError("PLACEBENCH_DATABASE_URL: expected postgresql://USER@HOST/DATABASE") from error
 
 
-def _profiled(app: WSGIApplication, engine: Engine, environment: Mapping[str, str]) -> WSGIApplication:
+def _profiled(
+    app: WSGIApplication, engine: Engine, environment: Mapping[str, str], telemeter: Telemeter | None
+) -> WSGIApplication:
+    """With each request recorded, if the environment says so: to files, and each statement to telemetry if it is on."""
     mode, folder = environment.get("PLACEBENCH_PROFILE", ""), environment.get("PLACEBENCH_PROFILE_DIR", "")
     if not mode:
         return app
-    if not folder:
+    if not folder and telemeter is None:
         raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
     # By attribute: the door loads the profiler on first use, and only an app that is profiled should pay for it.
+    profiler = placebench.SqlProfiler(engine)
+    if telemeter is not None:
+        profiler.listen(telemeter)
     try:
-        profiled: WSGIApplication = placebench.SqlProfiler(engine).wsgi(app, folder=Path(folder), mode=mode)
+        profiled: WSGIApplication = profiler.wsgi(app, folder=Path(folder) if folder else None, mode=mode)
     except ProfilerError as error:
         raise ServerError(f"PLACEBENCH_PROFILE: {error}") from error
     return profiled
 
 
-def _renew_after_fork(engine: Engine) -> bool:
-    """Whether this is uWSGI: each worker then begins with an empty pool, and leaves the master's connections alone."""
+def _renew_after_fork(engine: Engine, telemeter: Telemeter | None) -> bool:
+    """Whether this is uWSGI: each worker then begins with an empty pool, and leaves the master's connections alone.
+
+    Its telemetry begins there too, since no thread of the master's would live in it.
+    """
     try:
         import uwsgi
     except ImportError:
@@ -89,6 +101,8 @@ def _renew_after_fork(engine: Engine) -> bool:
 
     def renew() -> None:
         engine.dispose(close=False)
+        if telemeter is not None:
+            telemeter.begin()
 
     uwsgi.post_fork_hook = renew
     return True

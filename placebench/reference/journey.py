@@ -5,6 +5,7 @@ Whatever is raised on the way becomes the JSON error document. The key piece is 
 """
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -27,6 +28,7 @@ from placebench.reference.problems import (
     UriTooLong,
 )
 from placebench.reference.routes import find
+from placebench.telemetry.watching import WATCH
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +40,7 @@ def travel(call: Call) -> Response:
     try:
         for step in WAY_IN:
             step(call)
-        assert call.handler is not None, "routed is a step of WAY_IN and finds a handler or raises"
-        response = call.handler(call, **call.names)
+        response = handled(call)
     except Problem as problem:
         response = error_response(problem, call)
     except Exception:  # This is the outermost frame: a bug must still be answered, and be in the log.
@@ -48,6 +49,19 @@ def travel(call: Call) -> Response:
     for finish in WAY_OUT:
         finish(call, response)
     return response
+
+
+def handled(call: Call) -> Response:
+    """What the handler answers; telemetry, where it is on, is told how long that took."""
+    assert call.handler is not None, "routed is a step of WAY_IN and finds a handler or raises"
+    watch = call.request.environ.get(WATCH)
+    if watch is None:
+        return call.handler(call, **call.names)
+    started = time.perf_counter()
+    try:
+        return call.handler(call, **call.names)
+    finally:
+        watch.handler_s = time.perf_counter() - started
 
 
 def error_response(problem: Problem, call: Call) -> Response:
@@ -101,6 +115,8 @@ def routed(call: Call) -> None:
         detail = f"{call.request.method} is not served at {call.request.path}: expected {allow}"
         raise MethodNotAllowed(detail, headers={"Allow": allow})
     call.handler, call.names, call.roles = handlers[call.request.method], found.names, found.route.roles
+    if (watch := call.request.environ.get(WATCH)) is not None:
+        watch.route = found.route.path
 
 
 def authorized(call: Call) -> None:

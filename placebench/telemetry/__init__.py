@@ -1,5 +1,36 @@
-"""Series of what was measured while something ran: the exact samples of a load run.
+"""Series of what was measured while something ran: durations of requests, figures of processes, samples of a load run.
 
-Its parts are `samples.Samples` (what is kept of each request), `arrivals.arrivals` (the schedule of an open load) and
-`load_session.LoadSession` (both inside a locust process; the only part that imports locust).
+    application = Telemeter("telemetry").wsgi(application)      # any WSGI application: one file a process
+    telemetry = placebench.telemetry.load("telemetry")          # pandas frames, with the extra "frames"
+    telemetry.summary()
+
+The live side is `telemeter.Telemeter`, the reading side `reading.load`, which gives a `frames.Telemetry`. Inside a
+locust process: `samples.Samples` (what is kept of each request), `arrivals.arrivals` (the schedule of an open load) and
+`load_session.LoadSession` (both together; the only part that imports locust). Every name here is loaded on first use.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from placebench.telemetry.clocks import Offset
+    from placebench.telemetry.frames import Telemetry
+    from placebench.telemetry.reading import load
+    from placebench.telemetry.spike import Cut
+    from placebench.telemetry.telemeter import Telemeter
+
+__all__ = ["Cut", "Offset", "Telemeter", "Telemetry", "load"]
+
+_HOMES = {
+    "Cut": "placebench.telemetry.spike",
+    "Offset": "placebench.telemetry.clocks",
+    "Telemeter": "placebench.telemetry.telemeter",
+    "Telemetry": "placebench.telemetry.frames",
+    "load": "placebench.telemetry.reading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

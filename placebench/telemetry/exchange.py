@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import geventhttpclient.client
 from locust.contrib.fasthttp import FastHttpSession, FastResponse
 
+from placebench.telemetry.numbered import Numbered
 from placebench.telemetry.samples import Samples
+from placebench.telemetry.telemeter import Telemeter
 
 HEADERS = {
     "X-Auth-Token": "admin",
@@ -25,11 +27,23 @@ _MESSAGE_CHARACTERS = 300
 geventhttpclient.client.IDEMPOTENT_METHODS = frozenset()
 
 
-def exchange(client: FastHttpSession, path: str, samples: Samples, due_s: float | None = None) -> bool:
-    """GET *path*, due at offset *due_s* in an open load; whether there was an answer, with whatever status."""
+def exchange(
+    client: FastHttpSession,
+    path: str,
+    samples: Samples,
+    due_s: float | None = None,
+    *,
+    telemeter: Telemeter | None = None,
+) -> bool:
+    """GET *path*, due at offset *due_s* in an open load; whether there was an answer, with whatever status.
+
+    telemeter: is told how long it took, and its number is sent along, so that the server's telemetry bears it too.
+    """
+    numbered = Numbered(telemeter, "GET", urlsplit(path).path)
+    headers = numbered.headers(HEADERS)
     sent_s = samples.send(due_s)
     with client.get(
-        path, name=urlsplit(path).path, headers=HEADERS, catch_response=True, allow_redirects=False
+        path, name=urlsplit(path).path, headers=headers, catch_response=True, allow_redirects=False
     ) as response:
         ended_s = samples.now_s()
         outcome = outcome_of(response)
@@ -38,6 +52,7 @@ def exchange(client: FastHttpSession, path: str, samples: Samples, due_s: float 
     samples.end(
         sent_s, ended_s, due_s=due_s, status=outcome.status, body_bytes=len(outcome.body), failure=outcome.failure
     )
+    numbered.ended(samples, sent_s, ended_s, outcome.status)
     return outcome.answered
 
 

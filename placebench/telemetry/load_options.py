@@ -4,6 +4,7 @@ The doors are `add_options`, for locust's event init_command_line_parser, and `L
 """
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -25,6 +26,7 @@ class LoadOptions:
     seed: int
     answer_timeout_s: float
     samples_file: Path | None
+    telemetry: Path | None
 
     @classmethod
     def of(cls, parsed: argparse.Namespace) -> Self:
@@ -39,6 +41,7 @@ class LoadOptions:
             seed=parsed.seed,
             answer_timeout_s=parsed.answer_timeout,
             samples_file=Path(parsed.samples_file) if parsed.samples_file else None,
+            telemetry=Path(parsed.telemetry) if parsed.telemetry else None,
         )
 
 
@@ -56,6 +59,12 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
     group.add_argument("--seed", type=int, default=1, help="open load: which schedule")
     group.add_argument("--answer-timeout", type=_positive, default=ANSWER_TIMEOUT_S, metavar="S")
     group.add_argument("--samples-file", metavar="FILE", help="write the exact samples there, as JSON")
+    group.add_argument(
+        "--telemetry",
+        metavar="DIR",
+        default=os.environ.get("PLACEBENCH_TELEMETRY"),
+        help="write the client's telemetry there (default: $PLACEBENCH_TELEMETRY)",
+    )
 
 
 def _positive(text: str) -> float:

@@ -28,6 +28,7 @@ from placebench.telemetry.exchange import Outcome, exchange
 from placebench.telemetry.ledger import Ledger, ledger_beside
 from placebench.telemetry.load_options import LoadOptions, add_options
 from placebench.telemetry.samples import Samples
+from placebench.telemetry.telemeter import Telemeter
 
 _EXIT_NO_SAMPLES = 1
 _PAUSE_WITHOUT_ANSWER_S = 0.1
@@ -57,6 +58,7 @@ class LoadSession:
         self._warm = Event()
         self._stopping = Event()
         self._schedule_taken = False
+        self._telemeter: Telemeter | None = None
         for hook, listener in (
             (events.init_command_line_parser, self._on_command_line),
             (events.init, self._on_init),
@@ -74,7 +76,7 @@ class LoadSession:
             self._warm.wait()
             if not self._take():
                 raise StopUser
-            answered = exchange(client, self.options.path, self.samples)
+            answered = exchange(client, self.options.path, self.samples, telemeter=self._telemeter)
         if not answered:
             gevent.sleep(_PAUSE_WITHOUT_ANSWER_S)  # a server that is away is not asked ten thousand times a second
 
@@ -85,7 +87,7 @@ class LoadSession:
         self._warm.wait()
         if not self._take():
             raise StopUser
-        outcome = ask(client, asked, self.samples, self.ledger)
+        outcome = ask(client, asked, self.samples, self.ledger, telemeter=self._telemeter)
         if not outcome.answered:
             gevent.sleep(_PAUSE_WITHOUT_ANSWER_S)
         return outcome
@@ -112,7 +114,7 @@ class LoadSession:
         for due_s in arrivals(self.options.rate_per_s, self.options.seed):
             if not self._wait_for(due_s) or not self._take():
                 break
-            pool.spawn(exchange, client, self.options.path, self.samples, due_s)
+            pool.spawn(exchange, client, self.options.path, self.samples, due_s, telemeter=self._telemeter)
         self._stopping.set()
         pool.join()
         raise StopUser
@@ -157,6 +159,8 @@ class LoadSession:
         self._warmup_left = self.options.warmup
         self.samples = self._new_samples(parsed)
         self._warmup = self._new_samples(parsed)
+        if self.options.telemetry is not None:
+            self._telemeter = Telemeter(self.options.telemetry, role="client")
         # Locust times its -t on a clock that was last read before the imports: without this it ends a second early.
         gevent.get_hub().loop.update_now()
         environment.stop_timeout = parsed.stop_timeout or self.options.answer_timeout_s
@@ -225,6 +229,8 @@ class LoadSession:
             self.samples.save(self.options.samples_file)
         if "ledger" in vars(self):
             self.ledger.close()
+        if self._telemeter is not None:
+            self._telemeter.close()
         if isinstance(environment.runner, WorkerRunner):
             return  # the master sees the failures of all its workers, and whether there were samples
         if self._completed(environment) == 0:

@@ -1,0 +1,113 @@
+"""One append-only file of telemetry: whole lines only, written once a second, switched off by the first failure.
+
+The key piece is `SeriesFile`. A line begins with its kind, its fields are parted by commas:
+
+    h,{"format_version": 1, "pid": 4711, ...}                                      the file's head, JSON
+    q,started,request,verb,path,status,server,framework,handler                    a request as the server saw it
+    d,started,request,verb,path,status,series,label,duration                       any other duration
+    r,at,name,value                                                                a figure of the process
+
+Times are seconds: `started` and `at` since the epoch, by a clock that a step of the machine's time does not move;
+`request` is a whole number that all lines of one request share; what was not measured is empty.
+"""
+
+import json
+import logging
+import os
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+FORMAT_VERSION = 1
+REQUEST_LINE = "q,%.6f,%s,%s,%s,%s,%.7f,%s,%s\n"
+DURATION_LINE = "d,%.6f,%s,%s,%s,%s,%s,%s,%.7f\n"
+FIGURE_LINE = "r,%.6f,%s,%s\n"
+# Rows wait in memory for the next beat; where no thread of ours can run, a request writes them when they are so many.
+MOST_WAITING = 4096
+
+_LOG = logging.getLogger("placebench.telemetry")
+_CLEAN = str.maketrans({",": ";", "\n": " ", "\r": " ", '"': "'", "\0": " "})
+
+
+def clean(text: str, *, longest: int = 200) -> str:
+    """*text* as a field of a line: no comma, quote or line end, cut after *longest* characters."""
+    return text.translate(_CLEAN)[:longest]
+
+
+class SeriesFile:
+    """The file at *path*, made when the first rows are written; threads may share it.
+
+    wall_zero_s: what to add to a reading of time.perf_counter to have seconds since the epoch.
+    """
+
+    def __init__(self, path: Path, head: dict[str, Any]) -> None:
+        self.path = path
+        self.wall_zero_s = time.time() - time.perf_counter()
+        self._head = {"format_version": FORMAT_VERSION, **head}
+        # A deque, because append and popleft of two threads need no lock.
+        # Of strings, because the garbage collector does not look at those.
+        self._rows: deque[str] = deque()
+        self._file = -1
+        self._written = 0
+        self.failed = False
+
+    def add(self, lines: str) -> None:
+        """Keep whole lines for the next flush; forgotten once the file has failed."""
+        if not self.failed:
+            self._rows.append(lines)
+            if len(self._rows) >= MOST_WAITING:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait; never raises: a failure switches the file off and says so once, in the log."""
+        rows, lines = self._rows, []
+        with suppress(IndexError):  # another thread took the last one
+            while rows:
+                lines.append(rows.popleft())
+        if lines and not self.failed:
+            self._try_to_write("".join(lines))
+
+    def close(self) -> None:
+        """Flush, and let go of the file; rows that come later open it again."""
+        self.flush()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _try_to_write(self, text: str) -> None:
+        try:
+            if self._file < 0:
+                self._open()
+            self._write(text)
+        except OSError as error:
+            self.failed = True
+            self._rows.clear()
+            _LOG.warning(
+                "placebench: telemetry of process %d is off, the service goes on: %s: %s: free some space or name "
+                "another folder, and start again",
+                os.getpid(),
+                self.path,
+                error.strerror,
+            )
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._written = os.fstat(self._file).st_size
+        if not self._written:
+            self._write(f"h,{json.dumps(self._head)}\n")
+
+    def _write(self, text: str) -> None:
+        """All of it, or none: a disk that fills in the middle of a line does not keep half of it."""
+        left = memoryview(text.encode("utf-8", errors="replace"))
+        whole = self._written + len(left)
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._written)
+            raise
+        self._written = whole

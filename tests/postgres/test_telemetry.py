@@ -1,0 +1,93 @@
+"""Telemetry of the real thing: two workers of uWSGI, a locust client, statements, and the counts of both sides."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from placebench.experiment.backends import waits, watched_backends
+from placebench.experiment.load import LoadSpec, run_load
+from placebench.experiment.server import ServerSpec, serve
+from placebench.postgres import Server, connected
+from placebench.seeding import seed, topology_named
+from placebench.telemetry import Telemetry, load
+
+REQUESTS = 60
+PATH = "/allocation_candidates"
+
+
+@pytest.fixture(scope="module")
+def telemetry(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telemetry]:
+    """Of 60 requests by two users to two workers, each statement recorded."""
+    folder, url = tmp_path_factory.mktemp("telemetry"), server.create_database("placebench_test_telemetry")
+    topology = topology_named("nested-perfload", trees=3, seed=1)
+    seed(topology, url)
+    spec = ServerSpec(
+        database_url=url, processes=2, telemetry=folder / "served", environment={"PLACEBENCH_PROFILE": "light"}
+    )
+    with serve(spec) as served, watched_backends(url, folder / "served"):
+        load_spec = LoadSpec(
+            url=served.url,
+            request=topology.request,
+            users=2,
+            requests=REQUESTS,
+            warmup=4,
+            telemetry=folder / "client",
+        )
+        run_load(load_spec, folder=folder / "log")
+    yield load(folder)
+    server.drop_database("placebench_test_telemetry")
+
+
+def counted(telemetry: Telemetry, series: str) -> int:
+    """Rows of this series on the path that was loaded."""
+    rows = telemetry.durations
+    return len(rows[(rows["series"] == series) & (rows["path"] == PATH)])
+
+
+def test_both_sides_count_the_same_requests(telemetry: Telemetry) -> None:
+    """Every request of the client is found at a worker by its number; the warm-up is the worker's alone."""
+    assert telemetry.torn == 0
+    assert (counted(telemetry, "client"), counted(telemetry, "server")) == (REQUESTS, REQUESTS + 4)
+    assert len(telemetry.paired()) == REQUESTS
+
+
+def test_each_series_lies_inside_of_the_one_around_it(telemetry: Telemetry) -> None:
+    """Of every request: client and server over framework and handler, handler over its statements.
+
+    The client may have read the last byte before the worker's thread runs again to note its end.
+    """
+    by_request = telemetry.durations.pivot_table(
+        index="request", columns="series", values="duration_s", aggfunc="sum", observed=True
+    ).dropna(subset=["client"])
+
+    application_s = by_request["framework"] + by_request["handler"]
+    assert (by_request["client"] > application_s).all()
+    assert (by_request["server"] > application_s).all()
+    assert (by_request["handler"] > by_request["statement"] + by_request["transaction"]).all()
+
+
+def test_client_and_server_are_of_one_clock(telemetry: Telemetry) -> None:
+    """On one machine nothing is estimated, and no request begins before it was sent."""
+    pairs = telemetry.paired()
+
+    assert {host.offset_s for host in telemetry.offset().hosts} == {0.0}
+    assert (pairs["started_s_server"] > pairs["started_s_client"]).all()
+
+
+def test_each_worker_has_a_file_with_its_figures(telemetry: Telemetry) -> None:
+    """Two workers, a client and the harness that looks at the backends."""
+    roles = sorted(file.head["role"] for file in telemetry.files)
+    workers = telemetry.runtime[telemetry.runtime["worker"].str.contains("worker-")]
+
+    assert roles == ["client", "harness", "worker", "worker"]
+    assert {"rss_bytes", "cpu_user_s", "cpu_system_s", "gc_collections", "threads", "pool_in_use"} <= set(
+        workers["name"]
+    )
+    assert 0.0 < telemetry.by_worker()["share"].max() < 1.0
+
+
+def test_backends_are_counted_by_what_they_wait_for(server: Server, database_url: str, tmp_path: Path) -> None:
+    """An idle one waits for its client to say something."""
+    with connected(database_url), connected(database_url) as looking:
+        assert waits(looking) == {"backends idle Client:ClientRead": 1}

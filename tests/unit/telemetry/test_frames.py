@@ -1,0 +1,144 @@
+"""Questions asked of telemetry: seconds, workers, ratios, the spike at the beginning, the other machine's clock."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import PlacebenchError
+from placebench.telemetry import load
+
+WriteFile = Callable[..., Path]
+
+
+def client(at: float, request: int, took: float) -> str:
+    """A line of a client."""
+    return f"d,{at:.6f},{request},GET,/,200,client,,{took:.7f}"
+
+
+def server(at: float, request: int, took: float, handler: float = 0.0) -> str:
+    """A line of a worker."""
+    return f"q,{at:.6f},{request},GET,/,200,{took:.7f},{took - handler:.7f},{handler:.7f}"
+
+
+def test_requests_are_counted_in_the_second_they_began_in(write_file: WriteFile, tmp_path: Path) -> None:
+    """A second without a request is there, with none."""
+    write_file("client-1-a.csv", [client(100.0, 1, 0.1), client(100.9, 2, 0.3), client(102.1, 3, 0.2)])
+    frame = load(tmp_path).per_second("client")
+
+    assert frame["requests"].tolist() == [2, 0, 1]
+    assert frame["max_s"].dropna().tolist() == [0.3, 0.2]
+
+
+def test_workers_share_the_requests(write_file: WriteFile, tmp_path: Path) -> None:
+    """Three of four requests, and their busy seconds."""
+    write_file("worker-1-a.csv", [server(100 + n, n, 0.25) for n in range(3)])
+    write_file("worker-2-a.csv", [server(100, 9, 0.25)])
+    frame = load(tmp_path).by_worker()
+
+    assert frame["share"].to_dict() == {"worker-1-a": 0.75, "worker-2-a": 0.25}
+    assert frame["busy_s"].to_dict() == {"worker-1-a": 0.75, "worker-2-a": 0.25}
+
+
+def test_the_databases_share_is_one_of_the_handlers_time(write_file: WriteFile, tmp_path: Path) -> None:
+    """0.6 of 0.8 s in the driver is 75 %; the direction is said in words."""
+    statement = "d,100.1,1,GET,/,200,statement,44a0a97454740470,0.6"
+    write_file("worker-1-a.csv", [server(100.0, 1, 1.0, handler=0.8), statement])
+    telemetry = load(tmp_path)
+
+    assert telemetry.ratios()["database_share"].round(9).tolist() == [0.75]
+    assert "75 % is inside the database's driver: the service waits for the database more" in (
+        telemetry.ratios_in_words()
+    )
+
+
+@pytest.mark.parametrize(
+    ("user_s", "system_s", "words"),
+    [(3.0, 1.0, "3 times as much CPU in their own code"), (1.0, 4.0, "4 times as much CPU in the kernel")],
+)
+def test_the_direction_of_user_to_kernel_time_is_said(
+    write_file: WriteFile, tmp_path: Path, user_s: float, system_s: float, words: str
+) -> None:
+    """A ratio over one and one under one are told from the side that is larger."""
+    figures = [f"r,{100 + n},cpu_user_s,{5 + n * user_s}" for n in range(2)]
+    figures += [f"r,{100 + n},cpu_system_s,{7 + n * system_s}" for n in range(2)]
+    write_file("worker-1-a.csv", [server(100.0, 1, 0.5), *figures])
+    telemetry = load(tmp_path)
+
+    assert words in telemetry.ratios_in_words()
+    assert telemetry.ratios()["user_to_kernel"].dropna().tolist() == [user_s / system_s]
+
+
+def spiky(write_file: WriteFile) -> None:
+    """Ten seconds of ten requests of 10 ms, the first two seconds of them 500 ms; the client sees 1 ms more."""
+    took = {second: 0.5 if second < 2 else 0.010 for second in range(10)}
+    asked = [(100 + second + n / 10, second * 10 + n, took[second]) for second in range(10) for n in range(10)]
+    write_file("client-1-a.csv", [client(at, number, seconds + 0.001) for at, number, seconds in asked])
+    # A worker that begins 0.15 s later: two requests sent before the cut begin after it.
+    write_file("worker-1-a.csv", [server(at + 0.15, number, seconds) for at, number, seconds in asked])
+
+
+def test_the_spike_at_the_beginning_is_cut_request_by_request(write_file: WriteFile, tmp_path: Path) -> None:
+    """20 of 100 requests go, in each series; kept and cut are all there was, and client and server still match."""
+    spiky(write_file)
+    cut = load(tmp_path).after_spike()
+
+    assert cut.until_s == 2.0
+    assert cut.matches
+    assert cut.counts.to_dict("index") == {
+        name: {"before": 100, "cut": 20, "kept": 80} for name in ("client", "framework", "handler", "server")
+    }
+    assert cut.kept.durations.query("series == 'client'")["duration_s"].max() == 0.011
+    assert len(cut.kept.paired()) == 80
+    assert "client 80 + 20 = 100" in cut.in_words()
+
+
+def test_without_a_spike_nothing_is_cut(write_file: WriteFile, tmp_path: Path) -> None:
+    """Even requests stay; a cut by hand is where it was asked for."""
+    write_file("client-1-a.csv", [client(100 + n / 10, n, 0.010 + n % 3 / 1000) for n in range(100)])
+    telemetry = load(tmp_path)
+
+    assert telemetry.after_spike().in_words() == "No spike at the beginning: nothing was cut."
+    assert telemetry.after_spike(until_s=5).counts.loc["client"].tolist() == [100, 50, 50]
+
+
+def test_another_machines_clock_is_found_from_the_requests(write_file: WriteFile, tmp_path: Path) -> None:
+    """The server's clock is 30 s ahead; ways of 1 to 5 ms there and back leave ± 1 ms, and the truth is inside."""
+    ways = [(0.001, 0.005), (0.004, 0.001), (0.003, 0.003)]
+    asked = [(100 + number, number, there, back) for number, (there, back) in enumerate(ways)]
+    write_file("client-1-a.csv", [client(at, number, there + 0.1 + back) for at, number, there, back in asked])
+    write_file("worker-1-b.csv", [server(at + there + 30, number, 0.1) for at, number, there, _ in asked], boot="there")
+    telemetry = load(tmp_path)
+    there = telemetry.offset().hosts[1]
+
+    assert (round(there.offset_s, 6), round(there.uncertainty_s, 6)) == (30.0, 0.001)
+    assert there.in_words() == ("there: its clock is 30000.000 ms ahead of the client's (± 1.000 ms, from 3 requests).")
+    aligned = telemetry.aligned().paired()
+    assert (aligned["started_s_server"] - aligned["started_s_client"]).round(6).tolist() == [0.001, 0.004, 0.003]
+
+
+def test_the_same_machine_has_no_offset(write_file: WriteFile, tmp_path: Path) -> None:
+    """Client and worker of one boot share their clock: nothing is estimated."""
+    write_file("client-1-a.csv", [client(100, 1, 0.2)])
+    write_file("worker-1-a.csv", [server(100.1, 1, 0.05)])
+
+    assert [host.offset_s for host in load(tmp_path).offset().hosts] == [0.0]
+
+
+def test_clocks_that_drift_apart_are_said_to(write_file: WriteFile, tmp_path: Path) -> None:
+    """No offset fits both requests: that of the faster exchange is given, with its own bound."""
+    write_file("client-1-a.csv", [client(100, 1, 0.102), client(200, 2, 0.110)])
+    write_file("worker-1-b.csv", [server(105.001, 1, 0.1), server(205.505, 2, 0.1)], boot="there")
+    there = load(tmp_path).offset().hosts[1]
+
+    assert there.drifts
+    assert (round(there.offset_s, 6), round(there.uncertainty_s, 6)) == (5.0, 0.001)
+
+
+def test_a_server_that_shares_no_request_cannot_be_aligned(write_file: WriteFile, tmp_path: Path) -> None:
+    """Files of another load say nothing about the clock."""
+    write_file("client-1-a.csv", [client(100, 1, 0.2)])
+    write_file("worker-1-b.csv", [server(100, 2, 0.1)], boot="there")
+
+    with pytest.raises(PlacebenchError, match="shares no request with the client"):
+        load(tmp_path).aligned()

@@ -1,0 +1,169 @@
+"""What the middleware writes about a request, through the eyes of the reading side."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import StaticPool
+
+from placebench import SqlProfiler
+from placebench.telemetry import Telemeter, Telemetry, load
+from placebench.telemetry.watching import WATCH
+
+
+def ask(application: Callable[..., Any], path: str = "/orders/17", **environ: str) -> bytes:
+    """One request as a server makes it: the body is used up and closed."""
+    body = application({"REQUEST_METHOD": "GET", "PATH_INFO": path, **environ}, lambda *_: None)
+    try:
+        return b"".join(body)
+    finally:
+        if hasattr(body, "close"):
+            body.close()
+
+
+def ok(_environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    """Answers."""
+    start_response("200 OK", [])
+    return [b"well"]
+
+
+@pytest.fixture
+def telemeter(tmp_path: Path) -> Iterator[Telemeter]:
+    """One that writes to tmp_path."""
+    made = Telemeter(tmp_path)
+    yield made
+    made.close()
+
+
+def read(telemeter: Telemeter, folder: Path) -> Telemetry:
+    """What it has written."""
+    telemeter.close()
+    return load(folder)
+
+
+def rows(telemetry: Telemetry, *columns: str) -> list[tuple[Any, ...]]:
+    """These columns of the durations, sorted."""
+    return sorted(tuple(row) for row in telemetry.durations[list(columns)].to_numpy())
+
+
+def test_any_application_gets_a_server_series(telemeter: Telemeter, tmp_path: Path) -> None:
+    """Verb, pattern of the path and status; framework and handler are not known and not there."""
+    application = telemeter.wsgi(ok)
+
+    assert ask(application) == b"well"
+    assert rows(read(telemeter, tmp_path), "series", "verb", "path", "status") == [
+        ("server", "GET", "/orders/<id>", "200")
+    ]
+
+
+def test_a_framework_can_tell_its_route_and_its_handlers_time(telemeter: Telemeter, tmp_path: Path) -> None:
+    """framework + handler is what the application took, and the server took a little more."""
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        environ[WATCH].route = "/orders/<number>"
+        environ[WATCH].handler_s = 0.0
+        return ok(environ, start_response)
+
+    ask(telemeter.wsgi(application))
+    telemetry = read(telemeter, tmp_path)
+
+    assert rows(telemetry, "series", "path") == [
+        ("framework", "/orders/<number>"),
+        ("handler", "/orders/<number>"),
+        ("server", "/orders/<number>"),
+    ]
+    took = telemetry.durations.set_index("series")["duration_s"]
+    assert took["framework"] + took["handler"] <= took["server"]
+
+
+def test_the_time_of_a_streamed_body_counts(telemeter: Telemeter, tmp_path: Path) -> None:
+    """The request ends when the server closes the body, not when the application returns."""
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        began = time.perf_counter()
+        while time.perf_counter() - began < 0.002:
+            yield b"."
+
+    ask(telemeter.wsgi(application))
+
+    assert read(telemeter, tmp_path).durations["duration_s"].min() >= 0.002
+
+
+def test_an_application_that_raises_is_written_with_its_error(telemeter: Telemeter, tmp_path: Path) -> None:
+    """The error goes on to the server, as without us."""
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        raise KeyError("bug")
+
+    with pytest.raises(KeyError):
+        ask(telemeter.wsgi(application))
+    assert rows(read(telemeter, tmp_path), "status") == [("KeyError",)]
+
+
+def test_what_a_client_sends_cannot_break_a_line(telemeter: Telemeter, tmp_path: Path) -> None:
+    """A hostile verb, path and number give whole lines; only a plain number is taken for the request's."""
+    application = telemeter.wsgi(ok)
+    ask(application, path='/a,b"\n', REQUEST_METHOD="GE,T", HTTP_X_PLACEBENCH_REQUEST="1,2\n3")
+    ask(application, HTTP_X_PLACEBENCH_REQUEST="²")
+    ask(application, HTTP_X_PLACEBENCH_REQUEST="9" * 30)
+    ask(application, HTTP_X_PLACEBENCH_REQUEST="42")
+    telemetry = read(telemeter, tmp_path)
+
+    assert telemetry.torn == 0
+    assert len(telemetry.durations) == 4
+    assert 42 in set(telemetry.durations["request"])
+    assert telemetry.durations["request"].nunique() == 4
+    assert ("(other)", "/a;b' ") in rows(telemetry, "verb", "path")
+
+
+def test_the_profiler_adds_spans_and_statements(telemeter: Telemeter, tmp_path: Path) -> None:
+    """Spans of timed() are kept without a recording too; statements only where one is made."""
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    profiler = SqlProfiler(engine)
+    profiler.listen(telemeter)
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        with profiler.timed("look, up"), engine.connect() as connection:
+            connection.execute(text("SELECT 1")).all()
+        return ok(environ, start_response)
+
+    ask(telemeter.wsgi(application), path="/plain")
+    ask(telemeter.wsgi(profiler.wsgi(application)), path="/recorded")
+    profiler.remove()
+    telemetry = read(telemeter, tmp_path)
+    found = rows(telemetry, "path", "series")
+
+    assert [each for each in found if each[0] == "/plain"] == [("/plain", "server"), ("/plain", "timed")]
+    assert ("/recorded", "statement") in found
+    assert ("/recorded", "timed") in found
+    assert set(telemetry.durations.query("series == 'timed'")["label"]) == {"look; up"}
+    assert telemetry.durations.query("path == '/recorded'")["request"].nunique() == 1
+
+
+def test_a_process_writes_its_figures(telemeter: Telemeter, tmp_path: Path) -> None:
+    """Memory, CPU, collections, threads; at the beginning and at the end at the least."""
+    ask(telemeter.wsgi(ok))
+    runtime = read(telemeter, tmp_path).runtime
+
+    assert set(runtime["name"]) == {
+        "cpu_system_s",
+        "cpu_user_s",
+        "gc_collections",
+        "gc_pause_s",
+        "rss_bytes",
+        "threads",
+    }
+    assert (runtime.groupby("name", observed=True).size() >= 2).all()
+
+
+def test_a_folder_that_cannot_be_made_changes_no_answer(tmp_path: Path) -> None:
+    """Telemetry that cannot be written is off; the application answers as before."""
+    (tmp_path / "file").write_text("")
+    telemeter = Telemeter(tmp_path / "file" / "below")
+
+    assert ask(telemeter.wsgi(ok)) == b"well"
+    telemeter.close()
