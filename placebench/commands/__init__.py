@@ -19,6 +19,7 @@ NAMES = (
     "experiment",
     "link",
     "workers",
+    "matrix",
     "report",
     "verify",
     "doctor",

@@ -3,7 +3,7 @@
 The key piece is `AnswerGate`. No speed is printed for a run that it stopped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -32,9 +32,18 @@ class AnswerGate:
 
     def meet(self, name: str, url: str) -> None:
         """Ask the arm *name* once, before any load; the first arm's answer is what all are held to."""
+        self.hear(name, lambda request: ask(url, request).body)
+
+    def hear(self, name: str, asked: Callable[[str], bytes]) -> None:
+        """As `meet`, of an arm that answers *asked* (a request) with a body."""
         if self._whole is None:
-            self._whole = read_answer(ask(url, self._whole_request).body)
-        self._check(name, read_answer(ask(url, self._request).body))
+            self._whole = read_answer(asked(self._whole_request))
+        self._check(name, read_answer(asked(self._request)))
+
+    @property
+    def results(self) -> int:
+        """How many candidates an answer holds; 0 before the first, and for what is no answer with candidates."""
+        return self._expected.candidate_count if isinstance(self._expected, Answer) else 0
 
     def check(self, blocks: Sequence[Block], answers: Path) -> None:
         """Hold every answer of *blocks*, whose bodies lie in the folder *answers*, to the first one.
@@ -42,9 +51,13 @@ class AnswerGate:
         Raises GateFailedError with the first difference.
         """
         for block in blocks:
-            for digest in block.answers:
-                if digest not in self._accepted:
-                    self._check(block.arm, read_answer(body_file(answers, digest).read_bytes()))
+            self.hold(block.arm, block.answers, answers)
+
+    def hold(self, name: str, digests: Iterable[str], answers: Path) -> None:
+        """The same for these answers of *name*."""
+        for digest in digests:
+            if digest not in self._accepted:
+                self._check(name, read_answer(body_file(answers, digest).read_bytes()))
 
     def all_met(self) -> None:
         """Every arm was asked; where each has a request of its own, there was nothing to hold them to."""

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from placebench import guard
 from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.experiment.arms import Arm
-from placebench.experiment.client import command
+from placebench.experiment.driving import Driver, client_spec
 from placebench.experiment.meters import backend_pids, cpu_by_pid, pss_bytes, spent
 from placebench.experiment.plan import ReplicatePlan, block_size
 from placebench.experiment.records import Block, WirePass, read_blocks
@@ -126,16 +126,16 @@ class _Served:
             with arms.spent.on("stop"):
                 server.stop()
 
-    def warm_up(self, client: "_Client") -> None:
+    def warm_up(self, client: Driver) -> None:
         """Compile, connect, and see how many requests fill a block."""
-        walls = client.drive(self.server.url, self._request, _WARM_UP_REQUESTS)["wall_s"]
+        walls = client.drive(url=self.server.url, request=self._request, requests=_WARM_UP_REQUESTS)["wall_s"]
         self._requests_a_block = block_size(min(walls), block_s=self._block_s)
         self._backends = None if self._arm.hides_cpu else backend_pids(self._database_url)
 
-    def block(self, client: "_Client", *, replicate: int, quad: int, position: int) -> Block:
+    def block(self, client: Driver, *, replicate: int, quad: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
         before = self._cpu()
-        seen = client.drive(self.server.url, self._request, self._requests_a_block)
+        seen = client.drive(url=self.server.url, request=self._request, requests=self._requests_a_block)
         after = self._cpu()
         return Block(
             replicate=replicate,
@@ -173,32 +173,12 @@ def _has_round_trips(wire: Path) -> bool:
     return wire.is_file() and any(WirePass.load(wire).round_trips)
 
 
-class _Client:
-    """The client process of a replicate, spoken to in JSON lines."""
-
-    def __init__(self, child: guard.Child) -> None:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        self._child, self._asks, self._answers = child, child.stdin, child.stdout
-
-    def drive(self, url: str, request: str, requests: int) -> dict[str, Any]:
-        """Let it send *requests* requests; what `placebench.experiment.client.Client.drive` says of them."""
-        self._asks.write(json.dumps({"url": url, "request": request, "requests": requests}) + "\n")
-        line = self._answers.readline()
-        if not line:
-            raise LoadError(f"the client of the comparison died: {self._child.log_tail()}")
-        return dict(json.loads(line))
-
-
 @contextmanager
-def _client(arms: Arms) -> Iterator[_Client]:
-    answers = arms.folder / "answers"
-    answers.mkdir(exist_ok=True)
-    spec = guard.ChildSpec(name="client", argv=command(answers), log=arms.folder / "log" / "client.log", pipes=True)
+def _client(arms: Arms) -> Iterator[Driver]:
     with arms.spent.on("start"):
-        child = guard.start(spec)
+        child = guard.start(client_spec(arms.folder))
     try:
-        yield _Client(child)
+        yield Driver(child)
     finally:
         with arms.spent.on("stop"):
             child.stop()

@@ -55,6 +55,8 @@ def pss_bytes(pids: Iterable[int]) -> int | None:
 def backend_pids(database_url: str) -> list[int] | None:
     """The PostgreSQL backends that serve this database, ours excepted; None for a server on another machine.
 
+    None are needed for SQLite: the list is empty.
+
     Raises DatabaseError where the server does not answer any more.
 
     1 round trip on a connection of its own:
@@ -63,6 +65,8 @@ def backend_pids(database_url: str) -> list[int] | None:
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
     """
     url = make_url(database_url)
+    if url.get_backend_name() == "sqlite":
+        return []  # it works in the process that asks
     if url.get_backend_name() != "postgresql" or url.host not in _LOCAL_HOSTS:
         return None
     with connected(database_url) as connection:

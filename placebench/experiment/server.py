@@ -109,7 +109,7 @@ class RunningServer:
     def wait_until_ready(self) -> None:
         """Return when `GET /` answers 200, with `url` set; raises ServerError if it does not in start_timeout_s."""
         give_up_at = time.monotonic() + self._spec.start_timeout_s
-        while not (self._find_url() and _answers(self.url, whatever=self._spec.any_answer_is_ready)):
+        while not (self._find_url() and answers(self.url, whatever=self._spec.any_answer_is_ready)):
             if self._child.poll() is not None:
                 raise self._not_started()
             if time.monotonic() > give_up_at:
@@ -150,7 +150,7 @@ def serve(spec: ServerSpec) -> RunningServer:
     Raises ServerError, one line with the end of uWSGI's log, when the port is taken, the application does not load or
     nothing answers within spec.start_timeout_s; MissingExtraError when there is no uWSGI.
     """
-    _check(spec)
+    check_spec(spec)
     argv = command(
         address=f"{_in_brackets(spec.host)}:{spec.port}",
         module=spec.module,
@@ -166,7 +166,7 @@ def serve(spec: ServerSpec) -> RunningServer:
         ChildSpec(
             name="uWSGI",
             argv=argv,
-            env=_environment(spec),
+            env=environment(spec),
             cwd=scratch,
             log=log.path,
             grace_s=_STOP_GRACE_S,
@@ -182,7 +182,7 @@ def serve(spec: ServerSpec) -> RunningServer:
     return server
 
 
-def _check(spec: ServerSpec) -> None:
+def check_spec(spec: ServerSpec) -> None:
     if spec.processes < 1 or spec.threads < 1:
         raise ServerError(f"{spec.processes} processes of {spec.threads} threads were asked for: at least 1 is needed")
     if not 0 <= spec.port <= _LAST_PORT:
@@ -193,7 +193,7 @@ def _check(spec: ServerSpec) -> None:
         raise ServerError(f"host {spec.host!r} is not an address of this machine: {error.strerror}") from error
 
 
-def _environment(spec: ServerSpec) -> dict[str, str]:
+def environment(spec: ServerSpec) -> dict[str, str]:
     """Ours, without what uWSGI itself would read as options, and with what the service reads."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("UWSGI_")}
     return {
@@ -207,7 +207,7 @@ def _environment(spec: ServerSpec) -> dict[str, str]:
     }
 
 
-def _answers(url: str, *, whatever: bool) -> bool:
+def answers(url: str, *, whatever: bool) -> bool:
     """Whether `GET /` at *url* answers 200 now, or *whatever*."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
     try:

@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from placebench.experiment.interleaved import DEATHS
 from placebench.experiment.kept import KeptHead, same_question
 from placebench.experiment.records import Measurement, RunHead, read_measurements
 from placebench.postgres import Server
-from placebench.seeding import seed
+from placebench.seeding import migrate_options, seed
 from placebench.topology import Topology
 
 Point = Mapping[str, Any]
@@ -44,6 +44,8 @@ class Ground:
         self._prefix = f"placebench_{folder.name.lower().replace('-', '_')}"[:50]
         self._made: dict[str, str] = {}
         self.receipt: dict[str, Any] = {}
+        self.keep: Callable[..., None] = _kept_nowhere
+        """Changes fields of the run's head and saves it, as `same_answers=`; while it is surveyed."""
 
     @property
     def seeded(self) -> str:
@@ -52,6 +54,16 @@ class Ground:
             self._made[""] = self._fresh(self._prefix)
             self.receipt = seed(self.topology, self._made[""]).to_json()
         return self._made[""]
+
+    def seeded_with(self, trees: int, revisions: tuple[str, ...] = ()) -> str:
+        """The URL of a database of the same topology with so many trees, at these optional revisions."""
+        if trees == self.topology.trees and not revisions:
+            return self.seeded
+        if (name := f" {trees} {revisions}") not in self._made:
+            self._made[name] = url = self._fresh(f"{self._prefix}_{len(self._made)}")
+            seed(replace(self.topology, trees=trees), url)
+            migrate_options(url, revisions)
+        return self._made[name]
 
     def copy(self, name: str) -> str:
         """The URL of this copy of the seeded database, dropped with the server's other databases of this survey."""
@@ -98,6 +110,7 @@ class Surveying:
         self._ground = ground
         self._path = ground.folder / _FILE
         self._kept = KeptHead(ground.folder, same_question(ground.folder, _head(question, ground)))
+        ground.keep = self._kept.save
         self._done = {_key(each.point, each.repeat) for each in read_measurements(self._path) if each.invalid is None}
 
     @property
@@ -162,6 +175,10 @@ def keep_whole_lines(path: Path) -> None:
     """Cut off a last line that a kill left without its end, so that the next one begins a line of its own."""
     if path.is_file() and not (content := path.read_bytes()).endswith(b"\n"):
         path.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def _kept_nowhere(**_: Any) -> None:
+    """Of a ground that nobody surveys."""
 
 
 def _key(point: Point, repeat: int) -> str:

@@ -11,7 +11,7 @@ from typing import cast
 from placebench.report.surveys.telling import Column, Picture, Told, counted
 from placebench.results import Run
 
-_MODULES: Mapping[str, str] = {"link": "link", "workers": "workers"}
+_MODULES: Mapping[str, str] = {"link": "link", "matrix": "matrix", "workers": "workers"}
 """The module of each survey's command, in this package."""
 
 
@@ -21,7 +21,9 @@ def is_survey(run: Run) -> bool:
 
 
 def told(run: Run) -> Told:
-    """What the survey of this run says, as far as it got."""
+    """What the survey of this run says, as far as it got; no speed where answers differ."""
+    if run.head.same_answers.get("equal") is False:
+        return Told(f"No speed is shown: {run.head.same_answers['difference']}.", rows=(), columns=())
     module = import_module(f"{__name__}.{_MODULES[run.head.command]}")
     return cast(Callable[[Run], Told], module.tell)(run)
 

@@ -1,0 +1,48 @@
+"""`placebench matrix`: a job over every combination of service, server, client and database, against a control."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TypeVar
+
+from placebench.commands.asking import QUICK_TREES, REPEATS, add_asking_options, ask
+
+T = TypeVar("T")
+
+HELP = "what each part costs: a job over services, servers, clients and databases, against a control"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `matrix`."""
+    parser.add_argument("matrix", metavar="stack|profiler|sqlite|FILE.toml", help="which matrix; see docs/matrix.md")
+    add_asking_options(parser)
+    parser.set_defaults(topology=None, seed=None, repeats=None)
+    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of Placement")
+
+
+def run(arguments: Namespace) -> int:
+    """Measure, and tell what was measured however it ends."""
+    from placebench.experiment.combinations import combine
+    from placebench.experiment.matrices import matrix_named
+    from placebench.experiment.matrix import question_of
+    from placebench.seeding import topology_named
+
+    asked = matrix_named(arguments.matrix, quick=arguments.quick)
+    asked = asked.scaled(QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees)
+    topology = topology_named(
+        _first(arguments.topology, asked.topology, "nested-perfload"),
+        trees=max(job.trees for job in asked.jobs),
+        seed=_first(arguments.seed, asked.seed, 1),
+    )
+    question = question_of(
+        asked,
+        combine(asked, placement_python=arguments.placement_python),
+        request=_first(arguments.request, asked.request, topology.request),
+        repeats=_first(arguments.repeats, asked.repeats, REPEATS),
+    )
+    ask(arguments, topology, question)
+    return 0
+
+
+def _first(*values: T | None) -> T:
+    """The first that was said."""
+    return next(value for value in values if value is not None)

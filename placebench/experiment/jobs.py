@@ -1,0 +1,85 @@
+"""A job over HTTP: exactly so many requests, by one client after the other or by locust's users at once.
+
+The key piece is `http_job`; what comes back is a `Done`.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from placebench.errors import LoadError
+from placebench.experiment.driving import Driver
+from placebench.experiment.load import LoadSpec, run_load
+from placebench.experiment.meters import ServerMeter
+from placebench.experiment.records import LoadResult, Meters
+from placebench.experiment.requesting import get
+from placebench.experiment.serving import Serving
+
+_WARM_UPS_A_SLOT = 2
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job that was done, every request of it answered with 200."""
+
+    duration_s: float
+    """From the first request to the last answer; of one client the sum of its waits."""
+    cpu_s: float | None
+    """Of the service and PostgreSQL's backends; None where the backends are elsewhere."""
+    body_bytes: int
+    latency_s: tuple[float, ...]
+    answers: tuple[str, ...] = ()
+    """Canonical digest of each distinct answer; under locust they are not read."""
+
+    @classmethod
+    def of_driver(cls, told: Mapping[str, Any], meters: Meters) -> Self:
+        """Of what a driver said; raises LoadError with the first request that failed."""
+        if told["failures"]:
+            raise LoadError(f"{len(told['failures'])} of {len(told['wall_s'])} requests failed: {told['failures'][0]}")
+        waits = tuple(told["wall_s"])
+        return cls(sum(waits), _cpu_s(meters), told["body_bytes"], waits, tuple(told["answers"]))
+
+    @classmethod
+    def of_locust(cls, result: LoadResult, meters: Meters, *, requests: int) -> Self:
+        """Of what locust saw; raises LoadError where requests failed or are missing."""
+        if result.failures or result.requests != requests:
+            said = result.failure_messages[0] if result.failure_messages else "the rest never ended"
+            raise LoadError(f"{result.requests - result.failures} of {requests} requests were answered: {said}")
+        return cls(result.elapsed_s, _cpu_s(meters), sum(result.body_bytes), tuple(result.latency_s))
+
+
+def http_job(
+    server: Serving,
+    request: str,
+    *,
+    client: Driver,
+    requests: int,
+    users: int,
+    slots: int,
+    meter: ServerMeter,
+    folder: Path,
+) -> Done:
+    """Warm the server's *slots* (its threads in all its processes) up, then send *requests* requests by *users*.
+
+    One user is *client*, more are locust's. Raises LoadError for a request that fails.
+    """
+    warm_up(server, request, slots)
+    if users == 1:
+        with meter:
+            told = client.drive(url=server.url, request=request, requests=requests)
+        return Done.of_driver(told, meter.read())
+    with meter:
+        result = run_load(LoadSpec(server.url, request, users=users, requests=requests), folder=folder / "log")
+    return Done.of_locust(result, meter.read(), requests=requests)
+
+
+def warm_up(server: Serving, request: str, slots: int) -> None:
+    """Two requests for each thread of the service, one a thread at a time, so that all have compiled and connected."""
+    with ThreadPoolExecutor(slots) as pool:
+        list(pool.map(lambda _: get(server.url, request), range(_WARM_UPS_A_SLOT * slots)))
+
+
+def _cpu_s(meters: Meters) -> float | None:
+    return None if meters.backend_cpu_s is None else meters.worker_cpu_s + meters.backend_cpu_s

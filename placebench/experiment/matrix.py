@@ -1,0 +1,199 @@
+"""Measures a matrix: each combination's job against a server of its own, on data that all combinations share.
+
+The key piece is `question_of`. A measurement is a fresh server (or process), warmed up and asked the whole job; its
+answers are held to those of every other combination that was asked the same.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import PlacebenchError
+from placebench.experiment.combinations import Combination
+from placebench.experiment.driving import Driver, answers_of, app_driver, http_driver
+from placebench.experiment.gate import AnswerGate
+from placebench.experiment.jobs import Done, http_job
+from placebench.experiment.matrices import AXES, Matrix, Point
+from placebench.experiment.meters import ServerMeter
+from placebench.experiment.server import ServerSpec, environment
+from placebench.experiment.serving import serve_by
+from placebench.experiment.surveys import Ground, Measure, Question
+from placebench.guard import Keeper
+from placebench.seeding import seed
+
+LOADERS = {"postgresql": "copy", "sqlite": "sql"}
+"""By which a database is filled; by_copy is PostgreSQL's own, by_sql runs on both."""
+_MODES = {"off": "", "light": "light", "full": "flame"}
+_VERSIONS = {"placebench": ("placebench",), "sqlalchemy": ("sqlalchemy",), "driver": ("psycopg2-binary", "psycopg2")}
+
+
+def question_of(
+    matrix: Matrix, combinations: list[tuple[Point, Combination]], *, request: str, repeats: int
+) -> Question:
+    """The survey that measures what of the matrix can be run.
+
+    Raises PlacebenchError where nothing can, with the first reason.
+    """
+    asked = matrix.combinations
+    reasons = [(point, each.reason) for point, each in combinations]
+    possible = tuple(point for point, reason in reasons if reason is None)
+    if not possible:
+        raise PlacebenchError(f"nothing in the matrix {matrix.name} can be run: {reasons[0][1]}")
+    arms = {key(point): each for point, each in combinations}
+
+    @contextmanager
+    def prepare(ground: Ground) -> Iterator[Measure]:
+        scratch = Path(tempfile.mkdtemp(prefix="placebench-matrix-"))
+        with Keeper(scratch), http_driver(ground.folder) as client:
+            rig = Rig(ground, request, scratch, client)
+            yield lambda point, repeat: rig.measure(arms[key(point)], repeat)
+
+    return Question(
+        "matrix",
+        possible,
+        repeats,
+        prepare,
+        request,
+        settings={
+            "matrix": matrix.name,
+            "title": matrix.title,
+            "control": dict(matrix.control),
+            "usual": dict(AXES),
+            "versions": [{"point": point, **_versions(arms[key(point)])} for point in possible],
+        },
+        variants=tuple(dict.fromkeys(arms[key(point)]["service"] for point in possible)),
+        impossible=tuple((point, reason) for point, reason in reasons if reason and point in asked),
+    )
+
+
+def key(point: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The point as something to look up by."""
+    return tuple(sorted(point.items()))
+
+
+def _versions(combination: Combination) -> dict[str, str | None]:
+    found = {name: combination.installed.version(*packages) for name, packages in _VERSIONS.items()}
+    if combination.arm is not None and not combination.arm.ours:
+        found["placebench"] = None
+    return {"python": combination.installed.versions["python"], **found, **_database_versions(combination)}
+
+
+def _database_versions(combination: Combination) -> dict[str, str | None]:
+    if combination["database"] != "sqlite":
+        return {} if combination["database"] == "postgresql" else {"driver": None}
+    return {"driver": f"sqlite {combination.installed.version('sqlite')}"}
+
+
+class Rig:
+    """What the measurements of one sitting share: the data, the client, and what was answered."""
+
+    def __init__(self, ground: Ground, request: str, scratch: Path, client: Driver) -> None:
+        self._ground, self._request, self._scratch, self._client = ground, request, scratch, client
+        self._files: dict[int, str] = {}
+        self._gates: dict[int, AnswerGate] = {}
+
+    def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
+        """Duration and CPU of the whole job, in seconds, and how many results came.
+
+        Raises GateFailedError for an answer that differs, LoadError for a request that failed.
+        """
+        spec = self._spec(combination, repeat)
+        measured = self._inside(combination, spec) if combination["client"] == "in-process" else None
+        done = measured or self._over_http(combination, spec)
+        shutil.rmtree(self._profiles, ignore_errors=True)
+        return {
+            "duration_s": done.duration_s,
+            "cpu_s": done.cpu_s,
+            "body_bytes": done.body_bytes,
+            "results": combination["requests"] * self._results(combination),
+        }
+
+    def _over_http(self, combination: Combination, spec: ServerSpec) -> Done:
+        request = self._asked(combination)
+        with serve_by(combination["server"], spec) as server:
+            if gate := self._gate(combination):
+                gate.meet(_name(combination), server.url)
+            done = http_job(
+                server,
+                request,
+                client=self._client,
+                requests=combination["requests"],
+                users=combination["users"],
+                slots=spec.processes * spec.threads,
+                meter=ServerMeter(server.worker_pids, spec.database_url),
+                folder=self._ground.folder,
+            )
+            server.check()
+        return self._held(combination, done)
+
+    def _inside(self, combination: Combination, spec: ServerSpec) -> Done:
+        request, python = self._asked(combination), str(spec.python or sys.executable)
+        with app_driver(python, spec.module, environment(spec), self._ground.folder) as app:
+            if gate := self._gate(combination):
+                gate.hear(_name(combination), app.body)
+            app.drive(request=request, requests=2)
+            with ServerMeter(lambda: [app.pid], spec.database_url) as meter:
+                told = app.drive(request=request, requests=combination["requests"])
+        return self._held(combination, Done.of_driver(told, meter.read()))
+
+    def _held(self, combination: Combination, done: Done) -> Done:
+        if gate := self._gate(combination):
+            gate.hold(_name(combination), done.answers, answers_of(self._ground.folder))
+        return done
+
+    def _gate(self, combination: Combination) -> AnswerGate | None:
+        """Of those that are asked the same of the same data; None for a program with a request of its own."""
+        if combination.arm is None or combination.arm.request is not None:
+            return None
+        trees = combination["trees"]
+        if trees not in self._gates:
+            self._gates[trees] = AnswerGate(self._request, save=self._ground.keep)
+        return self._gates[trees]
+
+    def _asked(self, combination: Combination) -> str:
+        assert combination.arm is not None
+        return combination.arm.request or self._request
+
+    def _results(self, combination: Combination) -> int:
+        """How many candidates one answer holds; 0 for what is no answer with candidates."""
+        gate = self._gate(combination)
+        return gate.results if gate else 0
+
+    def _spec(self, combination: Combination, repeat: int) -> ServerSpec:
+        assert combination.arm is not None
+        url = self._database(combination["database"], combination["trees"], combination.arm.revisions)
+        log = self._ground.folder / "log" / f"{combination['server']}.log"
+        spec = combination.arm.spec(url, hash_seed=repeat, log=log)
+        profile = _MODES[combination["profiler"]]
+        profiled = {"PLACEBENCH_PROFILE": profile, "PLACEBENCH_PROFILE_DIR": str(self._profiles)} if profile else {}
+        return replace(
+            spec,
+            processes=combination["processes"],
+            threads=combination["threads"],
+            environment={**spec.environment, **profiled},
+        )
+
+    @property
+    def _profiles(self) -> Path:
+        return self._scratch / "profiles"
+
+    def _database(self, kind: str, trees: int, revisions: tuple[str, ...]) -> str:
+        """The URL of the database of this kind with so many trees; a file that is never opened for none."""
+        if kind == "none":
+            return f"sqlite:///{self._scratch}/none.db"
+        if kind == "postgresql":
+            return self._ground.seeded_with(trees, revisions)
+        if trees not in self._files:
+            url = f"sqlite:///{self._scratch}/{trees}.db"
+            seed(replace(self._ground.topology, trees=trees), url, loader=LOADERS[kind])
+            self._files[trees] = url
+        return self._files[trees]
+
+
+def _name(combination: Combination) -> str:
+    return f"{combination['service']} ({combination['server']}, {combination['database']})"

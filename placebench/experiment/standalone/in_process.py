@@ -1,0 +1,88 @@
+"""Calls a WSGI application in its own process, without a server: what the application takes by itself.
+
+    PYTHON -P in_process.py MODULE:CALLABLE FOLDER
+
+Run by path, in any environment; imports nothing of placebench. In goes `{"request", "requests", "headers"}`,
+out comes what `drive` says. The first of each different body is left in FOLDER as `<sha256>.raw`.
+"""
+
+import hashlib
+import importlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+Application = Callable[[dict[str, Any], Any], Any]
+
+
+def drive(app: Application, folder: Path, request: str, requests: int, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Call *app* so often, one after the other.
+
+    `{"wall_s": [...], "failures": [...], "body_bytes": n, "bodies": [sha256, ...]}`, each body once.
+    """
+    wall_s: list[float] = []
+    failures: list[str] = []
+    bodies: dict[str, bytes] = {}
+    body_bytes = 0
+    for _ in range(requests):
+        environ = _environ(request, headers)
+        started = time.perf_counter()
+        status, body = _call(app, environ)
+        wall_s.append(time.perf_counter() - started)
+        body_bytes += len(body)
+        if status.startswith("200"):
+            bodies.setdefault(hashlib.sha256(body).hexdigest(), body)
+        else:
+            failures.append(f"status {status}")
+    for name, body in bodies.items():
+        folder.joinpath(f"{name}.raw").write_bytes(body)
+    return {"wall_s": wall_s, "failures": failures, "body_bytes": body_bytes, "bodies": sorted(bodies)}
+
+
+def _environ(request: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    path, _, query = request.partition("?")
+    environ: dict[str, Any] = {"PATH_INFO": path, "QUERY_STRING": query, "SERVER_PROTOCOL": "HTTP/1.1"}
+    setup_testing_defaults(environ)
+    environ["wsgi.errors"] = io.StringIO()
+    for name, value in headers.items():
+        environ[f"HTTP_{name.upper().replace('-', '_')}"] = value
+    return environ
+
+
+def _call(app: Application, environ: dict[str, Any]) -> tuple[str, bytes]:
+    """The status and the whole body."""
+    statuses: list[str] = []
+    written: list[bytes] = []
+
+    def start_response(status: str, _headers: object, _error: object = None) -> Callable[[bytes], None]:
+        statuses.append(status)
+        return written.append
+
+    answer = app(environ, start_response)
+    try:
+        written.extend(answer)
+    finally:
+        if hasattr(answer, "close"):
+            answer.close()
+    return statuses[-1], b"".join(written)
+
+
+def main() -> None:
+    """Answer each line on stdin until it ends; what the application prints goes to stderr."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    module, _, name = sys.argv[1].partition(":")
+    app, folder = getattr(importlib.import_module(module), name), Path(sys.argv[2])
+    for line in sys.stdin:
+        answers.write(json.dumps(drive(app, folder, **json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""What a matrix says: each combination's job with its interval, and what it costs over the control.
+
+The key piece is `tell`. An overhead is the median, over the repeats, of the difference from the control of the same
+repeat; so a machine that got slower between two repeats is in neither.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from placebench import units
+from placebench.compare import middle
+from placebench.experiment.records import Measurement
+from placebench.page.charts import Bar, bars
+from placebench.report.surveys.telling import Column, Picture, Told, counted
+from placebench.results import Run
+
+
+def _over(seconds: float | None) -> str:
+    """A duration; a dash for the control, which is over nothing."""
+    return "–" if seconds is None else units.duration(seconds)
+
+
+_FIGURES = (
+    Column("requests", "Requests", units.count),
+    Column("trees", "Trees", units.count),
+    Column("results", "Results", units.count),
+    Column("duration_s", "Duration", units.duration),
+    Column("duration_low_s", "from", units.duration),
+    Column("duration_high_s", "to", units.duration),
+    Column("n", "n", units.count),
+    Column("overhead_s", "Over the control", _over),
+    Column("overhead_low_s", "from", _over),
+    Column("overhead_high_s", "to", _over),
+    Column("overhead_per_result_s", "a result", _over),
+    Column("cpu_s", "Server CPU", units.duration),
+)
+_MOST_BARS = 24
+
+
+def tell(run: Run) -> Told:
+    """Rows in the order of the file; the chart is of the largest job."""
+    settings = run.head.settings
+    rows = _rows(run)
+    return Told(
+        headline=_headline(settings, rows),
+        rows=rows,
+        columns=[*_axes(rows, settings), *_FIGURES],
+        pictures=_pictures(rows, settings),
+        remarks=_remarks(rows),
+        reading=(
+            f"The control of a row is the same combination with {_told(settings['control']) or 'nothing exchanged'}.",
+            "Duration is the median of the repeats; five enclose the true one between their limits with 93.75 %.",
+            "Over the control is the median of the differences within each repeat; beside it, for each result.",
+            "A result is one allocation candidate in an answer.",
+        ),
+        limits=(
+            "One client after the other and locust's users are two programs: compare rows with the same users.",
+            "A job of few requests is over in milliseconds: its interval is wide, and that is what it is for.",
+            "Every server is new and warmed up; what the first requests after a start cost is not here.",
+        ),
+    )
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    settings = run.head.settings
+    measured = {_key(point): made for point, made in counted(run)}
+    versions = {_key(each["point"]): {k: v for k, v in each.items() if k != "point"} for each in settings["versions"]}
+    return [
+        {
+            **settings["usual"],
+            **point,
+            "results": made[0].values["results"],
+            **_figures("duration", [each.values["duration_s"] for each in made]),
+            "cpu_s": _median([each.values["cpu_s"] for each in made]),
+            "body_bytes": made[0].values["body_bytes"],
+            **_overhead(point, made, settings["control"], measured),
+            "versions": versions[_key(point)],
+        }
+        for point, made in counted(run)
+    ]
+
+
+def _figures(name: str, values: Sequence[float]) -> dict[str, Any]:
+    found = middle(values)
+    return {
+        f"{name}_s": found.median,
+        f"{name}_low_s": found.low,
+        f"{name}_high_s": found.high,
+        "confidence": found.confidence,
+        "n": found.n,
+    }
+
+
+def _overhead(
+    point: Mapping[str, Any],
+    made: Sequence[Measurement],
+    control: Mapping[str, Any],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> dict[str, Any]:
+    """Over the control, by the repeats that both have; nothing for the control itself, or where it was not measured."""
+    against = {each.repeat: each.values["duration_s"] for each in measured.get(_key({**point, **control}), ())}
+    pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
+    is_control = all(point[axis] == value for axis, value in control.items())
+    if is_control or not pairs:
+        return {"is_control": is_control, **dict.fromkeys(_OVERHEAD)}
+    found = middle([each.values["duration_s"] - before for each, before in pairs])
+    results = made[0].values["results"]
+    return {
+        "is_control": False,
+        "control_s": middle([before for _, before in pairs]).median,
+        "overhead_s": found.median,
+        "overhead_low_s": found.low,
+        "overhead_high_s": found.high,
+        "overhead_per_result_s": found.median / results if results else None,
+        "times_the_control": middle([each.values["duration_s"] / before for each, before in pairs]).median,
+    }
+
+
+_OVERHEAD = (
+    "control_s",
+    "overhead_s",
+    "overhead_low_s",
+    "overhead_high_s",
+    "overhead_per_result_s",
+    "times_the_control",
+)
+
+
+def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
+    """The axes on which the rows differ, at least the service."""
+    varied = [axis for axis in settings["usual"] if axis == "service" or len({str(row[axis]) for row in rows}) > 1]
+    return [Column(axis, axis.capitalize()) for axis in varied]
+
+
+def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    judged = [row for row in _largest(rows) if row["overhead_s"] is not None]
+    if not judged:
+        return f"{settings['title']} Not one combination was measured together with its control."
+    least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
+    job = f"{units.count(most['requests'])} requests for {units.count(most['trees'])} trees"
+    first = f"{settings['title']} {job}, over the control ({_told(settings['control'])}): {_cost(least, rows)}"
+    return f"{first}." if least is most else f"{first} at the least, {_cost(most, rows)} at the most."
+
+
+def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """'12.3 ms (6.1 µs a result; 11 ms to 13 ms, n = 5) for tuned, wsgiref'."""
+    limits = (
+        "no interval"
+        if row["overhead_low_s"] is None
+        else f"{units.duration(row['overhead_low_s'])} to {units.duration(row['overhead_high_s'])}"
+    )
+    each = f"{units.duration(row['overhead_per_result_s'])} a result; " if row["results"] else ""
+    return f"{units.duration(row['overhead_s'])} ({each}{limits}, n = {row['n']}) for {_label(row, rows)}"
+
+
+def _remarks(rows: Sequence[dict[str, Any]]) -> list[str]:
+    judged = [row for row in _largest(rows) if row["overhead_low_s"] is not None]
+    within = [row for row in judged if row["overhead_low_s"] <= 0 <= row["overhead_high_s"]]
+    if not within:
+        return []
+    return [f"Of {len(judged)} combinations, {len(within)} cannot be told from their control by this run."]
+
+
+def _pictures(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Picture]:
+    drawn = sorted(
+        (row for row in _largest(rows) if row["overhead_s"] is not None), key=lambda row: float(row["duration_s"])
+    )[:_MOST_BARS]
+    if not drawn:
+        return []
+    chart = bars(
+        [Bar(_label(row, rows), _parts(row)) for row in drawn],
+        title="What the largest job took, and what of it is the control's",
+        description=", ".join(f"{_label(row, rows)} {units.duration(row['duration_s'])}" for row in drawn),
+        show=units.duration,
+        part_names=("the control", "over it"),
+    )
+    caption = f"The control is the same with {_told(settings['control'])}."
+    if any(row["overhead_s"] < 0 for row in drawn):
+        caption += " A bar without a second part is faster than its control."
+    return [Picture("The largest job", chart, caption)]
+
+
+def _parts(row: Mapping[str, Any]) -> tuple[float, float]:
+    over = max(0.0, min(row["overhead_s"], row["duration_s"]))
+    return row["duration_s"] - over, over
+
+
+def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    most = max((row["requests"] * row["trees"] for row in rows), default=0)
+    return [row for row in rows if row["requests"] * row["trees"] == most]
+
+
+def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """The values by which the row differs from others, with their axis where they are numbers."""
+    return ", ".join(_values(row, rows)) or str(row["service"])
+
+
+def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for axis in ("service", "server", "client", "database", "python", "profiler", "users", "threads", "processes"):
+        if len({str(each[axis]) for each in rows if not each["is_control"]}) > 1:
+            value = row[axis]
+            if axis != "server" or value != "none":
+                yield f"{axis} {value}" if isinstance(value, int) or axis == "profiler" else str(value)
+
+
+def _told(control: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis} {value}" for axis, value in control.items())
+
+
+def _overhead_of(row: Mapping[str, Any]) -> float:
+    return float(row["overhead_s"])
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return middle(known).median if known else None
+
+
+def _key(point: Mapping[str, Any]) -> str:
+    return repr(sorted(point.items()))

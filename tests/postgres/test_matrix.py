@@ -1,0 +1,77 @@
+"""A matrix from beginning to end: servers, clients and databases that all answer alike, or no speed."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench import results
+from placebench.errors import GateFailedError
+from placebench.experiment.combinations import combine
+from placebench.experiment.kept import claim_folder
+from placebench.experiment.matrices import Job, Matrix
+from placebench.experiment.matrix import question_of
+from placebench.experiment.surveys import Ground, Surveying
+from placebench.postgres import Server
+from placebench.report import document_of, text_of, write_report
+from placebench.results import Run
+from placebench.seeding import topology_named
+
+TOPOLOGY = topology_named("nested-perfload", trees=3, seed=1)
+ELSEWHERE = Path(__file__).parents[1] / "unit" / "experiment"
+
+
+def surveyed(server: Server, folder: Path, matrix: Matrix) -> Run:
+    """The run of this matrix, once each, however it ended."""
+    question = question_of(matrix, combine(matrix), request=TOPOLOGY.request, repeats=1)
+    try:
+        Surveying(question, Ground(server, TOPOLOGY, claim_folder(folder))).run(lambda _: None)
+    finally:
+        write_report(folder)
+    return results.load(folder)
+
+
+def test_servers_clients_and_users(server: Server, tmp_path: Path) -> None:
+    """One result is one candidate: 3 trees answer 6, so 4 requests have 24, whoever serves and asks."""
+    axes = {"server": ["wsgiref", "gunicorn"], "client": ["in-process", "http"], "users": [1, 2], "threads": [2]}
+    matrix = Matrix("mine", "What?", axes, {}, [Job(4, 3)])
+
+    document = document_of(run := surveyed(server, tmp_path / "matrix", matrix))
+    rows = document["rows"]
+
+    assert 4 == len(rows)
+    assert {24} == {row["results"] for row in rows}
+    assert all(row["duration_s"] > 0 and row["cpu_s"] > 0 and row["n"] == 1 for row in rows)
+    assert 4 == len(document["impossible"])
+    assert "a client in the process has no server" in text_of(run)
+    assert run.head.same_answers["equal"] is True
+
+
+def test_a_job_has_its_own_trees_and_the_profiler_its_cost(server: Server, tmp_path: Path) -> None:
+    """1 tree answers 2 candidates, 3 trees 6; the overhead is the difference from the row with the profiler off."""
+    axes = {"server": ["none"], "client": ["in-process"], "database": ["sqlite"], "profiler": ["light"]}
+    matrix = Matrix("mine", "What?", axes, {"profiler": "off"}, [Job(1, 1), Job(2, 3)])
+
+    rows = document_of(surveyed(server, tmp_path / "matrix", matrix))["rows"]
+
+    assert [("light", 2), ("off", 2), ("light", 12), ("off", 12)] == [(row["profiler"], row["results"]) for row in rows]
+    assert all(row["versions"]["driver"].startswith("sqlite") for row in rows)
+    assert rows[0]["overhead_s"] == rows[0]["duration_s"] - rows[1]["duration_s"]
+    assert [False, True] == [row["is_control"] for row in rows[:2]]
+
+
+def test_no_speed_where_answers_differ(server: Server, tmp_path: Path) -> None:
+    """An application that answers the same request with something else ends the matrix: no row is shown."""
+    axes = {
+        "service": ["tuned", f"app=small_app:application,path={ELSEWHERE}"],
+        "server": ["none"],
+        "client": ["in-process"],
+        "database": ["sqlite"],
+    }
+    matrix = Matrix("mine", "What?", axes, {}, [Job(1, 3)])
+
+    with pytest.raises(GateFailedError, match="answers differently from"):
+        surveyed(server, tmp_path / "matrix", matrix)
+
+    document = document_of(results.load(tmp_path / "matrix"))
+    assert [] == document["rows"]
+    assert document["headline"].startswith("No speed is shown: ")

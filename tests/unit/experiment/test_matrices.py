@@ -1,0 +1,114 @@
+"""Matrices as files: what they ask, what cannot be run and why, and what is wrong with a file."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placebench.errors import PlacebenchError, VariantError
+from placebench.experiment.arms import read_arm
+from placebench.experiment.combinations import Combination, combine
+from placebench.experiment.installed import Installed
+from placebench.experiment.matrices import AXES, Job, Matrix, matrix_named, names
+
+HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
+JOB = {"requests": 2, "trees": 3}
+
+
+def reason(installed: Installed = HERE, **values: Any) -> str | None:
+    """Why the usual combination with these values cannot be run."""
+    point = {**AXES, **values}
+    return Combination(point, read_arm(point["service"]), installed).reason
+
+
+def test_every_control_is_a_point() -> None:
+    """Two services under two profilers are four combinations; their controls are two more, each asked once."""
+    matrix = Matrix("m", "?", {"service": ["naive", "tuned"], "profiler": ["light", "full"]}, {"profiler": "off"}, [])
+    matrix = Matrix(**{**vars(matrix), "jobs": [Job(2, 3)]})
+
+    assert [
+        {"profiler": "light", "service": "naive", **JOB},
+        {"profiler": "off", "service": "naive", **JOB},
+        {"profiler": "full", "service": "naive", **JOB},
+        {"profiler": "light", "service": "tuned", **JOB},
+        {"profiler": "off", "service": "tuned", **JOB},
+        {"profiler": "full", "service": "tuned", **JOB},
+    ] == matrix.points
+
+
+def test_jobs_keep_their_proportion() -> None:
+    """Trees are of the largest job: 50 and 200 become 5 and 20, never none."""
+    matrix = Matrix("m", "?", {}, {}, [Job(1, 1), Job(1, 50), Job(1, 200)])
+
+    assert [Job(1, 1), Job(1, 5), Job(1, 20)] == matrix.scaled(20).jobs
+
+
+@pytest.mark.parametrize("name", ["profiler", "sqlite", "stack"])
+def test_those_that_come_along(name: str) -> None:
+    """Three sizes of job, at least 16 and at most 32 times apart for each tree, against a control."""
+    matrix = matrix_named(name)
+    requests = [job.requests for job in matrix.jobs]
+
+    assert name in names()
+    assert 3 == len(matrix.jobs)
+    assert 16 <= max(requests) / min(requests) <= 32
+    assert matrix.control
+    assert len(matrix_named(name, quick=True).points) < len(matrix.points)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, None),
+        ({"client": "in-process"}, "a client in the process has no server: it goes with server none"),
+        ({"server": "none"}, "a client over http needs a server"),
+        ({"client": "in-process", "server": "none", "users": 2}, "in the process requests come one by one: .*"),
+        ({"server": "wsgiref", "processes": 2}, "wsgiref serves in one process"),
+        ({"database": "none"}, "tuned needs a database"),
+        ({"database": "none", "service": "noop"}, None),
+        ({"service": "app=a:b", "profiler": "light"}, "the profiler is not installed in app=a:b"),
+        ({"installed": Installed("/p", {"placebench": "1", "psycopg2": "2"}, uwsgi=False)}, "no uwsgi there: /p .*"),
+        ({"installed": Installed("/p", {}, uwsgi=True)}, r"no placebench: /p -m pip install placebench\[bench\]"),
+        ({"installed": Installed("/p", {}, uwsgi=True), "server": "gunicorn"}, "no gunicorn: /p -m pip .*"),
+        ({"installed": Installed("/p", {"placebench": "1"}, uwsgi=True)}, "no driver psycopg2 in it"),
+    ],
+)
+def test_what_cannot_be_run_says_why(values: dict[str, Any], expected: str | None) -> None:
+    """Servers, databases and packages that do not go together."""
+    found = reason(**values)
+
+    assert found == expected if expected is None else re.fullmatch(expected, found or "")
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("axis = 1", "unknown key 'axis', expected one of title"),
+        ("[axes]\nserver = ['apache']", "server holds 'apache', expected one of uwsgi, gunicorn, wsgiref, none"),
+        ("[axes]\nuser = [1]", r"unknown key 'user' in \[axes\], expected one of service"),
+        ("[axes]\nusers = [0]", "users is 0, expected a whole number from 1"),
+        ("[axes]\nservice = 'tuned'", "service is 'tuned', expected a list of values"),
+        ("[axes]\nservice = ['tuned']", r"no jobs, expected \[\[jobs\]\] with requests and trees"),
+        ("[[jobs]]\nrequests = 2", "trees of a job is None, expected a whole number from 1"),
+        ("repeats = 'five'\n[[jobs]]\nrequests = 2\ntrees = 2", "repeats is 'five', expected a whole number"),
+        ("[axes", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_named(written: str, message: str, tmp_path: Path) -> None:
+    """The file, the key, and what was expected."""
+    path = tmp_path / "mine.toml"
+    path.write_text(written)
+
+    with pytest.raises(PlacebenchError, match=rf"^{path}.*{message}"):
+        matrix_named(str(path))
+
+
+def test_a_matrix_or_service_that_is_not_there(tmp_path: Path) -> None:
+    """Those that come along are named; an unknown service is refused as everywhere."""
+    with pytest.raises(PlacebenchError, match=r"no matrix 'stacks' .*: expected profiler, sqlite, stack or a .toml"):
+        matrix_named("stacks")
+    with pytest.raises(VariantError, match="no variant 'fast'"):
+        combine(Matrix("m", "?", {"service": ["fast"]}, {}, [Job(1, 1)]))
+    with pytest.raises(PlacebenchError, match=r"no Python at .*/nowhere"):
+        combine(Matrix("m", "?", {"python": ["nowhere"]}, {}, [Job(1, 1)], folder=tmp_path))
