@@ -19,7 +19,7 @@ from placebench.experiment.agreement import Agreement
 from placebench.experiment.arms import Arm
 from placebench.experiment.lane import Shape
 from placebench.experiment.link import Link, linked, linked_service
-from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
+from placebench.experiment.meters import backend_pids, cpu_by_pid, spent, starved_s
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.experiment.surveys import Ground, Measure, Point, Question
@@ -149,16 +149,18 @@ class _Standing:
         self._link.set_shape(Shape(point["latency_ms"] / 1e3, bytes_per_s))
         backends = backend_pids(self._database_url)
         pids = [*self._server.worker_pids(), *(backends or [])]
-        before, cpu_before = self._link.traffic(), cpu_by_pid(pids)
+        before, cpu_before, starved_before_s = self._link.traffic(), cpu_by_pid(pids), starved_s(pids)
         self._link.trace()
         asked = [self._ask(url, request, encoding) for request in requests]
         cpu_s = None if backends is None else spent(cpu_before, cpu_by_pid(pids))
+        starving_s = starved_s(pids) - starved_before_s
         traffic = self._link.traffic().since(before)
         self._server.check()
         elapsed_s = sum(each.elapsed_s for each in asked)
         return {
             "elapsed_s": elapsed_s,
             "cpu_s": cpu_s,
+            "starved_s": starving_s,
             **asdict(traffic),
             "body_bytes": sum(each.packed_bytes for each in asked),
             "trace": self._link.trace(),

@@ -16,15 +16,19 @@ from placebench.experiment.records import Meters
 from placebench.postgres import connected
 
 _PROC = Path("/proc")
+_RAN, _STARVED = 0, 1
+"""Places in schedstat: nanoseconds on a CPU, and waiting for one."""
 _LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
 
 
 def cpu_s(pid: int) -> float:
     """CPU seconds that the threads of process *pid* have run so far; 0.0 for a process that is gone."""
-    try:
-        return sum(_thread_cpu_ns(task) for task in (_PROC / str(pid) / "task").iterdir()) / 1e9
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
+    return sum(_schedstat_ns(task, _RAN) for task in _tasks(pid)) / 1e9
+
+
+def starved_s(pids: Iterable[int]) -> float:
+    """Seconds so far that threads of the processes could have run and had no CPU: others kept the machine busy."""
+    return sum(_schedstat_ns(task, _STARVED) for pid in pids for task in _tasks(pid)) / 1e9
 
 
 def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
@@ -32,9 +36,16 @@ def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
     return {pid: cpu_s(pid) for pid in pids}
 
 
-def _thread_cpu_ns(task: Path) -> int:
+def _tasks(pid: int) -> list[Path]:
     try:
-        return int((task / "schedstat").read_text().split()[0])
+        return list((_PROC / str(pid) / "task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _schedstat_ns(task: Path, place: int) -> int:
+    try:
+        return int((task / "schedstat").read_text().split()[place])
     except (FileNotFoundError, ProcessLookupError):
         return 0  # the thread ended between the listing and the reading
 

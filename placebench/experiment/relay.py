@@ -85,7 +85,10 @@ class Relay:
         return max(0.0, min(each.due_s for each in self.delayed) - self.clock())
 
     def _accept(self) -> None:
-        service, _ = self._listener.accept()
+        try:
+            service, _ = self._listener.accept()
+        except OSError:  # it has gone again
+            return
         if len(self.connections) >= _MOST_CONNECTIONS:
             sys.stderr.write(f"more than {_MOST_CONNECTIONS} connections: one was refused\n")
             service.close()

@@ -1,6 +1,6 @@
 """`tox -e bench`: what seeding, the embedded server and the variants cost, as tables; ratios are within one run.
 
-    python tests/bench/bench.py [server] [seeding] [candidates] [claims] [losses] [profiler] [telemetry]
+    python tests/bench/bench.py [server] [seeding] [candidates] [claims] [losses] [link] [profiler] [telemetry]
                                 [--trees N] [--repeats N] [--placement-python PATH]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
@@ -172,6 +172,7 @@ SECTIONS: dict[str, Any] = {
     "candidates": lambda arguments: _beside("serving").bench_candidates(arguments, say, spread),
     "claims": lambda arguments: _beside("claiming").bench_claims(arguments, say, spread),
     "losses": lambda arguments: _beside("losing").bench_losses(arguments, say, spread),
+    "link": lambda arguments: _beside("links").bench_link(arguments, say, spread),
     "profiler": bench_profiler,
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
 }

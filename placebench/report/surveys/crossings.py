@@ -48,7 +48,7 @@ def points_of(run: Run) -> dict[Key, Crossed]:
 def _points(run: Run) -> Iterator[Crossed]:
     for point, made in counted(run):
         elapsed = middle([each.values["elapsed_s"] for each in made])
-        names = (*_COUNTS, "cpu_s", "under_way_s", "proxy_cpu_s")
+        names = (*_COUNTS, "cpu_s", "under_way_s", "proxy_cpu_s", "starved_s")
         yield Crossed(
             arm=point["variant"] + (", gzip" if point.get("compress") else ""),
             latency_ms=point["latency_ms"],
@@ -88,6 +88,7 @@ def _row(point: Crossed, points: Mapping[Key, Crossed], settings: Mapping[str, A
         "idle_share": None if values["under_way_s"] is None else values["under_way_s"] / point.elapsed.median,
         "idle_s": values["under_way_s"],
         "proxy_cpu_s": values["proxy_cpu_s"],
+        "starved_s": values["starved_s"],
         "body_bytes": values["body_bytes"],
         "round_trip_ms": latency_s * 1e3 * settings["hops"],
         "times_less": None if against is None else _times_less(against, point),

@@ -11,6 +11,7 @@ from placebench.results import Run
 
 _COUNTED = ("turnarounds", "bytes")
 _ABOUT_AS_MUCH = 1.05
+_STARVED_FROM = 0.1
 
 
 def tell(run: Run) -> Told:
@@ -66,6 +67,12 @@ def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["latency_ms"] == longest and row["less"]:
             yield f"At {_away(longest)}, {row['variant']} takes {row['less']}."
+    starved = max(((row["starved_s"] or 0.0) / row["elapsed_s"] for row in rows), default=0.0)
+    if starved > _STARVED_FROM:
+        yield (
+            f"The machine was busy with other things: the server waited for a CPU for up to {units.percent(starved)} "
+            "of the time. Counts hold; believe no time."
+        )
     predicted = [row for row in rows if row["agrees"] is not None]
     if predicted:
         yield _agreement(predicted[-1])

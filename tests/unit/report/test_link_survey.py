@@ -28,6 +28,7 @@ def values(variant: str, latency_ms: float, noise_s: float) -> dict[str, Any]:
         "bytes_received": ROUND_TRIPS[variant] * 1000,
         "under_way_s": away_s,
         "proxy_cpu_s": 0.001,
+        "starved_s": 0.0,
         "body_bytes": 5000,
         "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},
     }
