@@ -162,6 +162,7 @@ class _Standing:
             "cpu_s": cpu_s,
             "starved_s": starving_s,
             **asdict(traffic),
+            "under_way_s": min(traffic.under_way_s, elapsed_s),
             "body_bytes": sum(each.packed_bytes for each in asked),
             "trace": self._link.trace(),
         }

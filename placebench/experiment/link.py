@@ -8,7 +8,7 @@ can be given a latency, a bandwidth and hops while it stands; without them it ad
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,9 +38,9 @@ class Traffic:
     connections: int = 0
     """That were opened; each takes a round trip of the nearest hop more, for its handshake."""
     under_way_s: float = field(default=0.0, compare=False)
-    """How long something was on its way, summed over the connections."""
+    """How long something was on its way, summed over connections and hops."""
     proxy_cpu_s: float = field(default=0.0, compare=False)
-    """What the proxy itself took, of its nearest hop."""
+    """What the proxies themselves took."""
 
     def since(self, before: "Traffic") -> "Traffic":
         """What was added since *before*."""
@@ -76,7 +76,7 @@ class Link:
         seen = None
         while time.monotonic() < deadline:
             told = [hop.order({}) for hop in self._hops]
-            before, seen = seen, _traffic(told[0])
+            before, seen = seen, _traffic(told)
             if seen == before and not any(each["held_bytes"] for each in told):
                 return seen
             time.sleep(_QUIET_S)
@@ -162,12 +162,14 @@ class _Hop:
         return LoadError(f"the link dropped: its process is gone; {self._child.log_tail() or 'it left no message'}")
 
 
-def _traffic(told: Mapping[str, Any]) -> Traffic:
+def _traffic(told: Sequence[Mapping[str, Any]]) -> Traffic:
+    """Counts are the nearest hop's, times are summed over all."""
+    nearest = told[0]
     return Traffic(
-        round_trips=told["round_trips"],
-        bytes_sent=told["bytes_sent"],
-        bytes_received=told["bytes_received"],
-        connections=told["connections"],
-        under_way_s=told["under_way_s"],
-        proxy_cpu_s=told["cpu_s"],
+        round_trips=nearest["round_trips"],
+        bytes_sent=nearest["bytes_sent"],
+        bytes_received=nearest["bytes_received"],
+        connections=nearest["connections"],
+        under_way_s=sum(each["under_way_s"] for each in told),
+        proxy_cpu_s=sum(each["cpu_s"] for each in told),
     )

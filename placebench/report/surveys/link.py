@@ -55,11 +55,12 @@ def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> st
     first, last = there[0], there[-1]
     away = f"With {where} {_away(first['round_trip_ms'])} away"
     took = f"{first['variant']} takes {units.duration(first['elapsed_s'])}"
-    turns = f"in {units.average(first['round_trips'])} turnarounds"
+    turns = f"in {units.average(first['round_trips'])} turnaround{'s' * (first['round_trips'] != 1)}"
     if first is last:
         return f"{away}, {took} {turns}."
     other = f"{last['variant']} {units.duration(last['elapsed_s'])} in {units.average(last['round_trips'])}"
-    return f"{away}, {took} {turns} and {other}: {last['less'].split(',')[0]}."
+    less = f": {last['less'].split(',')[0]}" if last["less"] else ""
+    return f"{away}, {took} {turns} and {other}{less}."
 
 
 def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -96,7 +97,7 @@ def _away(latency_ms: float) -> str:
 
 
 def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
-    turned = "turnarounds" if settings["between"] == "database" else "turnarounds (and handshakes)"
+    opened = [Column("connections", "handshakes", units.average)] if settings["between"] == "client" else []
     columns = [
         Column("variant", "variant"),
         Column("latency_ms", "latency", _away),
@@ -107,7 +108,8 @@ def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> lis
         Column("cpu_s", "server CPU", units.duration),
         Column("bytes_sent", "sent", units.size),
         Column("bytes_received", "received", units.size),
-        Column("round_trips", turned, units.average),
+        Column("round_trips", "turnarounds", units.average),
+        *opened,
         Column("round_trips_published", "round trips, published", units.average),
         Column("idle_share", "idle on the link", units.percent),
     ]
