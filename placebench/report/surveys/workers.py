@@ -1,5 +1,6 @@
 """Threads or processes, told from the measurements of `placebench workers`: the key piece is `tell`."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def tell(run: Run) -> Told:
         headline=_headline(rows),
         rows=rows,
         columns=_COLUMNS,
-        pictures=[*_planes(rows), *_losses(run)],
+        pictures=[*_planes(rows), *_losses(rows)],
         remarks=list(_remarks(rows)),
         reading=list(_reading(run.head.settings)),
         limits=_LIMITS,
@@ -45,6 +46,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
     medians = {name: middle([each[name] for each in values]).median for name in _MEDIANS}
     cpu = [_cpu_s(each) for each in values]
     known = [each for each in cpu if each is not None]
+    cpu_s = middle(known).median if len(known) == len(cpu) else None
     share = medians.pop("client_cpu_s") / elapsed.median
     return {
         "workload": point["workload"],
@@ -58,17 +60,19 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
         "elapsed_high_s": elapsed.high,
         "confidence": elapsed.confidence,
         **medians,
-        "cpu_s": middle(known).median if len(known) == len(cpu) else None,
+        "cpu_s": cpu_s,
+        "cpu_s_per_request": None if cpu_s is None else cpu_s / values[0]["requests"],
+        "lost_over_time": _over_time(_typical(made)),
         "client_cpu_share": share,
         "client_was_busy": share > _CLIENT_IS_BUSY,
     }
 
 
 def _cpu_s(values: Mapping[str, Any]) -> float | None:
-    """Of workers and backends, for each request; None where the backends are elsewhere."""
+    """Of workers and backends; None where the backends are elsewhere."""
     if values["backend_cpu_s"] is None:
         return None
-    return float((values["worker_cpu_s"] + values["backend_cpu_s"]) / values["requests"])
+    return float(values["worker_cpu_s"] + values["backend_cpu_s"])
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -122,7 +126,7 @@ _COLUMNS = (
     Column("elapsed_high_s", "to", units.duration),
     Column("throughput_per_s", "throughput", units.rate),
     Column("latency_s", "median wait", units.duration),
-    Column("cpu_s", "CPU a request", units.duration),
+    Column("cpu_s_per_request", "CPU a request", units.duration),
     Column("pss_bytes", "PSS", units.size),
     Column("uss_bytes", "USS", units.size),
     Column("rss_bytes", "RSS", units.size),
@@ -156,14 +160,17 @@ def _planes(rows: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
         )
 
 
-def _losses(run: Run) -> Iterator[Picture]:
+def _losses(rows: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
     """For each workload with a shared state: the sharing lost over time in the repeat nearest to the median."""
-    made = [(point, each) for point, each in counted(run) if point["workload"].startswith("state")]
-    series = []
-    for point, each in made:
-        name = "frozen " if point["workload"].endswith("frozen") else ""
-        label = f"{name}{point['processes']} x {point['threads']}"
-        series.append(Line(label, _lost(_typical(each)), _role(point["processes"], point["threads"])))
+    series = [
+        Line(
+            ("frozen " if row["workload"].endswith("frozen") else "") + row["mix"],
+            [(at_s, max(0.0, lost_bytes / _MIB)) for at_s, lost_bytes in row["lost_over_time"]],
+            _role(row["processes"], row["threads"]),
+        )
+        for row in rows
+        if row["workload"].startswith("state")
+    ]
     if series:
         yield Picture(
             "Sharing lost over time",
@@ -188,10 +195,11 @@ def _typical(made: Sequence[Measurement]) -> Measurement:
     return min(made, key=lambda each: abs(each.values["elapsed_s"] - median))
 
 
-def _lost(made: Measurement) -> list[tuple[float, float]]:
+def _over_time(made: Measurement) -> list[list[float]]:
+    """[seconds since the first request, bytes no longer shared], 25 of them at most and the last."""
     samples = made.values["memory"]
-    step = max(1, len(samples) // _POINTS_OF_A_LINE)
-    return [(sample[0], max(0.0, sample[_LOST] / _MIB)) for sample in [*samples[:-1:step], samples[-1]]]
+    step = max(1, math.ceil(len(samples) / _POINTS_OF_A_LINE))
+    return [[sample[0], sample[_LOST]] for sample in [*samples[:-1:step], samples[-1]]]
 
 
 def _role(processes: int, threads: int) -> Role:

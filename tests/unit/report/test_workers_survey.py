@@ -80,9 +80,10 @@ def test_a_row_counts_the_cpu_of_a_request(told: Callable[..., dict[str, Any]]) 
     """1.6 s of workers and 0.4 s of backends over 40 requests are 50 ms; one repeat has no interval."""
     row = told(0.1)["rows"][0]
 
-    assert (0.05, 20.0, 50 * MIB, None) == tuple(
-        row[name] for name in ("cpu_s", "throughput_per_s", "pss_bytes", "elapsed_low_s")
+    assert (0.05, 2.0, 20.0, 50 * MIB, None) == tuple(
+        row[name] for name in ("cpu_s_per_request", "cpu_s", "throughput_per_s", "pss_bytes", "elapsed_low_s")
     )
+    assert [[0.0, 0], [0.5, 8 * MIB]] == row["lost_over_time"]
 
 
 def test_users_that_may_have_been_the_limit_are_named(told: Callable[..., dict[str, Any]]) -> None:
