@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from placebench import units
 from placebench.commands.accounts import accounts_in_words
 from placebench.commands.console import print_json, print_result, progress, say
+from placebench.commands.saturating import add_options, run_search, wanted
 
 if TYPE_CHECKING:
     from placebench.experiment.load import LoadSpec
@@ -20,6 +21,7 @@ EXIT_FAILURES = 1
 EXIT_UNDECIDED = 3
 _EXIT_INTERRUPTED = 130
 _TIME_S = 10.0
+_ANSWER_TIMEOUT_S = 300.0
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
@@ -43,7 +45,6 @@ def configure(parser: ArgumentParser) -> None:
         "--path", metavar="P", help="path and query (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)"
     )
     parser.add_argument("--db", metavar="URL", help="look for the writes there (default: ask the service for each)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="keep every sample there, as JSON")
     parser.add_argument(
         "--telemetry",
         type=Path,
@@ -51,6 +52,13 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="the client's durations, with the numbers that servers note (default: $PLACEBENCH_TELEMETRY)",
     )
+    parser.add_argument(
+        "--answer-timeout", type=float, metavar="S", help="give an answer up after so long (default: 300 s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="keep every sample there, as JSON; of a search the folder of its run"
+    )
+    add_options(parser)
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
 
@@ -58,6 +66,8 @@ def run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load import LoadInterrupted
 
+    if wanted(arguments):
+        return run_search(arguments)
     with tempfile.TemporaryDirectory(prefix="placebench-load-") as folder:
         try:
             result = _load(_spec(arguments), Path(folder))
@@ -92,6 +102,7 @@ def _spec(arguments: Namespace) -> "LoadSpec":
         requests=arguments.requests,
         warmup=arguments.warmup,
         seed=arguments.seed,
+        answer_timeout_s=_ANSWER_TIMEOUT_S if arguments.answer_timeout is None else arguments.answer_timeout,
         database_url=normalise_url(arguments.db) if arguments.db else None,
         telemetry=arguments.telemetry,
     )

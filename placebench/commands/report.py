@@ -28,7 +28,10 @@ def run(arguments: Namespace) -> int:
 
     if arguments.diff:
         return _differ(*arguments.diff, as_json=arguments.json)
-    page = write_report(arguments.run or paths.profiles() / "latest")
+    folder = arguments.run or paths.profiles() / "latest"
+    if (folder / "saturation.json").is_file():
+        return _search(folder, as_json=arguments.json)
+    page = write_report(folder)
     if page.parent.parent == paths.profiles():
         write_index(page.parent.parent)
     loaded = results.load(page.parent)
@@ -37,6 +40,21 @@ def run(arguments: Namespace) -> int:
         say(page.as_uri())
     else:
         print_result(text_of(loaded))
+        print_result(page.as_uri())
+    return 0
+
+
+def _search(folder: Path, *, as_json: bool) -> int:
+    """The page of a search for what a service takes."""
+    from placebench.experiment.saturation import Saturation
+    from placebench.report.saturation import result_line, saturation_document, write_saturation
+
+    page, made = write_saturation(folder), Saturation.load(folder / "saturation.json")
+    if as_json:
+        print_json(saturation_document(folder, made))
+        say(page.as_uri())
+    else:
+        print_result(result_line(made))
         print_result(page.as_uri())
     return 0
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from placebench import units
 from placebench.errors import RunFolderError
 from placebench.experiment.records import RunHead
+from placebench.experiment.saturation import Saturation
 from placebench.page import description_of, shell
 from placebench.report import words
 from placebench.report.templating import templates, write_page
@@ -38,7 +39,7 @@ def write_index(profiles_folder: Path) -> Path:
     An `index.html` or a `latest` that is not ours stays as it is. A run that cannot be read is listed with the reason.
     """
     runs = sorted(_runs(profiles_folder), key=lambda run: (run.started_at, run.name), reverse=True)
-    readable = [run for run in runs if run.started_at]
+    readable = [run for run in runs if run.started_at and (profiles_folder / run.name / "run.json").is_file()]
     if readable:
         _point(profiles_folder / LATEST, readable[0].name)
     path = profiles_folder / "index.html"
@@ -52,6 +53,21 @@ def _runs(folder: Path) -> Iterator[ListedRun]:
     for path in sorted(folder.glob("*/run.json")):
         if not path.parent.is_symlink():
             yield _listed(path.parent)
+    for path in sorted(folder.glob("*/saturation.json")):
+        if not path.parent.is_symlink():
+            yield _searched(path.parent)
+
+
+def _searched(folder: Path) -> ListedRun:
+    """A search for what a service takes."""
+    headline = description_of(folder / "index.html")
+    page = None if headline is None else f"{folder.name}/index.html"
+    try:
+        made = Saturation.load(folder / "saturation.json")
+    except RunFolderError as error:
+        return ListedRun(folder.name, "", "unreadable", headline or "", about=str(error), page=page)
+    about = f"{made.url}, {units.count(len(made.steps))} steps"
+    return ListedRun(folder.name, made.started_at, made.status, headline or "", about, page)
 
 
 def _listed(folder: Path) -> ListedRun:

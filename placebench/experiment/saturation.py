@@ -1,0 +1,193 @@
+"""How much a service takes: the highest rate of arrivals under an objective, and the users at which errors begin.
+
+    p95=500ms    95 of 100 requests answered within half a second of when they should have started, and none failed
+
+The key pieces are `highest_rate` and `until_errors`, which decide the next step from the last ones, and `Step`, which
+keeps what each was judged by. A step in which the load generator was the limit says nothing about the service.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+from placebench import units
+from placebench.compare import quantile, samples_needed
+from placebench.errors import LoadError
+from placebench.experiment.records import LoadResult, Record
+from placebench.experiment.rules import LOAD_RULES, why_invalid_load
+
+Outcome = Literal["held", "broken", "generator"]
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+RESOLUTION = 0.05
+"""The highest rate that holds and the lowest that does not lie so close at the end."""
+MOST_STEPS = 30
+_OBJECTIVE = re.compile(r"p(50|90|95|99)=([0-9]*\.?[0-9]+)\s*(ms|s)")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A quantile of the latency that has to lie within a limit."""
+
+    name: str
+    limit_s: float
+
+    @property
+    def samples(self) -> int:
+        """How many requests a step takes for the quantile."""
+        return samples_needed(QUANTILES[self.name])
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.limit_s:g}s"
+
+
+def read_objective(text: str) -> Objective:
+    """The objective that *text* names; raises LoadError for any other text."""
+    found = _OBJECTIVE.fullmatch(text.strip())
+    if found is None or not float(found[2]):
+        raise LoadError(f"no objective {text!r}: expected p50, p90, p95 or p99 and a time, as in --slo p95=500ms")
+    return Objective(f"p{found[1]}", float(found[2]) / (1000 if found[3] == "ms" else 1))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One load of the search."""
+
+    load: float
+    """Arrivals a second, or users."""
+    requests: int
+    failures: int
+    throughput_per_s: float
+    latency_s: dict[str, float | None]
+    """Quantiles by name; None where too few requests were slower."""
+    client_cpu: float
+    """Share of a core that the generator used."""
+    missed: int
+    outcome: Outcome
+    why: str
+    """What broke the objective, or the generator; empty for a step that held."""
+
+
+@dataclass(frozen=True)
+class Saturation(Record):
+    """A whole search; saturation.json, with each step's samples in step-<n>.json beside it."""
+
+    name: str
+    started_at: str
+    url: str
+    request: str | None
+    kind: Literal["rate", "users"]
+    objective: str | None
+    """As `read_objective` reads it; None for a search of users."""
+    seed: int
+    status: str = "running"
+    steps: list[Step] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """As in Record, with the steps inside."""
+        return super().from_json({**document, "steps": [Step(**each) for each in document["steps"]]})
+
+    @property
+    def held(self) -> Step | None:
+        """The step with the highest load below everything that was broken."""
+        limit = min((each.load for each in self.steps if each.outcome == "broken"), default=math.inf)
+        return max(
+            (each for each in self.steps if each.outcome == "held" and each.load < limit),
+            key=lambda each: each.load,
+            default=None,
+        )
+
+    @property
+    def broken(self) -> Step | None:
+        """The step with the lowest load that the service did not bear."""
+        return min((each for each in self.steps if each.outcome == "broken"), key=lambda each: each.load, default=None)
+
+    @property
+    def unclear(self) -> Step | None:
+        """The step at which the generator was the limit, where that hides what the service could do."""
+        failed = [each for each in self.steps if each.outcome == "generator"]
+        lowest = min(failed, key=lambda each: each.load, default=None)
+        held, broken = self.held, self.broken
+        if lowest is None or (held and lowest.load <= held.load) or (broken and broken.load <= lowest.load):
+            return None
+        return lowest
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, and what it comes to."""
+        found = {name: (step.load if step else None) for name, step in (("held", self.held), ("broken", self.broken))}
+        limited_by = "generator" if self.unclear else "service" if self.broken else "nothing"
+        return {**asdict(self), **found, "limited_by": limited_by}
+
+
+def highest_rate(measure: Callable[[float], Step], start: float) -> Iterator[Step]:
+    """Steps by doubling until one does not hold, then between the two, until they lie 5 % apart; 30 at the most.
+
+    A step in which the generator was the limit is made once more; if it was again, the search goes on below it.
+    """
+    held, above, doubtful = 0.0, math.inf, math.nan
+    load = start
+    for _ in range(MOST_STEPS):
+        step = measure(load)
+        yield step
+        if step.outcome == "generator" and load != doubtful:
+            doubtful = load
+            continue
+        if step.outcome == "held":
+            held = load
+        else:
+            above = load
+        if above <= held * (1 + RESOLUTION):
+            return
+        load = _three_digits(2 * held if above == math.inf else above / 2 if not held else math.sqrt(held * above))
+        if load in (held, above):
+            return
+
+
+def until_errors(measure: Callable[[float], Step], start: int, most: int) -> Iterator[Step]:
+    """Steps of twice as many users each, until requests fail, the generator is the limit, or there are *most*."""
+    users = start
+    while users <= most:
+        step = measure(float(users))
+        yield step
+        if step.outcome != "held":
+            return
+        users *= 2
+
+
+def judged(load: float, result: LoadResult, objective: Objective | None, *, at_once: int) -> Step:
+    """What a load run says about the service: held, broken, or nothing because the generator was the limit."""
+    ordered = sorted(result.latency_s)
+    quantiles = {name: quantile(ordered, share) for name, share in QUANTILES.items()}
+    outcome, why = _outcome(result, ordered, objective, at_once)
+    return Step(
+        load=load,
+        requests=result.requests,
+        failures=result.failures,
+        throughput_per_s=result.throughput_per_s,
+        latency_s=quantiles,
+        client_cpu=result.client_cpu_s / result.elapsed_s if result.elapsed_s else 0.0,
+        missed=result.missed,
+        outcome=outcome,
+        why=why,
+    )
+
+
+def _outcome(
+    result: LoadResult, ordered: list[float], objective: Objective | None, at_once: int
+) -> tuple[Outcome, str]:
+    if invalid := why_invalid_load(result, at_once=at_once, rules=LOAD_RULES):
+        return "generator", invalid
+    if result.failures:
+        first = f", first: {result.failure_messages[0]}" if result.failure_messages else ""
+        return "broken", f"{result.failures} of {result.requests} requests failed{first}"
+    if objective is None:
+        return "held", ""
+    place = math.ceil(QUANTILES[objective.name] * len(ordered)) - 1
+    seen_s = ordered[max(0, place)]
+    return ("held", "") if seen_s <= objective.limit_s else ("broken", f"{objective.name} is {units.duration(seen_s)}")
+
+
+def _three_digits(load: float) -> float:
+    return float(f"{load:.3g}")

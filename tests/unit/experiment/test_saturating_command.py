@@ -1,0 +1,115 @@
+"""`placebench load --until-errors` and `--slo`, on the small service."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placebench.cli import main
+from placebench.experiment.records import LoadResult
+from placebench.experiment.saturation import Saturation, Step
+from placebench.experiment.server import RunningServer
+from placebench.report.saturation import result_line, write_saturation
+
+Served = Callable[..., RunningServer]
+
+
+def test_users_are_doubled_until_answers_time_out(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One worker answers in 0.3 s and nobody waits longer than 0.9 s: two users are served, four are not all."""
+    folder = tmp_path / "search"
+    url = served().url
+    options = [
+        "--until-errors",
+        "--users",
+        "2",
+        "--answer-timeout",
+        "0.9",
+        "--time",
+        "0.7",
+        "--path",
+        "/work?sleep=0.3",
+    ]
+    exit_code = main(["load", "--url", url, *options, "--out", str(folder), "--json"])
+    document = json.loads(capsys.readouterr().out)
+
+    assert exit_code == 0
+    assert (document["held"], document["broken"], document["limited_by"]) == (2, 4, "service")
+    assert [step["load"] for step in document["steps"]] == [2, 4]
+    assert document["headline"].startswith(f"{url} answers without errors up to 2 users; with 4 users ")
+    assert LoadResult.load(folder / "step-02.json").failures > 0
+    assert "Requests answered" in (folder / "index.html").read_text()
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == document["headline"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--slo", "p95=5"], "no objective 'p95=5': expected p50, p90, p95 or p99 and a time, as in --slo p95=500ms"),
+        (
+            ["--slo", "p95=5ms", "--requests", "9"],
+            "--requests has no meaning in a search: its steps take --time seconds",
+        ),
+        (["--slo", "p95=5ms", "--locustfile", "noop"], "--locustfile noop: a search of a rate makes a load of its own"),
+        (["--until-errors", "--users", "0"], "--users 0, --rate None: expected more than 0"),
+        (["--slo", "p95=5ms"], "nothing answers at http://127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_searched(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, one line, and no folder stays behind."""
+    exit_code = main(["load", "--url", "http://127.0.0.1:1", *options, "--out", str(tmp_path / "search")])
+
+    assert exit_code == 2
+    assert capsys.readouterr().err.startswith(f"placebench load: {message}")
+    assert not (tmp_path / "search").exists()
+
+
+def step(load: float, outcome: str, why: str = "") -> Step:
+    """A step of a search for a rate."""
+    quantiles = {"p50": load / 1000, "p90": None, "p95": load / 200, "p99": None}
+    return Step(load, 200, 0, load, quantiles, 0.2, 0, outcome, why)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("steps", "line"),
+    [
+        (
+            [step(20, "held"), step(40, "broken", "p95 is 900 ms")],
+            "http://x holds p95 ≤ 500 ms up to 20.0 arrivals a second; at 40.0 arrivals a second p95 is 900 ms.",
+        ),
+        (
+            [step(20, "held"), step(40, "generator", "the load generator used 80% of a core")],
+            (
+                "http://x holds p95 ≤ 500 ms at 20.0 arrivals a second; more cannot be told: at 40.0 arrivals a second "
+                "the load generator used 80% of a core."
+            ),
+        ),
+        (
+            [step(20, "broken", "p95 is 900 ms")],
+            "http://x does not hold p95 ≤ 500 ms even at 20.0 arrivals a second: p95 is 900 ms.",
+        ),
+        ([step(20, "generator", "it was late")], "Nothing can be told of http://x: it was late."),
+    ],
+)
+def test_the_result_is_one_sentence(steps: list[Step], line: str) -> None:
+    """What holds, what does not; and a generator's limit is never the service's."""
+    assert result_line(Saturation("x", "", "http://x", "/", "rate", "p95=0.5s", 1, "complete", steps)) == line
+
+
+def test_the_page_of_an_interrupted_search(tmp_path: Path) -> None:
+    """Its chart leaves out what does not count, its table holds every step."""
+    steps = [step(20, "held"), step(80, "generator", "it was late"), step(40, "broken", "p95 is 900 ms")]
+    made = Saturation("x", "2026-11-21T10:00:00+00:00", "http://x", "/a", "rate", "p95=0.5s", 7, "interrupted", steps)
+    made.save(tmp_path / "saturation.json")
+    page = write_saturation(tmp_path).read_text()
+
+    assert Saturation.load(tmp_path / "saturation.json") == made
+    assert "This search was interrupted" in page
+    assert page.count("<tr class=") == 3
+    assert "does not count, it was late" in page
+    assert page.count('class="point disc"') == 2 + 2 + 2
