@@ -5,21 +5,25 @@ The key piece is `holdings`. The database sees more: an allocation that stands t
 
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import TypeVar
 
 from sqlalchemy import bindparam, text
 
-from placebench.errors import DatabaseError
+from placebench.errors import DatabaseError, LoadError
 from placebench.experiment.accounts import Holding
 from placebench.experiment.requesting import get
 from placebench.postgres import connected
 
+T = TypeVar("T")
+
 _AT_ONCE = 8
 _BATCH = 1000
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 _PAUSE_S = 0.2
+_NOT_NOW = (DatabaseError, LoadError, OSError)
 _QUERY = text("""
     SELECT a.consumer_id, p.uuid, r.name, a.used, c.generation
     FROM allocations a JOIN resource_providers p ON p.id = a.resource_provider_id
@@ -28,14 +32,28 @@ _QUERY = text("""
 
 
 def holdings(consumers: Collection[str], *, url: str, database_url: str | None) -> dict[str, Holding] | str:
-    """By consumer, those with nothing left out; the reason where nobody answers for 10 s.
+    """By consumer, those with nothing left out; the reason where service or database do not answer for 30 s.
 
     database_url: read from there, 1000 consumers a round trip; None: GET /allocations/{consumer} for each at *url*.
     """
     try:
-        return _in_the_database(consumers, database_url) if database_url else _at_the_service(consumers, url)
-    except (DatabaseError, OSError, ValueError) as error:
+        if database_url is None:
+            return _at_the_service(consumers, url)
+        return _patiently(lambda: _in_the_database(consumers, database_url))
+    except _NOT_NOW as error:
         return " ".join(str(error).split())
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Ask again for 30 s where it is just coming back."""
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except _NOT_NOW:
+            if time.monotonic() > give_up_at:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 def _in_the_database(consumers: Collection[str], database_url: str) -> dict[str, Holding]:
@@ -51,24 +69,15 @@ def _in_the_database(consumers: Collection[str], database_url: str) -> dict[str,
 
 def _at_the_service(consumers: Collection[str], url: str) -> dict[str, Holding]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = zip(consumers, pool.map(lambda consumer: _asked(url, consumer), consumers), strict=True)
+        found = zip(consumers, pool.map(lambda each: _patiently(lambda: _asked(url, each)), consumers), strict=True)
         return {consumer: holding for consumer, holding in found if holding is not None}
 
 
 def _asked(url: str, consumer: str) -> Holding | None:
-    """What the service says; it is asked again for 10 s where it is just coming back."""
-    give_up_at = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            reply = get(url, f"/allocations/{consumer}")
-            if reply.status == HTTPStatus.OK:
-                return _holding(reply.body)
-            failure = f"GET /allocations/{consumer} was answered with {reply.status}, expected 200"
-        except OSError as error:
-            failure = f"GET /allocations/{consumer} was not answered ({error})"
-        if time.monotonic() > give_up_at:
-            raise ValueError(failure)
-        time.sleep(_PAUSE_S)
+    reply = get(url, f"/allocations/{consumer}")
+    if reply.status != HTTPStatus.OK:
+        raise LoadError(f"GET /allocations/{consumer} was answered with {reply.status}, expected 200")
+    return _holding(reply.body)
 
 
 def _holding(body: bytes) -> Holding | None:

@@ -10,16 +10,22 @@ The key pieces are `content` and `expected_content`.
 """
 
 import hashlib
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, Connection, Select, func, literal_column, select
+from sqlalchemy import BigInteger, Connection, Select, func, literal_column, select, text
 
 from placebench.seeding.database import connected
 from placebench.seeding.lines import LINES
-from placebench.topology import Provider, Topology
+from placebench.topology import Inventory, Node, Topology
 
 _MODULUS = 2**64
+_md5 = hashlib.md5
+
+# The settings of a server of ours are for measuring: one process, little memory. A million providers are joined four
+# times as fast with more; the transaction's end takes it back.
+_WIDE = "SET LOCAL max_parallel_workers_per_gather = 2; SET LOCAL work_mem = '64MB'"
 
 
 @dataclass(frozen=True)
@@ -58,30 +64,51 @@ def data_digest(database: str | Connection) -> str:
 def content(connection: Connection) -> Content:
     """What the database holds: six queries; PostgreSQL adds the lines up itself, from others they are fetched."""
     add_up = _in_postgresql if connection.dialect.name == "postgresql" else _here
+    if connection.dialect.name == "postgresql" and connection.in_transaction():
+        connection.execute(text(_WIDE))
     return Content(tuple((kind, add_up(connection, query)) for kind, query in LINES.items()))
 
 
 def expected_content(topology: Topology) -> Content:
-    """What a database holds when exactly this topology was loaded; about 2 µs of CPU a line."""
+    """What a database holds when exactly this topology was loaded; about 1 µs of CPU a line.
+
+    What the providers of one node have in common is written once, so that a line is one addition of two strings.
+    """
     sums = {kind: _Sum() for kind in LINES}
+    inventories = _endings(topology, lambda node: [_inventory(each) for each in node.inventories])
+    traits = _endings(topology, lambda node: [f"|{trait}" for trait in node.traits])
+    aggregate_uuids = topology.aggregate_uuids
+    aggregates = _endings(topology, lambda node: [f"|{aggregate_uuids[name]}" for name in node.aggregates])
+    some = [(place, node) for place, node in enumerate(topology.nodes) if node.some_traits or node.some_aggregates]
     for tree in range(topology.trees):
-        for provider in topology.tree(tree):
-            for kind, line in _lines(provider):
-                sums[kind].add(line)
+        uuids = topology.uuids(tree)
+        sums["providers"].add(_providers(topology, tree, uuids))
+        sums["inventories"].add([uuids[place] + ending for place, ending in inventories])
+        sums["provider_traits"].add([uuids[place] + ending for place, ending in traits])
+        sums["provider_aggregates"].add([uuids[place] + ending for place, ending in aggregates])
+        for place, node in some:
+            chosen = topology.chosen_traits(tree, node), topology.chosen_aggregates(tree, node)
+            sums["provider_traits"].add([f"{uuids[place]}|{name}" for name in chosen[0]])
+            sums["provider_aggregates"].add([f"{uuids[place]}|{aggregate_uuids[name]}" for name in chosen[1]])
     return Content(tuple((kind, found.lines) for kind, found in sums.items()))
 
 
-def _lines(provider: Provider) -> Iterator[tuple[str, str]]:
-    """Kind and line of everything that a provider is and has, as `LINES` asks it of a database."""
-    uuid = provider.uuid
-    yield "providers", f"{uuid}|{provider.name}|{provider.parent_uuid or ''}|{provider.root_uuid}"
-    for each in provider.inventories:
-        amounts = f"{each.total}|{each.reserved}|{each.min_unit}|{each.max_unit}|{each.step_size}"
-        yield "inventories", f"{uuid}|{each.resource_class}|{amounts}|{round(each.allocation_ratio * 1_000_000)}"
-    for trait in provider.traits:
-        yield "provider_traits", f"{uuid}|{trait}"
-    for aggregate in provider.aggregate_uuids:
-        yield "provider_aggregates", f"{uuid}|{aggregate}"
+def _endings(topology: Topology, of_node: Callable[[Node], list[str]]) -> list[tuple[int, str]]:
+    """The place of a node with what stands behind the uuid of its provider, in every tree."""
+    return [(place, ending) for place, node in enumerate(topology.nodes) for ending in of_node(node)]
+
+
+def _providers(topology: Topology, tree: int, uuids: list[str]) -> list[str]:
+    root = uuids[0]
+    return [
+        f"{uuid}|{node.name}-{tree}|{'' if node.parent is None else uuids[node.parent]}|{root}"
+        for uuid, node in zip(uuids, topology.nodes, strict=True)
+    ]
+
+
+def _inventory(each: Inventory) -> str:
+    amounts = f"{each.total}|{each.reserved}|{each.min_unit}|{each.max_unit}|{each.step_size}"
+    return f"|{each.resource_class}|{amounts}|{round(each.allocation_ratio * 1_000_000)}"
 
 
 class _Sum:
@@ -91,9 +118,11 @@ class _Sum:
         self._count = 0
         self._total = 0
 
-    def add(self, line: str) -> None:
-        self._count += 1
-        self._total += int.from_bytes(hashlib.md5(line.encode(), usedforsecurity=False).digest()[:8], signed=True)
+    def add(self, lines: Sequence[str]) -> None:
+        """Each line as the first eight bytes of its MD5, signed; all numbers are unpacked at once."""
+        firsts = [_md5(line.encode(), usedforsecurity=False).digest()[:8] for line in lines]
+        self._count += len(lines)
+        self._total += sum(struct.unpack(f">{len(lines)}q", b"".join(firsts)))
 
     @property
     def lines(self) -> Lines:
@@ -110,6 +139,6 @@ def _in_postgresql(connection: Connection, query: Select[str]) -> Lines:
 
 def _here(connection: Connection, query: Select[str]) -> Lines:
     total = _Sum()
-    for line in connection.scalars(query, execution_options={"yield_per": 1000}):
-        total.add(line)
+    for part in connection.scalars(query, execution_options={"yield_per": 1000}).partitions():
+        total.add(part)
     return total.lines

@@ -4,6 +4,8 @@ The key piece is `seed`.
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from time import perf_counter
 
 from sqlalchemy import Connection, text
@@ -39,20 +41,21 @@ def seed(
     DatabaseError for one that does not answer, lacks rights, is full, or goes away.
     """
     load = loader_named(loader)
-    expected = expected_content(topology)
-    with connected(url) as connection:
+    with connected(url) as connection, ThreadPoolExecutor(1) as beside:
+        expected = cache(lambda: beside.submit(expected_content, topology))
         migrate_connection(connection)
         if reset:
             _reset(connection, notice or _ignore)
         if not topology.trees:
-            return _receipt(topology, loader, expected, elapsed_s=0.0)
+            return _receipt(topology, loader, expected().result(), elapsed_s=0.0)
         if standing := _standing(connection, topology, expected):
             return standing
         with connection.begin():
             started = perf_counter()
-            load(topology, Target(connection, api_url), progress or _ignore)
-            receipt = _receipt(topology, loader, expected, elapsed_s=perf_counter() - started)
-            _verify(content(connection), expected, loader)
+            load(topology, Target(connection, api_url), _and_then(progress or _ignore, expected))
+            elapsed_s = perf_counter() - started
+            _verify(content(connection), expected().result(), loader)
+            receipt = _receipt(topology, loader, expected().result(), elapsed_s=elapsed_s)
             store_receipt(connection, receipt)
         _tidy(connection)
     return receipt
@@ -64,7 +67,20 @@ def _reset(connection: Connection, notice: Callable[[str], None]) -> None:
     notice(removed)
 
 
-def _standing(connection: Connection, topology: Topology, expected: Content) -> SeedReceipt | None:
+def _and_then(progress: Progress, expected: Callable[[], Future[Content]]) -> Progress:
+    """Once the last row is sent PostgreSQL makes the indexes, and this process has time to say what is expected."""
+
+    def tell(done: int, total: int) -> None:
+        progress(done, total)
+        if done >= total:
+            expected()
+
+    return tell
+
+
+def _standing(
+    connection: Connection, topology: Topology, expected: Callable[[], Future[Content]]
+) -> SeedReceipt | None:
     """The receipt of what stands there already, or None for a database that is ready for its providers."""
     with connection.begin():
         standing = standing_receipt(connection, expected)

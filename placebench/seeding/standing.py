@@ -3,7 +3,8 @@
 The key pieces are `standing_receipt` and `empty`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 
 from sqlalchemy import Connection, Table, func, select, text
 
@@ -36,7 +37,7 @@ _EMPTIED = (
 )
 
 
-def standing_receipt(connection: Connection, expected: Content) -> SeedReceipt | None:
+def standing_receipt(connection: Connection, expected: Callable[[], Future[Content]]) -> SeedReceipt | None:
     """The stored receipt if the database holds just what is expected, None if it holds nothing.
 
     Raises SeedError for everything else, with what was found.
@@ -45,7 +46,7 @@ def standing_receipt(connection: Connection, expected: Content) -> SeedReceipt |
     if not rows:
         return None
     digest, receipt = content(connection).digest, stored_receipt(connection)
-    if receipt and digest == receipt.digest == expected.digest:
+    if receipt and digest == receipt.digest == expected().result().digest:
         return receipt
     raise SeedError(f"the database holds {rows} {_owner(digest, receipt)}: give --reset to empty it, or another --db")
 
