@@ -17,7 +17,7 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
-from placebench.experiment.arms import read_arms
+from placebench.experiment.arms import Arm, read_arms
 from placebench.experiment.comparing import Comparing, Settings
 from placebench.experiment.kept import claim_folder, held
 from placebench.postgres import Server, open_server
@@ -25,11 +25,20 @@ from placebench.report import comparison_table, summary, write_report
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+APPS = Path(__file__).parents[1] / "unit" / "experiment"
+SLEEPY = "/asleep?sleep=0.005"  # so that the client has time to wait
 
 
-def settings(*arms: str, replicates: int = 2, request: str = TOPOLOGY.request) -> Settings:
+def settings(*arms: Arm, replicates: int = 2) -> Settings:
     """As small as it gets: one round of tiny blocks."""
-    return Settings(read_arms(arms), request, replicates=replicates, rounds=1, block_s=0.02, counted_requests=2)
+    return Settings(arms, TOPOLOGY.request, replicates=replicates, rounds=1, block_s=0.02, counted_requests=2)
+
+
+def small(*names: str) -> tuple[Arm, ...]:
+    """An application that starts in a tenth of the reference service's time, for what no service is needed to see."""
+    return tuple(
+        Arm(name, "small_app:application", {"PYTHONPATH": str(APPS)}, request=SLEEPY, ours=False) for name in names
+    )
 
 
 def nobody(_: str) -> None:
@@ -40,7 +49,7 @@ def nobody(_: str) -> None:
 def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> results.Run:
     """Three arms, two replicates."""
     folder = claim_folder(tmp_path_factory.mktemp("runs") / "three")
-    Comparing(TOPOLOGY, settings("naive", "tuned", "noop"), folder, server).run(nobody)
+    Comparing(TOPOLOGY, settings(*read_arms(["naive", "tuned", "noop"])), folder, server).run(nobody)
     return results.load(folder)
 
 
@@ -129,7 +138,7 @@ def test_bodies_do_not_stay_when_all_is_well(finished: results.Run) -> None:
 def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_path: Path) -> None:
     """A second sitting makes only what is missing; the run keeps its beginning and adds up its time."""
     folder = claim_folder(tmp_path / "sittings")
-    Comparing(TOPOLOGY, settings("noop", "noop", replicates=1), folder, server).run(nobody)
+    Comparing(TOPOLOGY, settings(*small("one", "two"), replicates=1), folder, server).run(nobody)
     first = results.load(folder)
     with (folder / "blocks.jsonl").open("a") as file:
         file.write(json.dumps({**asdict(first.blocks[0]), "replicate": 1}) + "\n")
@@ -137,15 +146,15 @@ def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_pa
     # A run that was killed had more replicates to make.
     replace(first.head, settings={**first.head.settings, "replicates": 2}).save(folder / "run.json")
     said: list[str] = []
-    Comparing(TOPOLOGY, settings("noop", "noop"), folder, server).run(said.append)
+    Comparing(TOPOLOGY, settings(*small("one", "two")), folder, server).run(said.append)
     whole = results.load(folder)
 
     assert [block.replicate for block in whole.blocks] == [0] * 4 + [1] * 4
     assert whole.blocks[:4] == first.blocks
-    assert [step for step in said if step.startswith("replicate")] == ["replicate 2 of 2: noop, noop.2"]
+    assert [step for step in said if step.startswith("replicate")] == ["replicate 2 of 2: one, two"]
     assert whole.head.elapsed_s > first.head.elapsed_s
     with pytest.raises(RunFolderError, match="holds a run with another variants"):
-        Comparing(TOPOLOGY, settings("noop", "tuned"), folder, server)
+        Comparing(TOPOLOGY, settings(*small("one", "three")), folder, server)
 
 
 def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
@@ -184,7 +193,7 @@ def test_a_killed_worker_invalidates_its_replicate(server: Server, tmp_path: Pat
             killers[0].start()
 
     folder = claim_folder(tmp_path / "killed")
-    Comparing(TOPOLOGY, settings("noop", "noop"), folder, server).run(say)
+    Comparing(TOPOLOGY, settings(*small("one", "two")), folder, server).run(say)
     killers[0].join()
     run = results.load(folder)
     reasons = [block.invalid for block in run.blocks if block.invalid]
@@ -210,7 +219,7 @@ def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
 
         folder = claim_folder(tmp_path / "gone")
         with pytest.raises(UndecidedError, match="3 replicates in a row do not count, the last because"):
-            Comparing(TOPOLOGY, settings("noop", "noop", replicates=6), folder, own).run(say)
+            Comparing(TOPOLOGY, settings(*small("one", "two"), replicates=6), folder, own).run(say)
     run = results.load(folder)
 
     assert run.head.status == "failed"
@@ -229,25 +238,18 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
 
     folder = claim_folder(tmp_path / "written")
     with pytest.raises(GateFailedError, match=r"no speed is printed"):
-        Comparing(TOPOLOGY, settings("noop", "noop"), folder, server).run(say)
+        Comparing(TOPOLOGY, settings(*small("one", "two")), folder, server).run(say)
     run = results.load(folder)
 
     assert run.head.same_answers["equal"] is False
-    assert "the data of noop.2 changed" in run.head.same_answers["difference"]
+    assert "the data of two changed" in run.head.same_answers["difference"]
     assert summary(run)["comparisons"] == []
 
 
-@pytest.fixture
-def own_server() -> dict[str, str]:
-    """The environment of a command that starts a PostgreSQL of its own."""
-    return {name: value for name, value in os.environ.items() if name != "PLACEBENCH_DATABASE_URL"}
-
-
-def _compare(folder: Path, environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "placebench", "compare", "noop", "noop", "--trees", "1", "--rounds", "1"]
+def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "placebench", "compare", "--db", server.url, "--trees", "1", "--rounds", "1"]
     return subprocess.Popen(
-        [*command, "--out", str(folder), *options],
-        env=environment,
+        [*command, "--out", str(folder), *arguments],
         cwd=folder.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -255,17 +257,18 @@ def _compare(folder: Path, environment: dict[str, str], *options: str) -> "subpr
     )
 
 
-def test_a_run_killed_in_the_middle_goes_on(own_server: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> None:
     """kill -9 in the second replicate of two; --resume makes it anew, and too few are one line and exit code 3."""
-    options = ("--replicates", "2")
-    with _compare(tmp_path / "run", own_server, *options) as command:
+    arms = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
+    asked = (*arms, "--request", SLEEPY, "--replicates", "2")
+    with _compare(server, tmp_path / "run", *asked) as command:
         assert command.stderr is not None
         for line in command.stderr:
             if "replicate 2 of 2" in line:
                 break
         command.kill()
     left = results.load(tmp_path / "run")
-    with _compare(tmp_path / "run", own_server, *options, "--resume", "--json", "--fail-if", "statements > 0") as again:
+    with _compare(server, tmp_path / "run", *asked, "--resume", "--json", "--fail-if", "statements > 0") as again:
         stdout, stderr = again.communicate(timeout=100)
     run = results.load(tmp_path / "run")
 
@@ -277,16 +280,14 @@ def test_a_run_killed_in_the_middle_goes_on(own_server: dict[str, str], tmp_path
     assert json.loads(stdout)["replicates"] == 2
 
 
-def test_a_gate_that_fails_ends_with_1(own_server: dict[str, str], tmp_path: Path) -> None:
+def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
     """Counts alone, in seconds: one statement more than the budget, and the files for CI say so."""
-    command = [sys.executable, "-m", "placebench", "compare", "noop", "tuned", "--trees", "1", "--replicates", "0"]
-    gates = ["--fail-if", "statements > 10", "--fail-if", "rows > 100000", "--out", str(tmp_path / "run")]
-    ended = subprocess.run(
-        [*command, *gates], env=own_server, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    gates = ("--fail-if", "statements > 10", "--fail-if", "rows > 100000")
+    with _compare(server, tmp_path / "run", "noop", "tuned", "--replicates", "0", *gates) as command:
+        _, stderr = command.communicate(timeout=100)
     summary_md = (tmp_path / "run" / "summary.md").read_text()
 
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 11"
+    assert command.returncode == 1
+    assert stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 11"
     assert "| `rows > 100000` | tuned | **passed** |" in summary_md
     assert (tmp_path / "run" / "junit.xml").is_file()
