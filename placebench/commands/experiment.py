@@ -1,6 +1,7 @@
 """`placebench experiment`: many changes in the same replicates, and a ledger of what to keep."""
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from placebench.commands.compare import add_measuring_options, sit
@@ -11,7 +12,11 @@ HELP = "try many changes at once (ladder, ablation or your own), and keep a ledg
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `experiment`."""
-    parser.add_argument("name", metavar="ladder|ablation|FILE.toml", help="what to try")
+    parser.add_argument(
+        "name",
+        metavar="ladder|ablation|FILE.toml",
+        help="what to try; ladder+driver:psycopg3 or ladder,pg:jit=on has that in every arm",
+    )
     add_measuring_options(parser)
     parser.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
     parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
@@ -31,12 +36,17 @@ def run(arguments: Namespace) -> int:
         trees=arguments.trees if arguments.trees is not None else asked.trees,
         seed=asked.seed if asked.seed is not None else arguments.seed,
     )
+    arms = read_arms(asked.arms, placement_python=arguments.placement_python)
+    names = dict(zip(asked.arms, (arm.name for arm in arms), strict=True))
+    replicates = asked.replicates if arguments.replicates is None else arguments.replicates
     settings = Settings(
-        arms=read_arms(asked.arms, placement_python=arguments.placement_python),
+        arms=arms,
         request=arguments.request or asked.request or topology.request,
-        replicates=arguments.replicates or asked.replicates or SCREEN,
+        replicates=SCREEN if replicates is None else replicates,
         rounds=asked.rounds or arguments.rounds,
-        trials=asked.trials,
+        trials=tuple(
+            replace(each, baseline=names[each.baseline], variant=names[each.variant]) for each in asked.trials
+        ),
     )
     sit(topology, settings, arguments, name=asked.name, tell=lambda folder: _tell(folder, as_json=arguments.json))
     return 0

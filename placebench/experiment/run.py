@@ -191,7 +191,16 @@ class Perfload:
 def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """What each rung adds to the one before it, why, and where the idea comes from; for the report."""
     added = dict(zip(ladder()[1:], OPTIMIZATIONS, strict=True))
-    rungs = {name: {"adds": each.name, "why": each.why, "source": each.source} for name, each in added.items()}
+    rungs = {
+        name: {
+            "adds": each.name,
+            "why": each.why,
+            "source": each.source,
+            "shows_on": each.request,
+            "shows_in": each.metric,
+        }
+        for name, each in added.items()
+    }
     rungs[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
     if variants != ladder():
         every = ", ".join(each.name for each in OPTIMIZATIONS)

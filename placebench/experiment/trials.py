@@ -4,17 +4,25 @@
     ablation    each optimization alone (naive+x against naive) and missed (tuned against tuned-x)
     FILE.toml   your own: name, arms, trials, request, topology, trees, seed, replicates, rounds
 
+    ladder+driver:psycopg3,pg:jit=on      every rung with a choice, or on a PostgreSQL with settings of its own
+
 The key pieces are `ladder_trials`, `ablation_trials` and `read_experiment`.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from placebench.compare import COUNTED, METRICS
 from placebench.errors import PlacebenchError
-from placebench.reference.variants import OPTIMIZATIONS, ladder
+from placebench.reference.steps.optimization import Optimization
+from placebench.reference.variants import OPTIMIZATIONS, differing, ladder
+
+_METRICS = (*METRICS, *COUNTED)
+_SUFFIX = re.compile(r"([a-z]+)([+,].*)")
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,17 @@ class Trial:
     baseline: str
     variant: str
     why: str = ""
+    shows_on: str = ""
+    """The request on which it should show; empty: nobody said."""
+    shows_in: str = ""
+    """The metric in which it should show first."""
+
+    @classmethod
+    def of(cls, optimization: Optimization, kind: str, baseline: str, variant: str, **said: str) -> Self:
+        """A trial of one optimization, which says why, on what and in what; *said* goes over it."""
+        explained = {"why": optimization.why, "shows_on": optimization.request, "shows_in": optimization.metric}
+        given = {"name": optimization.name, **explained, **said}
+        return cls(kind=kind, baseline=baseline, variant=variant, **given)
 
 
 @dataclass(frozen=True)
@@ -49,14 +68,14 @@ def ladder_trials() -> Experiment:
     """Every rung of the ladder against the one before it."""
     rungs = ladder()
     steps = zip(OPTIMIZATIONS, rungs[:-1], rungs[1:], strict=True)
-    trials = tuple(Trial(each.name, "rung", before, after, each.why) for each, before, after in steps)
+    trials = tuple(Trial.of(each, "rung", before, after) for each, before, after in steps)
     return Experiment("ladder", rungs, trials)
 
 
 def ablation_trials() -> Experiment:
     """Every optimization alone and missed, in the same replicates, so that what they do together can be seen."""
-    alone = [Trial(each.name, "alone", "naive", f"naive+{each.name}", each.why) for each in OPTIMIZATIONS]
-    missed = [Trial(each.name, "missed", f"tuned-{each.name}", "tuned", each.why) for each in OPTIMIZATIONS]
+    alone = [Trial.of(each, "alone", "naive", f"naive+{each.name}") for each in OPTIMIZATIONS]
+    missed = [Trial.of(each, "missed", f"tuned-{each.name}", "tuned") for each in OPTIMIZATIONS]
     arms = ("naive", "tuned", *(each.variant for each in alone), *(each.baseline for each in missed))
     return Experiment("ablation", arms, (*alone, *missed))
 
@@ -65,10 +84,21 @@ NAMED = {"ladder": ladder_trials, "ablation": ablation_trials}
 
 
 def experiment_named(name: str) -> Experiment:
-    """ladder, ablation, or the one in a TOML file; raises PlacebenchError for anything else."""
-    if name in NAMED:
-        return NAMED[name]()
+    """ladder or ablation, with what every arm shall have, or the one in a TOML file.
+
+    Raises PlacebenchError for anything else.
+    """
+    found = _SUFFIX.fullmatch(name)
+    base, suffix = found.groups() if found else (name, "")
+    if base in NAMED:
+        return _everywhere(NAMED[base](), suffix)
     return read_experiment(Path(name))
+
+
+def _everywhere(made: Experiment, suffix: str) -> Experiment:
+    """The same experiment with *suffix* at every arm: +step:way, or ,pg:NAME=VALUE."""
+    trials = (replace(each, baseline=each.baseline + suffix, variant=each.variant + suffix) for each in made.trials)
+    return replace(made, arms=tuple(arm + suffix for arm in made.arms), trials=tuple(trials))
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -93,7 +123,7 @@ def read_experiment(path: Path) -> Experiment:
     _only_known(path, given, Experiment)
     arms = _texts(path, given, "arms")
     trials = tuple(_trial(path, each, arms) for each in given.get("trials", ())) or tuple(
-        Trial(arm, "own", arms[0], arm) for arm in arms[1:]
+        _own(arms[0], arm) for arm in arms[1:]
     )
     return Experiment(**{**given, "name": given.get("name", path.stem), "arms": arms, "trials": trials})
 
@@ -123,4 +153,17 @@ def _trial(path: Path, given: Mapping[str, Any], arms: tuple[str, ...]) -> Trial
     for key in ("baseline", "variant"):
         if given.get(key) not in arms:
             raise PlacebenchError(f"{path}: {key} of a trial is {given.get(key)!r}, expected one of {', '.join(arms)}")
-    return Trial(**{"name": given["variant"], "kind": "own", **given})
+    if (metric := given.get("shows_in")) and metric not in _METRICS:
+        raise PlacebenchError(f"{path}: shows_in is {metric!r}, expected one of {', '.join(_METRICS)}")
+    return _own(**given)
+
+
+def _own(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
+    """A trial of a file, explained by the catalogue where its arms differ in just one step of it."""
+    said = {"name": variant, **said}
+    steps = differing(baseline, variant)
+    return (
+        Trial.of(steps[0], kind, baseline, variant, **said)
+        if len(steps) == 1
+        else Trial(kind=kind, baseline=baseline, variant=variant, **said)
+    )

@@ -106,6 +106,15 @@ def lack(name: str) -> str:
     return next(filter(None, (way.lack() for way in _chosen(name).values())), "")
 
 
+def differing(baseline: str, other: str) -> tuple[Optimization, ...]:
+    """The steps that these two variants take in different ways; none where either name is no variant's."""
+    try:
+        before, after = _chosen(baseline), _chosen(other)
+    except VariantError:
+        return ()
+    return tuple(each for each in CATALOGUE if before[each.step] != after[each.step])
+
+
 def _chosen(name: str) -> dict[str, Way]:
     """The way of each step; an algorithm of its own takes the best ones."""
     if name in ALGORITHMS:

@@ -84,6 +84,10 @@ class Rung:
     adds: str
     why: str
     source: str
+    shows_on: str
+    """The request on which what it adds should show; empty where nothing is added."""
+    shows_in: str
+    """And the metric."""
     closed: Loaded | None
     open: Loaded | None
     counted: Counted | None
@@ -165,6 +169,8 @@ def _rung(run: Run, variant: str) -> Rung:
         adds=adds,
         why=str(said.get("why") or ""),
         source=str(said.get("source") or ""),
+        shows_on=str(said.get("shows_on") or ""),
+        shows_in=str(said.get("shows_in") or ""),
         closed=_loaded(run.closed.get(variant)),
         open=_loaded(run.open.get(variant)),
         counted=_counted(run.counted.get(variant)),

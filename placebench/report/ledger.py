@@ -39,6 +39,12 @@ class Entry:
     tried: str
     request: str
     effect: str
+    shows_on: str
+    """The request on which the catalogue says that it should show; empty where it says nothing."""
+    shows_in: str
+    """The metric in which it should show first."""
+    shown: str
+    """What it did to that metric here."""
     ratio: float | None
     low: float | None
     high: float | None
@@ -66,7 +72,8 @@ def ledger_of(run: Run) -> list[Entry]:
         pair = trial["baseline"], trial["variant"]
         if primary := made.get((*pair, PRIMARY)):
             counted = [each for key, each in made.items() if key[:2] == pair and each.metric in ("statements", "rows")]
-            entries.append(_entry(trial, primary, counted, run.head.request))
+            expected = made.get((*pair, trial.get("shows_in", "")))
+            entries.append(_entry(trial, primary, counted, expected, run.head.request))
     return entries
 
 
@@ -116,8 +123,11 @@ def write_ledger(run: Run) -> Path:
     """ledger.md in the run's folder; returns its path."""
     entries, interactions = ledger_of(run), interactions_of(run)
     lines = [f"# Ledger of {run.head.name}", "", f"Request: `{run.head.request}`", ""]
-    lines += ["| tried | arms | effect on server CPU | verdict | decision | why |", "| --- " * 6 + "|"]
+    lines += ["| tried | arms | effect on server CPU | verdict | should show in | decision | why |", "| --- " * 7 + "|"]
     lines += [_row(each) for each in entries]
+    elsewhere = {each.name: each.shows_on for each in entries if each.shows_on not in ("", run.head.request)}
+    for name, request in elsewhere.items():
+        lines += ["", f"{name} should show on another request than this run's: `{request}`."]
     for each in interactions:
         lines += ["", f"{each.name} interacts: among the others its log ratio is {each.estimate:+.3f} away from alone."]
     for claim, answer in claims_of(run):
@@ -133,13 +143,20 @@ def _row(entry: Entry) -> str:
         entry.tried,
         entry.effect,
         entry.verdict,
+        f"{words.METRIC_LABELS[entry.shows_in]}, {entry.shown or 'not measured'}" if entry.shows_in else "",
         f"**{entry.decision}**",
         entry.why,
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _entry(trial: dict[str, Any], primary: Comparison, counted: Sequence[Comparison], request: str) -> Entry:
+def _entry(
+    trial: dict[str, Any],
+    primary: Comparison,
+    counted: Sequence[Comparison],
+    expected: Comparison | None,
+    request: str,
+) -> Entry:
     decision, why = _decision(primary, counted)
     return Entry(
         name=trial["name"],
@@ -147,6 +164,9 @@ def _entry(trial: dict[str, Any], primary: Comparison, counted: Sequence[Compari
         tried=f"{_short(trial['baseline'])} → {_short(trial['variant'])}",
         request=request,
         effect=f"{words.effect_text(primary)}, {words.interval_text(primary)}",
+        shows_on=trial.get("shows_on", ""),
+        shows_in=trial.get("shows_in", ""),
+        shown=f"{words.effect_text(expected)}: {expected.verdict}" if expected else "",
         ratio=primary.ratio,
         low=primary.low,
         high=primary.high,

@@ -31,7 +31,7 @@ OPTIMIZATION = Optimization(
     plain=Way("summed", summed),
     others=(Way("kept", kept, revision="kept_usages", postgresql_only=True),),
     why="Reads add up the same allocations again and again; a trigger adds each up once, and makes every claim dearer.",
-    source="Placement sums in each request; nova kept the sums of a host in its row until 2017.",
-    on="nested-perfload with allocations: --claims",
+    source="Placement sums in each request; nova's row of a compute node holds such sums.",
+    on="nested-perfload with allocations",
     metric="cpu_s",
 )

@@ -9,8 +9,8 @@ OPTIMIZATION = Optimization(
     others=(Way("2x1", (2, 1)), Way("1x2", (1, 2)), Way("2x2", (2, 2)), Way("1x4", (1, 4))),
     why="Threads share memory and the interpreter's lock, so that they help while the database works; processes share "
     "neither.",
-    source="Placement's documentation leaves it to the deployer; DevStack runs 2 processes of 1 thread.",
-    on="nested-perfload, with as many --users",
-    metric="wall_s",
+    source="uWSGI's --processes and --threads. A comparison asks one request at a time, so that it sees the memory; "
+    "throughput and waiting are what `placebench workers` measures.",
+    metric="pss_bytes",
     place="deployment",
 )

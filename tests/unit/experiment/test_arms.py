@@ -88,3 +88,29 @@ def test_an_environment_without_uwsgi(tmp_path: Path) -> None:
 def test_our_own_python_may_be_named() -> None:
     """A user's application may live in the environment of placebench."""
     assert read_arms(["noop", f"app=a:b,python={sys.executable}"])[1].python == sys.executable
+
+
+def test_settings_of_postgresql_are_parts_of_any_arm() -> None:
+    """In any place, kept apart from the program, and in the name; an arm that hides PostgreSQL's work says so."""
+    tuned, noop, app = read_arms(
+        ["tuned,pg:Work_mem=64kB,pg:jit=on", "noop,pg:max_parallel_workers_per_gather=2", "pg:jit=on,app=a:b,name=mine"]
+    )
+
+    assert (tuned.name, tuned.postgres) == ("tuned,pg:work_mem=64kB,pg:jit=on", {"work_mem": "64kB", "jit": "on"})
+    assert (noop.request, noop.hides_cpu, tuned.hides_cpu) == ("/", True, False)
+    assert (app.name, app.module, app.postgres) == ("mine,pg:jit=on", "a:b", {"jit": "on"})
+
+
+def test_a_setting_needs_a_value() -> None:
+    """One line with the form."""
+    with pytest.raises(PlacebenchError, match="'pg:jit' in the arm 'tuned,pg:jit': expected pg:NAME=VALUE, such as"):
+        read_arms(["tuned", "tuned,pg:jit"])
+
+
+def test_an_arm_knows_its_workers_and_what_it_wants_of_its_database() -> None:
+    """From the ways of its variant."""
+    arm = read_arms(["noop", "tuned+workers:1x4+totals:kept+indexes:covering"])[1]
+    spec = arm.spec("postgresql://h/d", hash_seed=1, log=Path("log"))
+
+    assert (spec.processes, spec.threads) == (1, 4)
+    assert arm.revisions == ("covering_indexes", "kept_usages")

@@ -47,6 +47,34 @@ def test_trials_of_ones_own(tmp_path: Path) -> None:
     assert (trial.name, trial.kind, trial.baseline, trial.variant) == ("back", "own", "tuned", "naive")
 
 
+def test_a_suffix_is_in_every_arm() -> None:
+    """A driver for the whole ladder, and settings for each ablation."""
+    rungs, ablations = experiment_named("ladder+driver:psycopg3"), experiment_named("ablation,pg:jit=on")
+
+    assert (rungs.arms[0], rungs.arms[-1]) == ("naive+driver:psycopg3", "tuned+driver:psycopg3")
+    assert all(variant(arm).name == arm for arm in rungs.arms)
+    assert (ablations.trials[-1].baseline, ablations.trials[-1].variant) == (
+        "tuned-freeze,pg:jit=on",
+        "tuned,pg:jit=on",
+    )
+
+
+def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -> None:
+    """Request and metric; in a file of one's own too, where two arms differ in one step, unless it says otherwise."""
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'arms = ["tuned", "tuned+trees:joined", "naive"]\n'
+        '[[trials]]\nbaseline = "tuned"\nvariant = "tuned+trees:joined"\nshows_in = "bytes_received"\n'
+        '[[trials]]\nbaseline = "naive"\nvariant = "tuned"\n'
+    )
+    joined, everything = read_experiment(path).trials
+
+    assert all(each.shows_on and each.shows_in for each in (*ladder_trials().trials, *ablation_trials().trials))
+    assert (joined.name, joined.shows_in) == ("tuned+trees:joined", "bytes_received")
+    assert joined.why.startswith("One join saves two round trips")
+    assert (everything.shows_on, everything.shows_in) == ("", "")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -56,6 +84,10 @@ def test_trials_of_ones_own(tmp_path: Path) -> None:
         ("trees = 5", "arms is None, expected a list of two names or more"),
         ('arms = ["a", "b"]\n[[trials]]\nvariant = "b"', "baseline of a trial is None, expected one of a, b"),
         ('arms = ["a", "b"]\n[[trials]]\nspeed = 1', "unknown key 'speed', expected one of name, kind"),
+        (
+            'arms = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nshows_in = "x"',
+            "expected one of cpu_s, wall_s",
+        ),
         ("arms = [", "is not TOML: "),
     ],
 )

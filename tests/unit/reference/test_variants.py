@@ -4,10 +4,21 @@ import re
 
 import pytest
 
-from placebench.errors import VariantError
+from placebench.compare import COUNTED, METRICS
+from placebench.errors import MissingExtraError, VariantError
+from placebench.reference.steps import optimization
 from placebench.reference.steps.collector import collector_as_shipped, collector_frozen
 from placebench.reference.steps.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
-from placebench.reference.variants import OPTIMIZATIONS, ablations, ladder, third_ways, variant
+from placebench.reference.variants import (
+    CATALOGUE,
+    OPTIMIZATIONS,
+    ablations,
+    differing,
+    lack,
+    ladder,
+    third_ways,
+    variant,
+)
 
 
 def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:
@@ -40,6 +51,28 @@ def test_a_way_is_chosen_by_step_and_name() -> None:
     assert variant("naive+rows").ways.rows is rows_as_they_come
     assert variant("naive+rows:namedtuples").ways.rows is rows_as_namedtuples
     assert "naive+rows:namedtuples" in third_ways()
+
+
+def test_a_choice_is_open_to_both() -> None:
+    """naive and tuned take its plain way; either may take another, beside what else it changes."""
+    assert variant("naive").deployment == variant("tuned").deployment
+    assert variant("tuned-slots+pool:1+ping:before_use").deployment.ping is True
+    assert variant("naive+rows+totals:kept").revisions == ("kept_usages",)
+    assert variant("naive+rows+totals:kept").postgresql_only is True
+    assert [each.name for each in differing("tuned", "tuned+driver:psycopg3")] == ["driver"]
+    assert differing("tuned", "app=a:b") == ()
+
+
+def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of all ways stay known; who asks for this one is told what to install."""
+    monkeypatch.setattr(optimization, "find_spec", lambda _: None)
+    line = "the way versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
+
+    assert "naive+model:versioned_objects" in third_ways()
+    assert lack("naive+model:versioned_objects") == line
+    assert lack("tuned") == ""
+    with pytest.raises(MissingExtraError, match=re.escape(line)):
+        variant("naive+model:versioned_objects")
 
 
 def test_a_variant_bears_the_name_it_was_asked_for() -> None:
@@ -75,9 +108,10 @@ def test_a_step_cannot_be_changed_twice() -> None:
 
 def test_every_optimization_can_be_named_and_explains_itself() -> None:
     """Names for the command line, a reason, a source, and a request to see it on."""
-    for each in OPTIMIZATIONS:
+    for each in CATALOGUE:
         names = (each.name, each.step, *(way.name for way in each.ways))
         assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
         assert each.why
         assert each.source
-        assert each.request.startswith("/allocation_candidates?")
+        assert each.request.startswith(("/allocation_candidates?", "/resource_classes"))
+        assert each.metric in (*METRICS, *COUNTED)

@@ -18,7 +18,7 @@ from placebench.report.ledger import interactions_of, ledger_document, ledger_of
 
 ARMS = {"naive": 0.0, "naive+slots": -0.2, "naive+sets": 0.0, "tuned-slots": -0.5, "tuned-sets": -0.7, "tuned": -0.7}
 TRIALS = (
-    Trial("slots", "alone", "naive", "naive+slots"),
+    Trial("slots", "alone", "naive", "naive+slots", shows_on="/elsewhere", shows_in="statements"),
     Trial("sets", "alone", "naive", "naive+sets"),
     Trial("slots", "missed", "tuned-slots", "tuned"),
     Trial("sets", "missed", "tuned-sets", "tuned"),
@@ -107,6 +107,8 @@ def test_the_ledger_is_a_table(run: results.Run) -> None:
 
     assert "| slots (alone) | naive → naive+slots | 18" in text
     assert "**kept**" in text
+    assert "| statements, 0 % more: equivalent |" in text
+    assert "slots should show on another request than this run's: `/elsewhere`." in text
 
 
 def test_differing_answers_have_no_ledger(tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""Arms with a PostgreSQL of their own, and ways of the deployment, on real servers."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from werkzeug.test import Client
+
+from placebench.errors import DatabaseError, PlacebenchError
+from placebench.experiment.arms import read_arm
+from placebench.experiment.interleaved import Arms, make_replicate
+from placebench.experiment.kept import claim_folder
+from placebench.experiment.plan import plan_replicate
+from placebench.experiment.records import Block, WirePass
+from placebench.experiment.servers import Servers, check_settings
+from placebench.postgres import Server
+from placebench.reference.deployment import application_from
+from placebench.seeding import data_digest, migrate_options, seed, topology_named
+
+TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+ARM = read_arm("tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
+HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
+
+
+@pytest.fixture(scope="module")
+def private(server: Server) -> Iterator[Server]:
+    """The server that the arm's settings start; a named server of the session is not ours to ask."""
+    if server.kind == "named":
+        pytest.skip("settings are for a server of ours")
+    with Servers(server) as servers:
+        yield servers.of(ARM)
+
+
+@pytest.fixture(scope="module")
+def url(private: Server) -> str:
+    """The arm's database on its own server."""
+    url = private.create_database("placebench_arm")
+    seed(TOPOLOGY, url)
+    migrate_options(url, ARM.revisions)
+    return url
+
+
+@pytest.fixture(scope="module")
+def blocks(url: str, tmp_path_factory: pytest.TempPathFactory) -> list[Block]:
+    """One replicate of one arm."""
+    folder = claim_folder(tmp_path_factory.mktemp("runs") / "own")
+    arms = Arms((ARM,), {ARM.name: url}, TOPOLOGY.request, folder, block_s=0.02)
+    return make_replicate(arms, plan_replicate([ARM.name], 0, rounds=1, seed=1))
+
+
+def test_the_server_has_the_settings(private: Server, server: Server, url: str) -> None:
+    """And the session's own server has them not; arms with the same settings share one."""
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        found = [connection.scalar(text(f"SHOW {name}")) for name in ("work_mem", "jit", "fsync")]
+    engine.dispose()
+    with Servers(server) as servers:
+        shared = servers.of(read_arm("tuned"))
+
+    assert found == ["64kB", "on", "off"]
+    assert shared is server
+    assert private.url != server.url
+
+
+def test_the_content_is_the_same(url: str, server: Server) -> None:
+    """The same digest on both servers, with the table that a trigger keeps and without."""
+    other = server.create_database("placebench_arm_shared")
+    receipt = seed(TOPOLOGY, other)
+    server.drop_database("placebench_arm_shared")
+
+    assert data_digest(url) == receipt.digest
+
+
+def test_the_backends_of_its_own_server_are_measured(blocks: list[Block]) -> None:
+    """CPU of every block, though the database lies on another server than the comparison's."""
+    assert [block.invalid for block in blocks if block.invalid and "load" not in block.invalid] == []
+    assert all(block.cpu_s and block.cpu_s > 0 for block in blocks)
+    assert blocks[0].arm == "tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on"
+
+
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        (
+            "tuned,pg:work_memory=64kB",
+            'pg:work_memory=64kB: PostgreSQL .* says unrecognized configuration parameter "w',
+        ),
+        ("tuned,pg:work_mem=much", 'pg:work_mem=much: PostgreSQL .* says invalid value for parameter "work_mem": "mu'),
+        ("tuned,pg:port=5432", "pg:port in the arm tuned,pg:port=5432: placebench needs that for itself"),
+    ],
+)
+def test_what_postgresql_does_not_take(private: Server, arm: str, message: str) -> None:
+    """One line, before anything is made."""
+    with pytest.raises(PlacebenchError, match=message) as caught:
+        check_settings([read_arm(arm)], private)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_does_not_start_with_them(server: Server) -> None:
+    """Each setting by itself is allowed, and together with the others it is not."""
+    if server.kind == "named":
+        pytest.skip("settings are for a server of ours")
+    with (
+        Servers(server) as servers,
+        pytest.raises(DatabaseError, match=r"^tuned,pg:max_connections=1: .*not start: ") as no,
+    ):
+        servers.of(read_arm("tuned,pg:max_connections=1"))
+
+    assert "\n" not in str(no.value)
+
+
+def test_a_named_server_is_not_restarted(server: Server) -> None:
+    """One line that says what to leave away."""
+    with pytest.raises(PlacebenchError, match="placebench sets none on a server that you named: leave --db"):
+        check_settings([ARM], Server(server.url, "named"))
+
+
+def client(url: str, variant: str) -> Client:
+    """The application that a worker would serve."""
+    return Client(application_from({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": variant}))
+
+
+WAYS = ("driver:psycopg3", "pool:none", "pool:1", "ping:before_use", "transaction:autocommit")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_deployment_answers_and_writes_as_any_other(url: str, way: str) -> None:
+    """A request of one statement, candidates, a write and its repetition, which is a conflict."""
+    plain, other = client(url, "tuned"), client(url, f"tuned+{way}")
+    asked = ("/resource_classes", "/traits", TOPOLOGY.request)
+    name = f"CUSTOM_{way.replace(':', '_').upper()}"
+    answers = [other.get(path, headers=HEADERS) for path in asked]
+    made = [
+        other.post("/resource_classes", json={"name": name}, headers=HEADERS).status_code,
+        other.post("/resource_classes", json={"name": name}, headers=HEADERS).status_code,
+        other.delete(f"/resource_classes/{name}", headers=HEADERS).status_code,
+    ]
+
+    assert [each.data for each in answers] == [plain.get(path, headers=HEADERS).data for path in asked]
+    assert made == [201, 409, 204]
+
+
+def test_an_arm_that_connects_anew_has_no_cpu(database_url: str, tmp_path: Path) -> None:
+    """Its backends come and go unseen: not measured, never too little."""
+    seed(TOPOLOGY, database_url)
+    arm = replace(ARM, name="anew", variables={"PLACEBENCH_VARIANT": "tuned+pool:none"})
+    folder = claim_folder(tmp_path / "run")
+    WirePass("anew", *([1.0] for _ in range(6))).save(folder / "wire-anew.json")
+    arms = Arms((arm,), {"anew": database_url}, TOPOLOGY.request, folder, block_s=0.02)
+
+    assert {block.cpu_s for block in make_replicate(arms, plan_replicate(["anew"], 0, rounds=1, seed=1))} == {None}

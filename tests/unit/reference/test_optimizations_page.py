@@ -1,0 +1,40 @@
+"""docs/optimizations.md and its experiments say what the catalogue says."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench.experiment.arms import read_arms
+from placebench.experiment.trials import read_experiment
+from placebench.reference.steps.optimization import HEADLINE, Optimization
+from placebench.reference.variants import CATALOGUE
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "optimizations.md").read_text()
+EXPERIMENTS = sorted((DOCS / "experiments").glob("*.toml"))
+
+
+def row(each: Optimization) -> str:
+    """Its line in the table."""
+    name = f"`{each.name}`" if each.better else "–"
+    ways = ", ".join(f"`{each.step}:{way.name}`" for way in each.ways)
+    request = "the headline request" if each.request.startswith(HEADLINE) else f"`{each.request}`"
+    return f"| {name} | {ways} | {each.metric} | {each.on}, {request} | {each.why} | {each.source} |"
+
+
+@pytest.mark.parametrize("each", CATALOGUE, ids=lambda each: each.step)
+def test_the_table_has_each_step(each: Optimization) -> None:
+    """Name, ways, where it shows, why and source, word for word."""
+    assert row(each) in PAGE.splitlines()
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_each_experiment_can_be_run(path: Path) -> None:
+    """Every arm exists, every trial says why and in what it should show, and the page names the file."""
+    made = read_experiment(path)
+
+    assert f"placebench experiment docs/experiments/{path.name}" in PAGE
+    assert len(read_arms(made.arms)) == len(made.arms) == 4
+    assert [each.name for each in made.trials if not (each.shows_in and each.why)] == [
+        name for name in ("tuned+driver:psycopg3+binding:any_array",) if path.stem == "drivers"
+    ]
