@@ -1,6 +1,7 @@
 """Variants of the reference service: frozen choices of ways, all made from one catalogue of optimizations.
 
-The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +step:way on either; or shapes.
+The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +step:way on either; or shapes
+or snapshot.
 """
 
 import re
@@ -63,7 +64,7 @@ CATALOGUE = (*OPTIMIZATIONS, *CHOICES)
 REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.ways if way.revision}))
 
 # Algorithms beside the one that the optimizations improve; as variants they take no suffix.
-ALGORITHMS: tuple[str, ...] = ("shapes",)
+ALGORITHMS: tuple[str, ...] = ("shapes", "snapshot")
 
 _BY_NAME: Mapping[str, Optimization] = {each.name: each for each in OPTIMIZATIONS}
 _BY_STEP: Mapping[str, Optimization] = {each.step: each for each in CATALOGUE}

@@ -129,18 +129,20 @@ BEGIN
     RETURN NULL;
 END $$
 """
-# Of a provider the root is logged, the old one and the new one, so that a reader finds the tree that it has left.
+# Of a provider its root is logged as well, the old one and the new one: a reader finds the tree that it has left.
 # Its generation and its name are in no candidate, and the generation moves with every change of what hangs on it.
-ROOT = "coalesce(root_provider_id, id)"
 PLACE = "id, uuid, root_provider_id, parent_provider_id"
+MOVED = (
+    f"SELECT {PLACE} FROM (SELECT {PLACE} FROM touched UNION ALL SELECT {PLACE} FROM replaced) AS places"
+    f" GROUP BY {PLACE} HAVING count(*) = 1"
+)
+ID_AND_ROOT = "SELECT unnest(ARRAY[id, coalesce(root_provider_id, id)]) AS id FROM"
 IDS = {
     "placebench_log_linked": "SELECT resource_provider_id AS id FROM touched",
     "placebench_log_linked_update": "SELECT resource_provider_id AS id FROM touched"
     " UNION ALL SELECT resource_provider_id FROM replaced",
-    "placebench_log_providers": f"SELECT {ROOT} AS id FROM touched",
-    "placebench_log_providers_update": f"SELECT {ROOT} AS id FROM"
-    f" (SELECT {PLACE} FROM touched UNION ALL SELECT {PLACE} FROM replaced) AS places"
-    f" GROUP BY {PLACE} HAVING count(*) = 1",
+    "placebench_log_providers": f"{ID_AND_ROOT} touched",
+    "placebench_log_providers_update": f"{ID_AND_ROOT} ({MOVED}) AS moved",
     "placebench_log_names": "SELECT id FROM touched",
     "placebench_log_names_update": "SELECT id FROM touched UNION ALL SELECT id FROM replaced",
 }

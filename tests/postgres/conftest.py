@@ -12,10 +12,11 @@ from sqlalchemy import Engine, Table, create_engine, insert, text
 from placebench import tables
 from placebench.postgres import Server
 from placebench.reference.candidates import answer
+from placebench.reference.database import Database
 from placebench.reference.query import parse
 from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.variants import ALGORITHMS, variant
-from placebench.seeding import migrate_options
+from placebench.seeding import migrate, migrate_options
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
 TRAITS = ("MISC_SHARES_VIA_AGGREGATE", "HW_CPU_X86_AVX", "STORAGE_DISK_SSD", "CUSTOM_RED", "CUSTOM_BLUE")
@@ -29,6 +30,7 @@ class Cloud:
     def __init__(self, engine: Engine, variant_name: str = "tuned") -> None:
         """variant_name: of the variant that answers where a question names none."""
         self._engine = engine
+        self._database = Database(engine)
         self._variant_name = variant_name
         self.dialect = engine.dialect.name
         self._ids: dict[str, int] = {}
@@ -69,7 +71,7 @@ class Cloud:
         OWN is tuned on each database, and each of the algorithms on PostgreSQL.
         """
         query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
-        with self._engine.connect() as connection:
+        with self._database.snapshot() as connection:
             found = answer(connection, parse(query), variant(self._variant_name if name == OWN else name), settings)
             body = (found if isinstance(found, bytes) else b"".join(found)).decode()
         for provider in self._ids:
@@ -129,9 +131,9 @@ def _line(allocations: Mapping[str, Any]) -> str:
 @pytest.fixture(scope="session")
 def _postgresql(server: Server) -> Iterator[Engine]:
     url = server.create_database("placebench_test_cloud")
-    engine = create_engine(url)
-    tables.metadata.create_all(engine)
+    migrate(url)
     migrate_options(url, ("covering_indexes", "kept_usages"))
+    engine = create_engine(url)
     yield engine
     engine.dispose()
     server.drop_database("placebench_test_cloud")

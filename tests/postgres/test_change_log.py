@@ -79,8 +79,8 @@ def logged(engine: Engine) -> list[tuple[Any, ...]]:
         ("INSERT INTO resource_provider_aggregates VALUES (now(), now(), 3, 1)", [3]),
         ("UPDATE resource_providers SET generation = generation + 1, name = name || 'x'", []),
         ("UPDATE resource_providers SET root_provider_id = 2, parent_provider_id = NULL WHERE id = 2", [1, 2]),
-        ("UPDATE resource_providers SET uuid = 'x' WHERE id = 2", [1]),
-        ("DELETE FROM resource_providers WHERE id = 2", [1]),
+        ("UPDATE resource_providers SET uuid = 'x' WHERE id = 2", [1, 2]),
+        ("DELETE FROM resource_providers WHERE id = 2", [1, 2]),
         ("INSERT INTO traits (id, name) VALUES (2, 'CUSTOM_BLUE')", [("trait", 2, 2)]),
         ("UPDATE resource_classes SET name = 'CUSTOM_X' WHERE id = 20", [("class", 20, 20)]),
         ("INSERT INTO placement_aggregates (id, uuid) VALUES (7, 'x')", [("aggregate", 7, 7)]),
@@ -93,7 +93,7 @@ def logged(engine: Engine) -> list[tuple[Any, ...]]:
     ],
 )
 def test_what_a_statement_touched_is_logged(engine: Engine, statements: str, expected: list[Any]) -> None:
-    """By provider or name; of a provider's own row its root is, before and after; what no answer shows is not."""
+    """By provider or name; of a provider's own row its root is, too, before and after; what no answer shows is not."""
     run(engine, "INSERT INTO resource_classes (id, name) VALUES (20, 'CUSTOM_OLD') ON CONFLICT DO NOTHING")
     run(engine, "TRUNCATE placebench_changes")
 

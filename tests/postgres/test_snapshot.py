@@ -11,6 +11,7 @@ from werkzeug.test import Client
 from placebench import tables
 from placebench.reference.app import make_app
 from placebench.reference.variants import ALGORITHMS
+from placebench.seeding import migrate
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 QUERY = "/allocation_candidates?resources=DISK_GB:1&resources1=VCPU:1&resources2=VCPU:1&group_policy=isolate"
@@ -29,10 +30,9 @@ def uuid(key: int) -> str:
 def engine(database_url: str) -> Iterator[Engine]:
     """cn (DISK_GB 4) ┬ n2 (VCPU 4)
     └ n3 (VCPU 4)"""
+    migrate(database_url)
     made = create_engine(database_url)
-    tables.metadata.create_all(made)
     with made.begin() as connection:
-        connection.execute(insert(tables.resource_classes), [{"id": 0, "name": "VCPU"}, {"id": 2, "name": "DISK_GB"}])
         for key, parent, class_id in ((1, None, 2), (2, 1, 0), (3, 1, 0)):
             place = {"root_provider_id": 1, "parent_provider_id": parent}
             row = {"id": key, "uuid": uuid(key), "name": f"rp{key}", "generation": 0, **place}

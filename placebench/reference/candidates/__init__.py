@@ -9,12 +9,17 @@ from placebench.reference.candidates.objects import answer_by_objects
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.shapes.answering import answer_by_shapes
+from placebench.reference.snapshot import answer_from_snapshot
 from placebench.reference.steps import Ways
 from placebench.reference.variants import Variant
 
 Algorithm = Callable[[Connection, CandidateRequest, Ways, Settings], Body]
 
-_ALGORITHMS: Mapping[str, Algorithm] = {"objects": answer_by_objects, "shapes": answer_by_shapes}
+_ALGORITHMS: Mapping[str, Algorithm] = {
+    "objects": answer_by_objects,
+    "shapes": answer_by_shapes,
+    "snapshot": answer_from_snapshot,
+}
 
 
 def answer(connection: Connection, request: CandidateRequest, variant: Variant, settings: Settings = DEFAULTS) -> Body:

@@ -160,6 +160,11 @@ def existing(connection: Connection, table: str, names: Collection[str]) -> list
     return [row.name for row in connection.execute(statement, {"names": list(names)})]
 
 
+def every_name(connection: Connection, table: str) -> list[str]:
+    """All that are in the table; 1 round trip: SELECT name FROM traits"""
+    return [row[0] for row in _rows(connection, f"SELECT name FROM {table}")]
+
+
 def roots_above(connection: Connection, uuids: Collection[str]) -> list[Row]:
     """(uuid, root id) of the providers of these uuids.
 

@@ -1,0 +1,126 @@
+"""What changed since a moment, from the change log: the key piece is `look`."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from placebench.errors import DatabaseError
+from placebench.reference.snapshot.moment import Moment
+
+# placebench_look stops here: whoever has slept that long reads everything.
+MOST: Final = 1_000
+_NO_SUCH_FUNCTION: Final = "42883"
+
+Range = tuple[int, int]  # the lowest and the highest of some ids
+ALL: Final[Range] = (-(2**31), 2**31 - 1)
+
+# The columns that say who has the thing of a name.
+_HOLDERS: Final = {
+    "trait": ("resource_provider_traits", "trait_id"),
+    "class": ("inventories", "resource_class_id"),
+    "aggregate": ("resource_provider_aggregates", "aggregate_id"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Ranges of ids by kind (provider, trait, class, aggregate): what was touched lies within."""
+
+    ranges: dict[str, list[Range]]
+
+    @property
+    def everything(self) -> bool:
+        """Whether more was touched than is told, or a whole table emptied."""
+        return sum(map(len, self.ranges.values())) > MOST or ALL in self.ranges.get("provider", ())
+
+    def touches(self, *kinds: str) -> bool:
+        """Whether something of one of the kinds was touched."""
+        return any(kind in self.ranges for kind in kinds)
+
+    def among(self, provider_ids: Collection[int]) -> Iterator[int]:
+        """Those of the providers that may have been touched themselves."""
+        for first, last in self.ranges.get("provider", ()):
+            if last - first < len(provider_ids):
+                yield from (each for each in range(first, last + 1) if each in provider_ids)
+            else:
+                yield from (each for each in provider_ids if first <= each <= last)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the database says."""
+
+    moment: Moment
+    home: str | None  # where the reader's entry stands; None: it has none
+    holds: bool  # all statements of the transaction see this moment, and nothing else
+    changes: Changes | None  # None: nothing became visible since
+
+
+def look(connection: Connection, reader: int, since: Moment | None) -> Look:
+    """What became visible since, and at which moment this is; 1 round trip.
+
+    since: None for a reader that has seen nothing yet; nothing changed then.
+    Raises DatabaseError where there is no change log.
+
+    SELECT now, home, holds, changes FROM placebench_look(:reader, :since)
+    """
+    known = None if since is None else since.text
+    try:
+        row = connection.exec_driver_sql(
+            "SELECT now, home, holds, changes FROM placebench_look(%s, %s)", (reader, known)
+        ).one()
+    except DBAPIError as error:
+        raise explained(error) from error
+    changed = read_changes(row.changes) if row.changes else None
+    return Look(since if since and row.now == known else Moment.read(row.now), row.home, row.holds, changed)
+
+
+def read_changes(listed: str) -> Changes:
+    """The changes in placebench_look's form: `provider 3 3,trait 7 9`."""
+    ranges: dict[str, list[Range]] = defaultdict(list)
+    for each in listed.split(","):
+        kind, first, last = each.split()
+        ranges[kind].append((int(first), int(last)))
+    return Changes(dict(ranges))
+
+
+def roots_touched(connection: Connection, changes: Changes) -> set[int]:
+    """The roots, as they are now, above every provider that was touched or has a name that was; 1 round trip.
+
+    SELECT DISTINCT root_provider_id FROM resource_providers
+    WHERE id BETWEEN 3 AND 3 OR id IN (SELECT resource_provider_id FROM resource_provider_traits
+                                       WHERE trait_id BETWEEN 7 AND 9)
+    """
+    conditions = [_between("id", ranges) for kind, ranges in changes.ranges.items() if kind == "provider"]
+    for kind, (table, column) in _HOLDERS.items():
+        if kind in changes.ranges:
+            condition = _between(column, changes.ranges[kind])
+            conditions.append(f"id IN (SELECT resource_provider_id FROM {table} WHERE {condition})")
+    query = f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE {' OR '.join(conditions)}"
+    return {row[0] for row in connection.execute(text(query)) if row[0] is not None}
+
+
+def explained(error: DBAPIError) -> Exception:
+    """The error that says what to do, if it is that there is no change log; else the error itself."""
+    code = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
+    return no_change_log() if code == _NO_SUCH_FUNCTION else error
+
+
+def no_change_log() -> DatabaseError:
+    """What a database without the log gets to hear."""
+    return DatabaseError(
+        "variant snapshot: this database has no change log: PostgreSQL 13 or later, migrated by"
+        " `placebench seed --trees 0 --db URL`, has one; or take another variant"
+    )
+
+
+def _between(column: str, ranges: Iterable[Range]) -> str:
+    single = [first for first, last in ranges if first == last]
+    conditions = [f"{column} BETWEEN {first} AND {last}" for first, last in ranges if first != last]
+    if single:
+        conditions.append(f"{column} = ANY ('{{{','.join(map(str, single))}}}')")
+    return " OR ".join(conditions)

@@ -1,0 +1,76 @@
+"""The worker's entry among the readers of the change log: the key piece is `Registry`.
+
+It works on a connection of its own, made for each time, so that it never waits for the pool whose connection the
+request may be holding.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from sqlalchemy import URL, Connection, NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+from placebench.reference.snapshot.changes import explained
+from placebench.reference.snapshot.moment import Moment
+
+log = logging.getLogger(__name__)
+
+RENEWED_EVERY_S: Final = 30.0  # an entry ends after five minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was written into placebench_readers."""
+
+    reader: int
+    registered_by: int  # the transaction that wrote it
+    home: str
+
+
+class Registry:
+    """Keeps one entry; connects only when asked."""
+
+    def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
+        self._engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        self._clock = clock
+        self._due = -RENEWED_EVERY_S * 2
+        self.entry: Entry | None = None
+        """None: nobody keeps the log for us, because the triggers are incomplete or the database let nobody in."""
+
+    def renew(self, seen: Moment | None) -> None:
+        """Every half minute: say what was seen, so that the log can be pruned, or register; else nothing.
+
+        Raises DatabaseError where there is no change log. Other trouble is logged, and leaves no entry.
+        """
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due = now + RENEWED_EVERY_S
+        try:
+            with self._engine.connect() as connection:
+                self.entry = self._renewed(connection, seen)
+        except DBAPIError as error:
+            self.entry = None
+            if (reason := explained(error)) is not error:
+                raise reason from error
+            log.warning("no picture is kept for the next %g s: %s", RENEWED_EVERY_S, str(error.orig).strip())
+
+    def forget(self) -> None:
+        """The entry is of no use any more: the next call of `renew` registers anew."""
+        self.entry = None
+        self._due = self._clock()
+
+    def _renewed(self, connection: Connection, seen: Moment | None) -> Entry | None:
+        if not connection.scalar(text("SELECT placebench_is_watching()")):
+            log.warning("no picture is kept: triggers of the change log are missing or disabled")
+            return None
+        if self.entry is None:
+            row = connection.execute(text("SELECT reader, registered_by::text, home FROM placebench_register()")).one()
+            return Entry(row.reader, int(row.registered_by), row.home)
+        if seen is not None:
+            statement = text("SELECT placebench_renew(:reader, CAST(:oldest AS xid8))")
+            connection.execute(statement, {"reader": self.entry.reader, "oldest": str(seen.oldest)})
+        return self.entry
