@@ -1,0 +1,78 @@
+"""The variant snapshot under foreign writers: no answer is from a state that is over, or that is not yet."""
+
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to
+from sqlalchemy import Engine, create_engine, text
+
+from placebench.reference.database import Database
+from placebench.seeding import migrate
+
+SEED = 7
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    """Twelve trees of four providers, one that shares, and the log."""
+    migrate(database_url)
+    engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(CLOUD))
+    engine.dispose()
+    return database_url
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    """What requests are answered from."""
+    made = create_engine(url)
+    yield made
+    made.dispose()
+
+
+def test_every_answer_is_naives(url: str, engine: Engine) -> None:
+    """After every few steps of transactions that overlap, naive and snapshot agree in one transaction."""
+    chance, database = random.Random(SEED), Database(engine)
+    meddler, service = Meddler(url, SEED), Service(send_to(engine), SEED)
+    differing = []
+    for _ in range(200):
+        for _ in range(chance.randint(0, 6)):
+            meddler.step()
+        if chance.random() < 0.2:
+            meddler.settle()
+            service.step()
+        if chance.random() < 0.03:
+            meddler.empty()
+        query = chance.choice(QUERIES)
+        if seen := compare(database, query, naive_first=False):
+            differing.append((query, seen))
+    meddler.close()
+
+    assert differing == []
+    assert all(meddler.done[way] for way in ("commit", "rollback", "savepoint", "back", "refused"))
+
+
+def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) -> None:
+    """Writers and requests in threads of their own; some requests have an older snapshot than the picture."""
+    database, differing = Database(engine), []
+    meddler, service = Meddler(url, SEED), Service(send_to(engine), SEED)
+
+    def ask(number: int) -> None:
+        chance = random.Random(number)
+        for _ in range(30):
+            query = chance.choice(QUERIES)
+            if seen := compare(database, query, naive_first=chance.random() < 0.3):
+                differing.append((query, seen))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
+    with meddling(meddler, service):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    meddler.close()
+
+    assert differing == []
