@@ -75,7 +75,7 @@ BEGIN
 END $$;
 CREATE FUNCTION placebench_is_watching() RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*) = {triggers} FROM pg_trigger WHERE tgenabled = 'A' AND tgname LIKE 'placebench\\_%'
+    SELECT count(*) = {triggers} FROM pg_trigger WHERE tgenabled = 'A' AND tgname = ANY ('{{{events}}}')
     AND tgrelid = ANY ('{{{watched}}}'::regclass[])
 $$
 """
@@ -167,10 +167,16 @@ def upgrade() -> None:
         return
     refuse_tables_of_others(connection)
     schema = connection.scalar(sa.text("SELECT quote_ident(current_schema())"))
-    watched = ",".join(f"{schema}.{table}" for table in WATCHED)
+    placed = {
+        "schema": schema,
+        "home": HOME,
+        "watched": ",".join(f"{schema}.{table}" for table in WATCHED),
+        "events": ",".join(f"placebench_{event}" for event in EVENTS),
+        "triggers": len(WATCHED) * len(EVENTS),
+    }
     run(LOG)
     for function in (PRUNE, REGISTER, LOOK, LOG_ALL):
-        run(function.format(schema=schema, home=HOME, watched=watched, triggers=len(WATCHED) * len(EVENTS)))
+        run(function.format(**placed))
     for name, ids in IDS.items():
         run(LOGGING.format(schema=schema, name=name, ids=ids))
     watch("resource_providers", "placebench_log_providers", "provider")

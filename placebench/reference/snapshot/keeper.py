@@ -40,7 +40,7 @@ class Keeper:
         self._moment: Moment | None = None  # which the picture shows
         self._bodies = Bodies()
         self._kinds = 0  # after the last sweep
-        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # long answers, which read from the picture while they are sent
+        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # answers that read from it while they are sent
 
     def answer(self, connection: Connection, request: CandidateRequest, settings: Settings) -> Body | None:
         """The JSON body as of the connection's snapshot; None if that has to be read by itself.
