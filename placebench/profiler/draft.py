@@ -115,6 +115,7 @@ class Draft:
 
     fingerprint = ""
     running = True
+    rows_come_alone = False
     caller: Caller | None = None
     parameters: str | None = None
     compile_s: float | None = None
@@ -140,6 +141,7 @@ class Draft:
         self.step = step
         self.single_rows: list[Any] = []
         self.number = flow.transaction
+        self.clock = tape.clock
         self.started = self.entered = tape.clock()
 
     def enter(self) -> None:
@@ -178,20 +180,22 @@ class Draft:
         if self.key is not None and rows:
             self.rows_again = (self.rows_again or 0) + self.tape.repetition.seen(self.key, rows, id(self))
 
-    def leave_row(self, row: Any) -> None:
-        """The driver's fetchone has ended, without a round trip: as `leave_fetch`, in one call for every row."""
-        tape = self.tape
-        now = tape.clock()
-        seconds = now - self.entered
+    def leave_one(self, row: Any, round_trips: int | None) -> None:
+        """The driver's fetchone has ended, as the first of its statement or with a round trip."""
+        self.leave_fetch(() if row is None else (row,), round_trips)
+        self.rows_come_alone = not round_trips and row is not None
+
+    def leave_row(self, row: Any, seconds: float) -> None:
+        """The same for each row after it, in one short call."""
         self.flow.measured_s += seconds
-        if tape.flame is not None and seconds >= SHORTEST_LEAF_S:
-            tape.leaf(self.entered, now, f"fetch {self._shown()}", "sql")
-        self.fetch_s = seconds if self.fetch_s is None else self.fetch_s + seconds
+        if seconds >= SHORTEST_LEAF_S and self.tape.flame is not None:
+            now = self.clock()
+            self.tape.leaf(now - seconds, now, f"fetch {self._shown()}", "sql")
+        self.fetch_s += seconds  # type: ignore[operator]  # the first row has set it, and the number of rows
         if row is None:
-            self.fetched_rows = self.fetched_rows or 0
             self.recognise()
             return
-        self.fetched_rows = 1 if self.fetched_rows is None else self.fetched_rows + 1
+        self.fetched_rows += 1  # type: ignore[operator]
         if self.key is not None:
             self.single_rows.append(row)
             if len(self.single_rows) >= _MOST_SINGLE_ROWS:

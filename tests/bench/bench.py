@@ -1,6 +1,6 @@
 """`tox -e bench`: what seeding, the embedded server and the variants cost, as tables; ratios are within one run.
 
-    python tests/bench/bench.py [server] [seeding] [candidates] [claims] [losses] [link] [profiler] [telemetry]
+    python tests/bench/bench.py [SECTION …] (see --help)
                                 [--trees N] [--repeats N] [--placement-python PATH]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
@@ -9,6 +9,7 @@ Every figure is the median of the repeats with the lowest and the highest behind
 import argparse
 import importlib
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -22,8 +23,9 @@ from types import ModuleType
 from typing import Any
 
 from placebench import units
+from placebench.compare import hodges_lehmann
 from placebench.postgres import Server, open_server
-from placebench.seeding import migrate
+from placebench.seeding import migrate, seed, topology_named
 
 COST = Path(__file__).with_name("statement_cost.py")
 
@@ -139,6 +141,38 @@ def bench_profiler(arguments: argparse.Namespace) -> None:
                 say(contender, quartiles(during), quartiles([seconds * 1e6 for seconds in found["end_s"]]))
 
 
+def bench_profiled(arguments: argparse.Namespace) -> None:
+    """What each mode adds to a whole request of the reference service, and the memory of a million statements."""
+    topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
+    repeats = arguments.repeats * 3
+    with open_server() as server:
+        url = server.create_database("bench_profiled")
+        seed(topology, url)
+        for variant in ("naive", "tuned"):
+            found = printed_by("request_cost.py", url, topology.request, variant, str(repeats))
+            say(
+                f"{variant}, {arguments.trees} trees, n = {repeats}",
+                "ms of CPU a request",
+                "over none",
+                "95 % interval",
+            )
+            for mode, seconds in found.items():
+                over = hodges_lehmann([math.log(a / b) for a, b in zip(seconds, found[""], strict=True)])
+                estimate, low, high = (units.change(math.exp(each)) for each in (over.estimate, over.low, over.high))
+                say(mode or "no profiler", spread([each * 1e3 for each in seconds]), estimate, f"{low} to {high}")
+    memory = printed_by("statement_memory.py", "1000000")["rss_bytes"]
+    grown = statistics.linear_regression([0.5 + tenth / 10 for tenth in range(5)], memory[5:]).slope
+    say("a million statements, full", f"{units.size(memory[0])} to {units.size(memory[-1])}")
+    say("slope of the second half", f"{units.size(grown)} a million")
+
+
+def printed_by(script: str, *arguments: str) -> dict[str, Any]:
+    """The JSON that a script beside this one prints, in a process of its own."""
+    command = [sys.executable, str(COST.with_name(script)), *arguments]
+    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    return found
+
+
 def statement_cost(contender: str, url: str, blocks: int) -> dict[str, Any] | None:
     """What its process prints; None if it is not installed."""
     command = [sys.executable, str(COST), contender, url, str(blocks)]
@@ -174,6 +208,7 @@ SECTIONS: dict[str, Any] = {
     "losses": lambda arguments: _beside("losing").bench_losses(arguments, say, spread),
     "link": lambda arguments: _beside("links").bench_link(arguments, say, spread),
     "profiler": bench_profiler,
+    "profiled": bench_profiled,
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
 }
 

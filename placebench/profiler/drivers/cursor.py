@@ -44,17 +44,20 @@ class TimedCursor:
         if self.placebench_draft is None:  # called for every row: an idle profiler must not cost a call more
             return super().fetchone()  # type: ignore[misc]
         draft = self.placebench_draft
-        draft.entered = draft.tape.clock()
+        clock = draft.clock
+        began = clock()
         try:
             row = super().fetchone()  # type: ignore[misc]
         except BaseException as error:
+            draft.entered = began
             draft.leave_fetch((), self.trips_of_fetch())
             draft.failed(error)
             raise
-        if self.trips_of_fetch():
-            draft.leave_fetch(one(row), 1)
+        if draft.rows_come_alone:
+            draft.leave_row(row, clock() - began)
         else:
-            draft.leave_row(row)
+            draft.entered = began
+            draft.leave_one(row, self.trips_of_fetch())
         return row
 
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,11 +1,14 @@
 """The estimated flame: as long as its record, with the statements that ran, and marked as an estimate."""
 
+import sys
 import time
 
 import pytest
 from sqlalchemy import Engine
 
 from placebench.profiler import SqlProfiler
+from placebench.profiler.merging import mean_session
+from placebench.profiler.sampled import Frames, frames_of, named
 
 
 def test_it_is_as_long_as_its_record_and_holds_the_statement(engine: Engine) -> None:
@@ -36,3 +39,35 @@ def test_it_is_as_long_as_its_record_and_holds_the_statement(engine: Engine) -> 
     assert times["select slowly(?)"] == pytest.approx(0.06, abs=0.04)
     assert any(name.endswith("compute") and seconds > 0.02 for name, seconds in times.items())
     assert recording.notes[0].startswith("the flame is estimated from ")
+
+
+class Shop:
+    """Somebody's class."""
+
+    def view(self) -> Frames:
+        """The frames from here on."""
+        return frames_of(sys._getframe())
+
+
+def test_a_frame_is_named_as_pyinstrument_names_it() -> None:
+    """Function, file, first line, class and line."""
+    code, line = Shop().view()[0]
+
+    assert f"view\x00{__file__}\x00{code.co_firstlineno}\x01cShop\x01l{code.co_firstlineno + 2}" == named(code, line)
+
+
+def test_merged_estimates_begin_with_the_request(engine: Engine) -> None:
+    """What stands above the record, server and thread, is cut off of each sample."""
+    profiler = SqlProfiler(engine)
+
+    def compute() -> None:
+        until = time.perf_counter() + 0.05
+        while time.perf_counter() < until:
+            pass
+
+    with profiler.record("estimate", mode="sampled") as recording:
+        compute()
+    profiler.remove()
+
+    roots = {stack[1].partition("\x00")[0] for stack, _ in mean_session([recording.session]).frame_records if stack[1:]}
+    assert roots - {"the profiler's own work"} == {"compute"}
