@@ -14,7 +14,9 @@ _QUICK_TREES = 50
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `perfload`."""
-    parser.add_argument("--quick", action="store_true", help=f"naive and tuned on {_QUICK_TREES} trees, about a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"naive, tuned, shapes on {_QUICK_TREES} trees, about a minute"
+    )
     parser.add_argument(
         "--db", metavar="URL", help="a PostgreSQL to work beside; default: an embedded one, thrown away"
     )

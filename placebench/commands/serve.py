@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.5
 def configure(parser: ArgumentParser) -> None:
     """The options of `serve`."""
     parser.add_argument("--db", metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
-    parser.add_argument("--variant", default="tuned", metavar="V", help="how candidates are found (default: tuned)")
+    parser.add_argument("--variant", default="shapes", metavar="V", help="how candidates are found (default: shapes)")
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
     parser.add_argument("--port", type=int, default=8000, metavar="P", help="0: a free one (default: 8000)")
     parser.add_argument("--processes", type=int, metavar="N", help="worker processes (default: the variant's, or 1)")

@@ -24,7 +24,9 @@ def configure(parser: ArgumentParser) -> None:
         "--db", metavar="URL", help=f"a seeded database, only read; default: {_OWN_TREES} trees in a server of its own"
     )
     parser.add_argument(
-        "--variants", metavar="A,B", help="which variants (default: the ladder, the ablations and third ways)"
+        "--variants",
+        metavar="A,B",
+        help="which variants (default: all that have a name)",
     )
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
@@ -32,10 +34,11 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Serve and ask every variant; GateFailedError when data or answers differ."""
     from placebench.experiment.verification import verify_variants
-    from placebench.reference.variants import CATALOGUE, ablations, ladder, third_ways
+    from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, ladder, third_ways
     from placebench.seeding import data_digest, topology_named
 
-    named = arguments.variants.split(",") if arguments.variants else [*ladder(), *ablations(), *third_ways()]
+    every = [*ladder(), *ablations(), *third_ways(), *ALGORITHMS]
+    named = arguments.variants.split(",") if arguments.variants else every
     with _seeded(arguments.db) as (url, receipt):
         variants = list(_askable(named, url, must=bool(arguments.variants)))
         digest = data_digest(url)

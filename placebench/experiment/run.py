@@ -20,7 +20,7 @@ from placebench.experiment.plan import plan_replicates
 from placebench.experiment.records import LoadPass, RunHead
 from placebench.experiment.rules import LOAD_RULES, LoadRules
 from placebench.postgres import Server
-from placebench.reference.variants import OPTIMIZATIONS, ladder
+from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, ladder
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
 
@@ -33,7 +33,7 @@ class Settings:
     """How much is measured, and how."""
 
     variants: tuple[str, ...]
-    """The rungs, baseline first, best last."""
+    """The rungs, baseline first, then the other algorithms."""
     processes: int = 2
     threads: int = 2
     users: int = 4
@@ -51,18 +51,24 @@ class Settings:
 
     @classmethod
     def default(cls) -> "Settings":
-        """Every rung of the ladder: about five minutes on two cores with 1000 nested trees."""
-        return cls(variants=ladder())
+        """Every rung of the ladder, and the algorithms: about six minutes on two cores with 1000 nested trees."""
+        return cls(variants=(*ladder(), *ALGORITHMS))
 
     @classmethod
     def quick(cls) -> "Settings":
-        """naive and tuned alone: about a minute with 50 trees."""
-        return cls(variants=(BASELINE, BEST), closed_s=5.0, open_s=5.0, profiled_requests=40, quads=1, block_s=0.3)
+        """naive, tuned and the algorithms: about a minute with 50 trees."""
+        variants = (BASELINE, BEST, *ALGORITHMS)
+        return cls(variants, closed_s=4.0, open_s=4.0, profiled_requests=40, quads=1, block_s=0.2)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Those that are compared, profiled and loaded openly: the ends of the ladder, and the algorithms."""
+        return tuple(name for name in self.variants if name in (BASELINE, BEST, *ALGORITHMS))
 
     @property
     def steps(self) -> int:
         """How many steps are announced."""
-        return 1 + 2 * len(self.variants) + self.replicates + 4
+        return 1 + 2 * len(self.variants) + self.replicates + 2 * len(self.compared)
 
 
 class Perfload:
@@ -104,11 +110,13 @@ class Perfload:
             for variant in self._settings.variants:
                 self._rung(bench, variant)
             self._compared(bench)
-            for variant in (BASELINE, BEST):
+            for variant in self._settings.compared:
                 self._say(f"{variant}: profile of {self._settings.profiled_requests} requests")
                 profiled_pass(bench, variant, requests=self._settings.profiled_requests)
             self._data_unchanged(bench)
-            for variant in (BASELINE, BEST):  # last: where none counts, the run ends undecided, with all else measured
+            for (
+                variant
+            ) in self._settings.compared:  # last: where none counts, the run ends undecided, with all else measured
                 self._say(f"{variant}: open load, {self._settings.open_s:g} s")
                 self._opened(bench, variant)
             self._data_unchanged(bench)
@@ -165,8 +173,8 @@ class Perfload:
             raise GateFailedError(f"{variant} answers differently from {checked[0]}, no speed is printed: {difference}")
 
     def _compared(self, bench: Bench) -> None:
-        """naive against tuned, interleaved, each on a copy of the database."""
-        names = (BASELINE, BEST)
+        """naive, tuned and the algorithms, interleaved, each on a copy of the database."""
+        names = self._settings.compared
         databases = {
             name: self._server.create_database(f"{self._database}_{name}", template=self._database) for name in names
         }
@@ -176,7 +184,7 @@ class Perfload:
         )
         replicates = run_replicates(arms, plans)
         for plan in plans:
-            self._say(f"{BASELINE} against {BEST}, interleaved: replicate {plan.number + 1} of {len(plans)}")
+            self._say(f"{', '.join(names)} interleaved: replicate {plan.number + 1} of {len(plans)}")
             next(replicates)
 
     def _data_unchanged(self, bench: Bench) -> None:
@@ -202,7 +210,8 @@ def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
         for name, each in added.items()
     }
     rungs[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
-    if variants != ladder():
+    rungs.update({name: {"adds": "", "why": WHY[name], "source": ""} for name in ALGORITHMS})
+    if not set(ladder()) <= set(variants):
         every = ", ".join(each.name for each in OPTIMIZATIONS)
         rungs[BEST] = {"adds": every, "why": "Every step in its better way.", "source": ""}
     return {name: rungs[name] for name in variants}

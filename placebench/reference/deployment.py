@@ -17,10 +17,9 @@ from placebench.reference.app import make_app
 from placebench.reference.chunking import chunked
 from placebench.reference.compressing import compressed
 from placebench.reference.settings import chosen, settings_from
-from placebench.reference.variants import Variant, variant
+from placebench.reference.variants import Variant, default_variant, variant
 from placebench.telemetry import Telemeter
 
-DEFAULT_VARIANT: Final = "tuned"
 DEFAULT_POOL_SIZE: Final = "10"
 
 
@@ -41,8 +40,12 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
     return app if telemeter is None else telemeter.wsgi(app)
 
 
+def _default_variant(environment: Mapping[str, str]) -> str:
+    return default_variant(_url(environment.get("PLACEBENCH_DATABASE_URL", "")).get_backend_name())
+
+
 def _variant(environment: Mapping[str, str]) -> Variant:
-    return variant(environment.get("PLACEBENCH_VARIANT") or DEFAULT_VARIANT)
+    return variant(environment.get("PLACEBENCH_VARIANT") or _default_variant(environment))
 
 
 def engine_from(environment: Mapping[str, str]) -> Engine:

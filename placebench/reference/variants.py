@@ -65,6 +65,11 @@ REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.way
 
 # Algorithms beside the one that the optimizations improve; as variants they take no suffix.
 ALGORITHMS: tuple[str, ...] = ("shapes", "snapshot")
+WHY: Mapping[str, str] = {
+    "shapes": "Another algorithm, nothing kept between requests: each distinct shape of a tree is solved once and "
+    "written for all trees of it, and PostgreSQL sends a row a distinct inventory, trait or amount in use.",
+    "snapshot": "The same on a picture that is kept between requests, and brought up to date before each answer.",
+}
 
 _BY_NAME: Mapping[str, Optimization] = {each.name: each for each in OPTIMIZATIONS}
 _BY_STEP: Mapping[str, Optimization] = {each.step: each for each in CATALOGUE}
@@ -97,9 +102,14 @@ def variant(name: str) -> Variant:
         Ways(**taken["request"]),
         Deployment(**taken["deployment"]),
         revisions=tuple(sorted({way.revision for way in chosen.values() if way.revision})),
-        postgresql_only=any(way.postgresql_only for way in chosen.values()),
+        postgresql_only=name in ALGORITHMS or any(way.postgresql_only for way in chosen.values()),
         algorithm=name if name in ALGORITHMS else "objects",
     )
+
+
+def default_variant(backend: str) -> str:
+    """The name of the fastest variant that is never stale and that a database of this kind can have."""
+    return "shapes" if backend == "postgresql" else "tuned"
 
 
 def lack(name: str) -> str:

@@ -164,7 +164,7 @@ def _rung(run: Run, variant: str) -> Rung:
     adds = str(said.get("adds") or "")
     return Rung(
         variant=variant,
-        label=f"+ {adds}" if adds and role == "between" else variant,
+        label=f"+ {adds}" if adds and "+" in variant else variant,
         role=role,
         adds=adds,
         why=str(said.get("why") or ""),

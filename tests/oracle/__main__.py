@@ -29,7 +29,7 @@ from writing import Writing, operations
 
 from placebench import tables
 from placebench.postgres import open_server
-from placebench.reference.variants import ALGORITHMS, ablations, ladder, third_ways
+from placebench.reference.variants import ALGORITHMS, ablations, lack, ladder, third_ways, variant
 from placebench.seeding import migrate
 
 CLOUDS = 40  # to be asked, a round
@@ -83,9 +83,8 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
 
         def reading(name: str, url: str, *, wide: bool = False) -> Reading:
             engine, theirs = program(url, workarounds__optimize_for_wide_provider_trees=str(wide))
-            algorithms = ALGORITHMS if engine.name == "postgresql" else ()
-            names = ("tuned", *algorithms, *ladder()[:-1], *ablations(), *third_ways())
-            ours = {variant: Ours(engine, variant) for variant in names}
+            names = ("tuned", *ALGORITHMS, *ladder()[:-1], *ablations(), *third_ways())
+            ours = {name: Ours(engine, name) for name in names if can_answer(engine, name)}
             return Reading(name, engine, theirs, ours, tally, wide)
 
         def writing(name: str, url: str, our_url: str) -> Writing:
@@ -110,6 +109,14 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
                 )
             ),
         ]
+
+
+def can_answer(engine: Engine, name: str) -> bool:
+    """Whether the variant has all that it needs on this database, as it is after our migrations."""
+    if lack(name):
+        return False
+    needed = variant(name)
+    return not needed.revisions and (engine.name == "postgresql" or not needed.postgresql_only)
 
 
 def prepared(url: str) -> Engine:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
-from placebench.errors import DatabaseError
 from placebench.postgres import Server
 from placebench.reference.candidates import answer
 from placebench.reference.problems import BadRequest
@@ -110,10 +109,3 @@ def test_a_root_may_be_younger_than_its_children(cloud: Any, on_postgresql: Engi
 
     parents = {name: (each["parent_provider_uuid"], each["root_provider_uuid"]) for name, each in summaries.items()}
     assert parents == {"cn2": (None, "cn2"), "n": ("cn2", "cn2")}
-
-
-def test_another_database_is_told_in_one_line(on_sqlite: Engine) -> None:
-    """What was seen, what was expected, what to do."""
-    expected = r"^variant shapes: .*got sqlite; take tuned$"
-    with on_sqlite.connect() as connection, pytest.raises(DatabaseError, match=expected):
-        answer(connection, parse("resources=VCPU:1"), variant("shapes"))

@@ -9,7 +9,6 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from placebench.errors import DatabaseError
 from placebench.reference.body import Body, held
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import DEFAULTS, Settings
@@ -31,11 +30,8 @@ GROWTH: Final = 8
 def answer_by_shapes(connection: Connection, request: CandidateRequest, _ways: Ways, settings: Settings) -> Body:
     """The JSON body; 5 to 9 round trips, 5 more for each further part of the trees.
 
-    Raises BadRequest for names that do not exist, unless the answer is empty before they matter, and DatabaseError on
-    another database than PostgreSQL.
+    Raises BadRequest for names that do not exist, unless the answer is empty before they matter.
     """
-    if connection.dialect.name != "postgresql":
-        raise DatabaseError(f"variant shapes: expected PostgreSQL, got {connection.dialect.name}; take tuned")
     reading = _Reading(connection, request)
     choice = Choice(request, settings)
     if choice.left is not None and choice.depth_first:
