@@ -20,6 +20,7 @@ NAMES = (
     "link",
     "workers",
     "matrix",
+    "gauge",
     "report",
     "verify",
     "doctor",

@@ -8,6 +8,7 @@
     flows         what went both ways over time, a field for each series
     histogram     how often which latency was seen, a hill a row
     diverging     changes to both sides of a middle line
+    shares        what a whole is made of, a bar of full length a row
     plane         points by two numbers, each with its name
 
 Colours are CSS variables by role (`baseline`, `variant`, `between`) that work light, dark and for the colour-blind;
@@ -24,6 +25,7 @@ from placebench.page.charts.legend import Role
 from placebench.page.charts.lines import Line, lines
 from placebench.page.charts.plane import Spot, plane
 from placebench.page.charts.scatter import Cloud, scatter
+from placebench.page.charts.shares import Whole, shares
 
 __all__ = [
     "Bar",
@@ -36,6 +38,7 @@ __all__ = [
     "Role",
     "Spot",
     "Step",
+    "Whole",
     "bars",
     "distribution",
     "diverging",
@@ -45,4 +48,5 @@ __all__ = [
     "lines",
     "plane",
     "scatter",
+    "shares",
 ]

@@ -17,6 +17,7 @@ from placebench.page.charts import (
     Line,
     Spot,
     Step,
+    Whole,
     bars,
     distribution,
     diverging,
@@ -26,6 +27,7 @@ from placebench.page.charts import (
     lines,
     plane,
     scatter,
+    shares,
 )
 from placebench.page.charts.histogram import bins
 from placebench.page.scale import Scale
@@ -65,7 +67,16 @@ def a_plane(label: str) -> Markup:
     return plane(spots, title=label, description=label, show_across=units.size, show_up=units.rate)
 
 
-DRAWN = [a_bar_chart, a_forest, a_distribution, a_scatter, a_line_chart, a_flow_chart, a_plane]
+def a_share_chart(label: str) -> Markup:
+    return shares(
+        [Whole(label, (3.0, 1.0), "4 s"), Whole("nothing", (0.0, 0.0), "0 s")],
+        part_names=[label, "rest"],
+        title=label,
+        description=label,
+    )
+
+
+DRAWN = [a_bar_chart, a_forest, a_distribution, a_scatter, a_line_chart, a_flow_chart, a_plane, a_share_chart]
 CHARTS = pytest.mark.parametrize("draw", DRAWN)
 
 
@@ -237,3 +248,16 @@ def test_names_do_not_lie_on_each_other() -> None:
     for draw in (a_line_chart, a_plane):
         tops = sorted(float(each.get("y", "0")) for each in classed(svg(draw("naive")), "named"))
         assert tops[1] - tops[0] >= 15
+
+
+def test_a_bar_of_shares_says_each_part_that_has_room() -> None:
+    """3 of 4 and 1 of 4 of the width are written; a part of 2 % is drawn without its figure, and told in the title."""
+    chart = shares(
+        [Whole("candidates", (3.0, 0.92, 0.08), "4 s")], part_names=["a", "b", "c"], title="T", description="D"
+    )
+
+    widths = [each.get("width") for each in svg(chart).iter("rect")]
+    assert ["75%", "23%", "2%"] == widths
+    assert "candidates: 4 s (a 75.0 %, b 23.0 %, c 2.00 %)" in chart
+    assert 'class="share-value on-1"' in chart
+    assert 'class="share-value on-2"' not in chart
