@@ -21,6 +21,7 @@ NAMES = (
     "workers",
     "matrix",
     "gauge",
+    "headline",
     "report",
     "verify",
     "doctor",

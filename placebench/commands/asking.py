@@ -20,12 +20,17 @@ QUICK_TREES = 50
 
 
 def add_asking_options(parser: ArgumentParser) -> None:
-    """--trees, --topology, --seed, --request, --db, --repeats, --out, --quick, --json and --resume."""
-    parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
+    """--topology and --request, and those of `add_sitting_options`."""
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
+    parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
+    add_sitting_options(parser)
+
+
+def add_sitting_options(parser: ArgumentParser) -> None:
+    """--trees, --seed, --db, --repeats, --out, --quick, --json and --resume."""
+    parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
     parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
-    parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
     parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help="a point (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
     parser.add_argument("--quick", action="store_true", help=f"about a minute, on {QUICK_TREES} trees unless named")

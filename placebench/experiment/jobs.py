@@ -1,6 +1,6 @@
 """A job over HTTP: exactly so many requests, by one client after the other or by locust's users at once.
 
-The key piece is `http_job`; what comes back is a `Done`.
+The key pieces are `http_job` and `locust_job`; what comes back is a `Done`.
 """
 
 from collections.abc import Mapping
@@ -66,10 +66,15 @@ def http_job(
     One user is *client*, more are locust's. Raises LoadError for a request that fails.
     """
     warm_up(server, request, slots)
-    if users == 1:
-        with meter:
-            told = client.drive(url=server.url, request=request, requests=requests)
-        return Done.of_driver(told, meter.read())
+    if users > 1:
+        return locust_job(server, request, requests=requests, users=users, meter=meter, folder=folder)
+    with meter:
+        told = client.drive(url=server.url, request=request, requests=requests)
+    return Done.of_driver(told, meter.read())
+
+
+def locust_job(server: Serving, request: str, *, requests: int, users: int, meter: ServerMeter, folder: Path) -> Done:
+    """Let locust send exactly *requests* requests, *users* at a time; raises LoadError for one that fails."""
     with meter:
         result = run_load(LoadSpec(server.url, request, users=users, requests=requests), folder=folder / "log")
     return Done.of_locust(result, meter.read(), requests=requests)

@@ -57,11 +57,15 @@ class Ground:
 
     def seeded_with(self, trees: int, revisions: tuple[str, ...] = ()) -> str:
         """The URL of a database of the same topology with so many trees, at these optional revisions."""
-        if trees == self.topology.trees and not revisions:
+        return self.seeded_as(replace(self.topology, trees=trees), revisions)
+
+    def seeded_as(self, topology: Topology, revisions: tuple[str, ...] = ()) -> str:
+        """The URL of a database of another topology, at these optional revisions."""
+        if topology == self.topology and not revisions:
             return self.seeded
-        if (name := f" {trees} {revisions}") not in self._made:
+        if (name := f" {topology.name} {topology.trees} {revisions}") not in self._made:
             self._made[name] = url = self._fresh(f"{self._prefix}_{len(self._made)}")
-            seed(replace(self.topology, trees=trees), url)
+            seed(topology, url)
             migrate_options(url, revisions)
         return self._made[name]
 

@@ -11,7 +11,13 @@ from typing import cast
 from placebench.report.surveys.telling import Column, Picture, Told, counted
 from placebench.results import Run
 
-_MODULES: Mapping[str, str] = {"gauge": "gauge", "link": "link", "matrix": "matrix", "workers": "workers"}
+_MODULES: Mapping[str, str] = {
+    "gauge": "gauge",
+    "headline": "headline",
+    "link": "link",
+    "matrix": "matrix",
+    "workers": "workers",
+}
 """The module of each survey's command, in this package."""
 
 

@@ -1,0 +1,31 @@
+"""`placebench headline`: the published figures of Placement, and what every rung of the ladder does beside them."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from placebench.commands.asking import QUICK_TREES, REPEATS, add_sitting_options, ask
+
+HELP = "reproduce the published headline: 10 requests by 1 client and 400 by 40, for every rung"
+_TOPOLOGIES = ("nested-perfload", "flat-perfload")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of `headline`."""
+    add_sitting_options(parser)
+    parser.set_defaults(repeats=None)
+    parser.add_argument("--services", metavar="A,B", help="only these (default: every rung, shapes, placement)")
+    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of Placement")
+
+
+def run(arguments: Namespace) -> int:
+    """Measure; --quick once, on few trees, without the rungs between naive and tuned."""
+    from placebench.experiment.headline import Asked, headline, programs, services
+    from placebench.seeding import topology_named
+
+    trees = QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
+    topologies = [topology_named(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
+    named = arguments.services.split(",") if arguments.services else services(quick=arguments.quick)
+    asked = Asked(programs(named, placement_python=arguments.placement_python), topologies)
+    usual = 1 if arguments.quick else REPEATS
+    ask(arguments, topologies[0], headline(asked, repeats=usual if arguments.repeats is None else arguments.repeats))
+    return 0

@@ -1,0 +1,65 @@
+"""The published headline asked again: exactly so many requests, and a ratio only where the data is the same."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placebench import results
+from placebench.errors import PlacebenchError, VariantError
+from placebench.experiment.arms import Arm
+from placebench.experiment.headline import Asked, headline, programs, services
+from placebench.experiment.kept import claim_folder
+from placebench.experiment.records import Measurement, RunHead
+from placebench.experiment.surveys import Ground, Surveying, append_line
+from placebench.postgres import Server
+from placebench.report import document_of, write_report
+from placebench.seeding import topology_named
+
+TOPOLOGY = topology_named("nested-perfload", trees=1, seed=1)
+
+
+def test_the_headline(server: Server, tmp_path: Path) -> None:
+    """10 requests by 1 client, 400 by 40, and no ratio of one tree to the published thousand; what is missing is told.
+
+    The same figures from 1000 trees have one: 2.9 times what they were published as.
+    """
+    asked = Asked({"shapes": programs(["shapes"])["shapes"], "placement": "it is not installed"}, [TOPOLOGY])
+    folder = claim_folder(tmp_path / "headline")
+
+    Surveying(headline(asked, repeats=1), Ground(server, TOPOLOGY, folder)).run(lambda _: None)
+    write_report(folder)
+    document = document_of(results.load(folder))
+
+    assert [("shapes", 1, 10), ("shapes", 40, 400)] == [
+        (row["service"], row["clients"], row["requests"]) for row in document["rows"]
+    ]
+    assert [0.7, 2.9] == [row["published_after_per_s"] for row in document["rows"]]
+    assert {None} == {row["ratio"] for row in document["rows"]}
+    assert ["it is not installed"] * 2 == [each["reason"] for each in document["impossible"]]
+
+    replace(RunHead.load(folder / "run.json"), trees=1000).save(folder / "run.json")
+    values = {"elapsed_s": 20.0, "rate_per_s": 20.0, "latency_s_median": 1.0, "cpu_s": 8.0, "body_bytes": 100}
+    (folder / "measurements.jsonl").unlink()
+    append_line(
+        folder / "measurements.jsonl",
+        Measurement({"service": "shapes", "topology": "nested-perfload", "clients": 40}, 0, {**values}),
+    )
+    row = document_of(results.load(folder))["rows"][0]
+    assert (20.0 / 2.9, 0.02, 20.0) == (row["ratio"], row["cpu_s_per_request"], row["rate_per_s"])
+
+
+def test_who_is_asked() -> None:
+    """Every rung from naive to tuned, what lies beyond, and the real Placement; --quick leaves the rungs out."""
+    assert ("naive", "tuned", "shapes") == services(quick=True)[:3]
+    assert "placement" == services(quick=True)[-1]
+    assert 11 == sum(name.startswith(("naive", "tuned")) for name in services(quick=False))
+
+
+def test_programs_that_are_not_there(tmp_path: Path) -> None:
+    """An unknown service ends it, as does a Python that was named and is not there."""
+    assert isinstance(programs(["naive"])["naive"], Arm)
+    with pytest.raises(VariantError, match="no variant 'fast'"):
+        programs(["fast"])
+    with pytest.raises(PlacebenchError, match="no Python at"):
+        programs(["placement"], placement_python=tmp_path / "python")
