@@ -58,13 +58,18 @@ class Relay:
 
     def turn(self) -> None:
         """Wait until something comes or is due, and pass it on."""
-        readable, writable, _ = select.select(self.readers, self.writers, (), self._until_due_s())
+        readable, writable, _ = select.select(self.readers, self.writers, (), self.until_due_s())
         for ready, handlers in ((writable, self.writers), (readable, self.readers)):
             for descriptor in ready:
                 if handler := handlers.get(descriptor):
                     handler()
         for each in tuple(self.delayed):
             each.release()
+
+    def until_due_s(self) -> float | None:
+        """How long nothing is to be passed on; None where that is up to those who send and receive."""
+        due_s = min((each.due_s for each in self.delayed), default=math.inf)
+        return None if due_s == math.inf else max(0.0, due_s - self.clock())
 
     def told(self) -> dict[str, Any]:
         """What was counted so far, and how many bytes are on their way."""
@@ -78,11 +83,9 @@ class Relay:
             "cpu_s": time.process_time(),
         }
 
-    def _until_due_s(self) -> float | None:
-        """How long nothing is due; None where nothing is on its way."""
-        if not self.delayed:
-            return None
-        return max(0.0, min(each.due_s for each in self.delayed) - self.clock())
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
 
     def _accept(self) -> None:
         try:
@@ -117,8 +120,8 @@ class Connection:
 
     @property
     def due_s(self) -> float:
-        """When the next part of it is to be passed on; infinite where nothing is on its way."""
-        return min(self._out.lane.due_s, self._back.lane.due_s)
+        """When the next part of it is to be passed on; infinite where nothing is, or nobody takes it."""
+        return min(self._out.due_s, self._back.due_s)
 
     @property
     def held_bytes(self) -> int:
@@ -154,7 +157,9 @@ class Connection:
 
     def moved(self, now_s: float) -> None:
         """Something entered a lane or left it."""
-        delayed = self.due_s < math.inf
+        if self not in self.relay.connections:
+            return
+        delayed = min(self._out.lane.due_s, self._back.lane.due_s) < math.inf
         if delayed and self._since_s is None:
             self._since_s = now_s
             self.relay.delayed.add(self)
@@ -211,6 +216,11 @@ class Way:
             self._rest = memoryview(bytes(self._rest))
         else:
             self._delay(bytes(self._relay.buffer[:came]), now_s)
+
+    @property
+    def due_s(self) -> float:
+        """When the next chunk is to be handed over; infinite where there is none, or the target takes nothing now."""
+        return math.inf if self._blocked else self.lane.due_s
 
     def flush(self) -> None:
         """Hand the target what is due."""
