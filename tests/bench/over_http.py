@@ -1,0 +1,126 @@
+"""The section of the bench about requests a second: variants and the real Placement, 4 processes of 10 threads each.
+
+The key piece is `bench_http`. All read one database, under --http-socket, in rounds of ABC CBA for each number of
+clients, with fresh servers a replicate. `transport` sends a body of the same length that was made before: what no
+variant can be faster than. The client is one thread in a process of its own; its share of a core is in the table.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from closed_load import run_apart
+from serving import ratio
+
+from placebench.experiment.arms import Arm, read_arms
+from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
+from placebench.experiment.plan import plan_replicates
+from placebench.experiment.server import RunningServer, serve
+from placebench.postgres import open_server
+from placebench.reference.variants import ALGORITHMS
+from placebench.seeding import seed, topology_named
+
+PROCESSES, THREADS = 4, 10
+CLIENTS = (1, 10, 40)
+BLOCK_S = 2.0  # no request is sent later; those under way are waited for
+FAKES = Path(__file__).parents[1] / "fakes"
+
+
+@dataclass
+class Sums:
+    """Of one arm with so many clients in one replicate, both of its blocks."""
+
+    requests: int = 0
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0  # of workers and backends
+    client_cpu_s: float = 0.0
+    body_bytes: int = 0
+
+
+@dataclass
+class Seen:
+    """Of one arm with so many clients, a value a replicate."""
+
+    rate: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+    client_share: list[float] = field(default_factory=list)  # of one core
+    body_mb: list[float] = field(default_factory=list)
+
+    def note(self, sums: Sums) -> None:
+        """One replicate."""
+        self.rate.append(sums.requests / sums.elapsed_s)
+        self.cpu_ms.append(sums.cpu_s / sums.requests * 1e3)
+        self.client_share.append(sums.client_cpu_s / sums.elapsed_s)
+        self.body_mb.append(sums.body_bytes / sums.requests / 1e6)
+
+
+def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
+    """Requests a second, their ratio to the last arm's (Placement, if its environment is named), CPU, the client."""
+    arms = _arms(arguments.placement_python)
+    seen = {(clients, name): Seen() for clients in CLIENTS for name in arms}
+    topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
+    with open_server() as server:
+        url = server.create_database("bench_http")
+        seed(topology, url)
+        for plan in plan_replicates(list(arms), replicates=arguments.repeats, rounds=len(CLIENTS), seed=1):
+            with _served(arms, url, plan.start_order) as served:
+                for name in plan.warmup_order:
+                    _block(served[name], url, topology.request, PROCESSES, 0.1, Sums())
+                for clients, order in zip(CLIENTS, plan.rounds, strict=True):
+                    sums = {name: Sums() for name in arms}
+                    for name in order:
+                        _block(served[name], url, topology.request, clients, BLOCK_S, sums[name])
+                    for name in arms:
+                        seen[clients, name].note(sums[name])
+    for clients in CLIENTS:
+        _table(clients, {name: seen[clients, name] for name in arms}, say, spread)
+    if not arguments.placement_python:
+        say("placement", "not measured", "--placement-python", "names no environment")
+
+
+def _table(clients: int, seen: dict[str, Seen], say: Callable[..., None], spread: Callable[..., str]) -> None:
+    last = list(seen)[-1]
+    title = f"c = {clients}, n = {len(seen[last].rate)}"
+    say(title, "requests a second", f"over {last}'s", "95 %", "CPU, ms a request", "body, MB", "client, of a core")
+    for name, one in seen.items():
+        times = ("", "") if name == last else ratio(one.rate, seen[last].rate)
+        body, client = statistics.median(one.body_mb), statistics.median(one.client_share)
+        say(name, spread(one.rate), *times, spread(one.cpu_ms), f"{body:.2f}", f"{client:.0%}")
+
+
+def _arms(placement_python: str | None) -> dict[str, Arm]:
+    python = Path(placement_python) if placement_python else None
+    names = ["tuned", *ALGORITHMS, "naive", *(["placement"] if python else [])]
+    path = os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")])
+    transport = Arm("transport", module="constant_body:application", variables={"PYTHONPATH": path}, ours=False)
+    return {arm.name: arm for arm in (transport, *read_arms(names, placement_python=python))}
+
+
+@contextmanager
+def _served(arms: dict[str, Arm], url: str, order: tuple[str, ...]) -> Iterator[dict[str, RunningServer]]:
+    with ExitStack() as stack:
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        specs = {name: arms[name].spec(url, hash_seed=1, log=logs / name) for name in order}
+        alike = {name: replace(spec, processes=PROCESSES, threads=THREADS) for name, spec in specs.items()}
+        yield {name: stack.enter_context(serve(spec)) for name, spec in alike.items()}
+
+
+def _block(served: RunningServer, url: str, request: str, clients: int, seconds: float, sums: Sums) -> None:
+    """One load on one arm while the others are idle."""
+
+    def taken() -> dict[int, float]:
+        return cpu_by_pid([*served.worker_pids(), *(backend_pids(url) or [])])
+
+    before = taken()
+    driven = run_apart(served.url, maker="gets", arguments={"request": request}, clients=clients, seconds=seconds)
+    assert driven.statuses.keys() == {"200"}, driven.statuses
+    sums.cpu_s += spent(before, taken())
+    sums.requests += len(driven.latency_s)
+    sums.elapsed_s += driven.elapsed_s
+    sums.client_cpu_s += driven.cpu_s
+    sums.body_bytes += driven.body_bytes
