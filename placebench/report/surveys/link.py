@@ -141,16 +141,18 @@ def _pictures(points: Mapping[Key, Crossed], settings: Mapping[str, Any]) -> Ite
             "Medians. The slope of a line is the number of turnarounds; where it begins is what the work itself takes.",
         )
     longest = max(latency_ms for _, latency_ms in points)
+    there = [point for point in points.values() if point.latency_ms == longest]
+    bin_s = max(point.typical.values["trace"]["bin_s"] for point in there)
     yield Picture(
         f"Bytes over time at {_away(longest)}",
         flows(
-            [_flow(point, _role(point.arm, arms)) for point in points.values() if point.latency_ms == longest],
+            [_flow(point, _role(point.arm, arms), bin_s) for point in there],
             title="Bytes over time",
             description="A field for each variant on one time axis.",
             names=_sides(settings),
             show=units.duration,
         ),
-        "The repeat nearest to the median of each. Each direction has one scale for all variants, its greatest rate.",
+        "The repeat nearest to the median of each. Each direction has one scale for all variants.",
     )
 
 
@@ -164,16 +166,22 @@ def _over_latency(arm: str, points: Mapping[Key, Crossed]) -> list[tuple[float, 
     return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == arm]
 
 
-def _flow(point: Crossed, role: Role) -> Flow:
+def _flow(point: Crossed, role: Role, bin_s: float) -> Flow:
     trace, values = point.typical.values["trace"], point.typical.values
+    merged = round(bin_s / trace["bin_s"])
     return Flow(
         label=point.arm,
         value=f"{units.size(values['bytes_received'])} received, {units.size(values['bytes_sent'])} sent",
-        bin_s=trace["bin_s"],
-        came=[amount / trace["bin_s"] for amount in trace["received"]],
-        went=[amount / trace["bin_s"] for amount in trace["sent"]],
+        bin_s=bin_s,
+        came=_merged(trace["received"], merged),
+        went=_merged(trace["sent"], merged),
         role=role,
     )
+
+
+def _merged(bins: Sequence[int], count: int) -> list[float]:
+    """The bins, each *count* of them as one: a trace that is shorter than another has shorter ones."""
+    return [float(sum(bins[at : at + count])) for at in range(0, len(bins), count)]
 
 
 def _role(arm: str, arms: Sequence[str]) -> Role:
