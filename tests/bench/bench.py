@@ -204,6 +204,7 @@ SECTIONS: dict[str, Any] = {
     "server": bench_server,
     "seeding": bench_seeding,
     "candidates": lambda arguments: _beside("serving").bench_candidates(arguments, say, spread),
+    "scale": lambda arguments: _beside("scaling").bench_scale(arguments, say, spread),
     "http": lambda arguments: _beside("over_http").bench_http(arguments, say, spread),
     "claims": lambda arguments: _beside("claiming").bench_claims(arguments, say, spread),
     "losses": lambda arguments: _beside("losing").bench_losses(arguments, say, spread),

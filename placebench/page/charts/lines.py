@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.page.charts.legend import Role, chart
-from placebench.page.scale import Scale, linear_scale
+from placebench.page.scale import Scale, linear_scale, log_scale
 from placebench.page.svg import element, line, percent, picture, text
 
 _TOP = 18
@@ -37,11 +37,17 @@ def lines(
     description: str,
     show: Callable[[float], str],
     show_where: Callable[[float], str],
+    logarithmic: bool = False,
 ) -> Markup:
-    """The series on linear axes, the upright one from 0; *show* writes its ticks, *show_where* those of the other."""
+    """The series on linear axes, the upright one from 0; *show* writes its ticks, *show_where* those of the other.
+
+    logarithmic: equal factors are equal lengths on both axes, for positive numbers.
+    """
     made = [each for each in series if each.points]
-    across = linear_scale([where for each in made for where, _ in each.points] or [0.0, 1.0])
-    up = linear_scale([0.0, *(value for each in made for _, value in each.points)] if made else [0.0, 1.0])
+    wheres = [where for each in made for where, _ in each.points] or [1.0, 10.0]
+    values = [value for each in made for _, value in each.points] or [1.0, 10.0]
+    across = log_scale(wheres) if logarithmic else linear_scale(wheres)
+    up = log_scale(values, room=0.04) if logarithmic else linear_scale([0.0, *values])
     drawn = [*_grid(across, up, show, show_where), *(_series(each, across, up) for each in made)]
     names = _names(made, up)
     return chart(picture(*drawn, *names, title=title, description=description, height=_TOP + _HEIGHT + _AXIS))

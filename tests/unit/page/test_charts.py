@@ -1,5 +1,6 @@
 """Charts: pure functions from numbers to well-formed, labelled, escaped SVG."""
 
+import re
 from collections.abc import Callable
 from xml.etree import ElementTree
 
@@ -30,6 +31,7 @@ from placebench.page.charts import (
     shares,
 )
 from placebench.page.charts.histogram import bins
+from placebench.page.picture_file import picture_file
 from placebench.page.scale import Scale
 
 HOSTILE = "<script>alert('1')</script>&\"{0}"
@@ -261,3 +263,17 @@ def test_a_bar_of_shares_says_each_part_that_has_room() -> None:
     assert "candidates: 4 s (a 75.0 %, b 23.0 %, c 2.00 %)" in chart
     assert 'class="share-value on-1"' in chart
     assert 'class="share-value on-2"' not in chart
+
+
+def test_a_logarithmic_chart_of_lines_as_a_file() -> None:
+    """Ten times as much is equally far up wherever it begins; the file stands by itself: it names its language, has
+    the style inside, and is as wide as it was asked to be."""
+    series = [Line("grows", [(1.0, 1.0), (10.0, 10.0), (100.0, 100.0)])]
+    drawn = lines(series, title="t", description="d", show=str, show_where=str, logarithmic=True)
+    heights = [float(height) for height in re.findall(r'<circle cx="[^"]+" cy="([^"]+)"', drawn)]
+    written = picture_file(drawn, width=500)
+
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.02)
+    assert written.startswith('<svg xmlns="http://www.w3.org/2000/svg" width="500"')
+    assert "--paper" in written
+    assert ElementTree.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
