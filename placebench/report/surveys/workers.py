@@ -162,28 +162,25 @@ def _planes(rows: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
 
 def _losses(rows: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
     """For each workload with a shared state: the sharing lost over time in the repeat nearest to the median."""
-    series = [
-        Line(
-            ("frozen " if row["workload"].endswith("frozen") else "") + row["mix"],
-            [(at_s, max(0.0, lost_bytes / _MIB)) for at_s, lost_bytes in row["lost_over_time"]],
-            _role(row["processes"], row["threads"]),
-        )
-        for row in rows
-        if row["workload"].startswith("state")
-    ]
-    if series:
+    for workload in dict.fromkeys(row["workload"] for row in rows if row["workload"].startswith("state")):
+        title = f"Sharing lost over time, {_NAMES[workload]}"
         yield Picture(
-            "Sharing lost over time",
+            title,
             lines(
-                series,
-                title="Sharing lost over time",
-                description="A line for each mix: pages that its workers no longer share since they were loaded.",
+                [_loss(row) for row in rows if row["workload"] == workload],
+                title=title,
+                description="A line for each mix: what its workers no longer share since it was loaded.",
                 show=_mebibytes,
                 show_where=units.duration,
             ),
             "Pages that the workers shared after the fork and have copied since, because something wrote to them: to "
             "look at a Python object is to write its reference count.",
         )
+
+
+def _loss(row: Mapping[str, Any]) -> Line:
+    over_time = [(at_s, max(0.0, lost_bytes / _MIB)) for at_s, lost_bytes in row["lost_over_time"]]
+    return Line(row["mix"], over_time, _role(row["processes"], row["threads"]))
 
 
 def _mebibytes(value: float) -> str:

@@ -99,5 +99,5 @@ def test_the_page_shows_sharing_lost_over_time(told: Callable[..., dict[str, Any
     told(0.1)
     page = write_report(tmp_path).read_text()
 
-    assert 1 == page.count("<h2>Sharing lost over time</h2>")
+    assert 1 == page.count("<h2>Sharing lost over time, shared state</h2>")
     assert 2 == page.count("throughput against memory</h2>")
