@@ -18,5 +18,7 @@ def accounts_in_words(accounts: "Accounts") -> Iterator[str]:
         yield f"in doubt {units.count(accounts.in_doubt)}, of which {units.count(accounts.in_doubt_and_found)} found"
     if accounts.refused_and_found:
         yield f"refused and found all the same: {units.count(accounts.refused_and_found)}"
+    if accounts.lost and not accounts.found:
+        yield "not one acknowledged write is there: is --db the database that the service serves?"
     if accounts.reason:
         yield f"whether one was lost cannot be told: {accounts.reason}"

@@ -23,6 +23,7 @@ from placebench.experiment.log import ChildLog
 from placebench.experiment.records import LoadResult
 from placebench.guard import Child, ChildSpec, Keeper, start
 from placebench.paths import room
+from placebench.postgres import connected
 from placebench.telemetry.ledger import ledger_beside, read_ledger
 
 LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
@@ -75,8 +76,8 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
     folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
     progress: called with requests done and wanted, or with seconds, twice a second.
     The writes of a run are accounted for at its end (`LoadResult.accounts`). Costs about a second of start. Raises
-    LoadError when nothing answers at spec.url or no request ended, MissingExtraError without locust, LoadInterrupted
-    on Ctrl-C.
+    LoadError when nothing answers at spec.url or no request ended, DatabaseError when spec.database_url
+    does not answer, MissingExtraError without locust, LoadInterrupted on Ctrl-C.
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
@@ -184,6 +185,9 @@ def _check(spec: LoadSpec) -> None:
     for name in ("users", "rate_per_s", "time_s", "requests", "at_once", "answer_timeout_s"):
         if (value := getattr(spec, name)) is not None and value <= 0:
             raise LoadError(f"{name} is {value}: expected more than 0")
+    if spec.database_url:
+        with connected(spec.database_url):
+            pass  # said now, and not after the load
     address = _address(spec.url)
     port = address.port or (443 if address.scheme == "https" else 80)
     try:
