@@ -11,14 +11,14 @@ The key pieces are `content` and `expected_content`.
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Connection, Select, func, literal_column, select, text
 
 from placebench.seeding.database import connected
 from placebench.seeding.lines import LINES
-from placebench.topology import Inventory, Node, Topology
+from placebench.topology import Inventory, Kind, Node, Topology
 
 _MODULUS = 2**64
 _md5 = hashlib.md5
@@ -75,34 +75,40 @@ def expected_content(topology: Topology) -> Content:
     What the providers of one node have in common is written once, so that a line is one addition of two strings.
     """
     sums = {kind: _Sum() for kind in LINES}
-    inventories = _endings(topology, lambda node: [_inventory(each) for each in node.inventories])
-    traits = _endings(topology, lambda node: [f"|{trait}" for trait in node.traits])
     aggregate_uuids = topology.aggregate_uuids
-    aggregates = _endings(topology, lambda node: [f"|{aggregate_uuids[name]}" for name in node.aggregates])
-    some = [(place, node) for place, node in enumerate(topology.nodes) if node.some_traits or node.some_aggregates]
+    common = [_Common(kind, aggregate_uuids) for kind in topology.kinds]
     for tree in range(topology.trees):
-        uuids = topology.uuids(tree)
-        sums["providers"].add(_providers(topology, tree, uuids))
-        sums["inventories"].add([uuids[place] + ending for place, ending in inventories])
-        sums["provider_traits"].add([uuids[place] + ending for place, ending in traits])
-        sums["provider_aggregates"].add([uuids[place] + ending for place, ending in aggregates])
-        for place, node in some:
+        uuids, kind = topology.uuids(tree), common[topology.kind(tree)]
+        sums["providers"].add(_providers(kind.nodes, tree, uuids))
+        sums["inventories"].add([uuids[place] + ending for place, ending in kind.inventories])
+        sums["provider_traits"].add([uuids[place] + ending for place, ending in kind.traits])
+        sums["provider_aggregates"].add([uuids[place] + ending for place, ending in kind.aggregates])
+        for place, node in kind.some:
             chosen = topology.chosen_traits(tree, node), topology.chosen_aggregates(tree, node)
             sums["provider_traits"].add([f"{uuids[place]}|{name}" for name in chosen[0]])
             sums["provider_aggregates"].add([f"{uuids[place]}|{aggregate_uuids[name]}" for name in chosen[1]])
     return Content(tuple((kind, found.lines) for kind, found in sums.items()))
 
 
-def _endings(topology: Topology, of_node: Callable[[Node], list[str]]) -> list[tuple[int, str]]:
-    """The place of a node with what stands behind the uuid of its provider, in every tree."""
-    return [(place, ending) for place, node in enumerate(topology.nodes) for ending in of_node(node)]
+class _Common:
+    """What the trees of one kind have in common: by the place of a node, what stands behind its provider's uuid."""
+
+    def __init__(self, kind: Kind, aggregate_uuids: Mapping[str, str]) -> None:
+        self.nodes = kind.nodes
+        self.inventories = self._endings(lambda node: [_inventory(each) for each in node.inventories])
+        self.traits = self._endings(lambda node: [f"|{trait}" for trait in node.traits])
+        self.aggregates = self._endings(lambda node: [f"|{aggregate_uuids[name]}" for name in node.aggregates])
+        self.some = [(place, node) for place, node in enumerate(kind.nodes) if node.some_traits or node.some_aggregates]
+
+    def _endings(self, of_node: Callable[[Node], list[str]]) -> list[tuple[int, str]]:
+        return [(place, ending) for place, node in enumerate(self.nodes) for ending in of_node(node)]
 
 
-def _providers(topology: Topology, tree: int, uuids: list[str]) -> list[str]:
+def _providers(nodes: Sequence[Node], tree: int, uuids: list[str]) -> list[str]:
     root = uuids[0]
     return [
         f"{uuid}|{node.name}-{tree}|{'' if node.parent is None else uuids[node.parent]}|{root}"
-        for uuid, node in zip(uuids, topology.nodes, strict=True)
+        for uuid, node in zip(uuids, nodes, strict=True)
     ]
 
 

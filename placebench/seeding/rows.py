@@ -1,7 +1,7 @@
 """The rows of each table, made from a topology one tree after the other, so that memory does not grow with the cloud.
 
-Ids are given here, not by the database: the provider at place p of tree t has the id t * size + p + 1. The cost of a
-row is the speed of seeding, so the inner loops do nothing but add and build tuples.
+Ids are given here, not by the database: the first tree begins with 1, and each goes on where the one before it ended.
+The cost of a row is the speed of seeding, so the inner loops do nothing but add and build tuples.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,26 +40,29 @@ def rows_of(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
 
 
 def _providers(topology: Topology) -> Iterator[list[Row]]:
-    nodes = [(place, node.name, node.parent) for place, node in enumerate(topology.nodes)]
-    for tree in range(topology.trees):
-        root = tree * len(nodes) + 1
+    kinds = [[(place, node.name, node.parent) for place, node in enumerate(kind.nodes)] for kind in topology.kinds]
+    for tree, kind, root in _trees(topology):
         uuids = topology.uuids(tree)
         yield [
             (root + place, uuids[place], f"{name}-{tree}", 0, root, None if parent is None else root + parent)
-            for place, name, parent in nodes
+            for place, name, parent in kinds[kind]
         ]
 
 
 def _inventories(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
-    parts = [
-        (place, (ids.resource_classes[inventory.resource_class], *(getattr(inventory, name) for name in _AMOUNTS)))
-        for place, node in enumerate(topology.nodes)
-        for inventory in node.inventories
+    kinds = [
+        [
+            (place, (ids.resource_classes[inventory.resource_class], *(getattr(inventory, name) for name in _AMOUNTS)))
+            for place, node in enumerate(kind.nodes)
+            for inventory in node.inventories
+        ]
+        for kind in topology.kinds
     ]
-    for tree in range(topology.trees):
-        root = tree * len(topology.nodes) + 1
-        first = tree * len(parts) + 1
+    first = 1
+    for _, kind, root in _trees(topology):
+        parts = kinds[kind]
         yield [(first + number, root + place, *amounts) for number, (place, amounts) in enumerate(parts)]
+        first += len(parts)
 
 
 def _traits(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
@@ -77,10 +80,22 @@ def _links(
     chosen: Callable[[int, Node], list[str]],
 ) -> Iterator[list[Row]]:
     """A row for each name that a provider has: those that it always has, and those chosen for it in this tree."""
-    fixed = [(place, ids[name]) for place, node in enumerate(topology.nodes) for name in always(node)]
-    for tree in range(topology.trees):
-        root = tree * len(topology.nodes) + 1
-        rows: list[Row] = [(root + place, number) for place, number in fixed]
-        for place, node in enumerate(topology.nodes):
+    kinds = [
+        [(place, ids[name]) for place, node in enumerate(kind.nodes) for name in always(node)]
+        for kind in topology.kinds
+    ]
+    for tree, kind, root in _trees(topology):
+        rows: list[Row] = [(root + place, number) for place, number in kinds[kind]]
+        for place, node in enumerate(topology.kinds[kind].nodes):
             rows += [(root + place, ids[name]) for name in chosen(tree, node)]
         yield rows
+
+
+def _trees(topology: Topology) -> Iterator[tuple[int, int, int]]:
+    """Each tree's number, the place of its kind, and the id of its root."""
+    sizes = [len(kind.nodes) for kind in topology.kinds]
+    root = 1
+    for tree in range(topology.trees):
+        kind = topology.kind(tree)
+        yield tree, kind, root
+        root += sizes[kind]

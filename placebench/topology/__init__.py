@@ -5,7 +5,7 @@ The door is `read`, which gives a `Topology`.
 
 from placebench.topology.reading import read
 from placebench.topology.topology import Provider, Topology
-from placebench.topology.tree import Inventory, Node, Some
+from placebench.topology.tree import Inventory, Kind, Node, Some
 from placebench.topology.vocabulary import is_custom
 
-__all__ = ["Inventory", "Node", "Provider", "Some", "Topology", "is_custom", "read"]
+__all__ = ["Inventory", "Kind", "Node", "Provider", "Some", "Topology", "is_custom", "read"]

@@ -10,10 +10,12 @@ from pathlib import Path
 from placebench.errors import TopologyError
 from placebench.topology.section import Form, Section
 from placebench.topology.topology import Topology
-from placebench.topology.tree import MAXIMUM, Inventory, Node, Some
+from placebench.topology.tree import MAXIMUM, Inventory, Kind, Node, Some
 from placebench.topology.vocabulary import CLASS, TRAIT
 
 _NAME = Form("[A-Za-z0-9_.-]{1,100}", "a name of letters, digits, '_', '.', '-', at most 100")
+_MOST_SHARE = 1_000_000
+_MOST_ALIKE = 10_000
 _REQUEST = Form(r"/[^\s#]+", "the path and query that it is measured with, such as '/allocation_candidates?…'")
 
 
@@ -23,16 +25,30 @@ def read(path: Path, *, trees: int | None = None, seed: int = 1) -> Topology:
     Raises TopologyError for a file that cannot be read, is no TOML, or has a wrong key or value.
     """
     document = Section(path, "", _toml(path))
-    document.only("trees", "request", "providers")
-    nodes = _nodes(document)
-    default_trees = document.whole("trees", default=1000, at_least=0, at_most=_most_trees(nodes))
+    kinds = _kinds(document)
+    most = min(_most_trees(kind.nodes) for kind in kinds)
+    default_trees = document.whole("trees", default=1000, at_least=0, at_most=most)
     return Topology(
         name=_file_name(path),
-        trees=default_trees if trees is None else _within("trees", trees, 0, _most_trees(nodes)),
+        trees=default_trees if trees is None else _within("trees", trees, 0, most),
         seed=_within("seed", seed, -(2**63), 2**63 - 1),
         request=document.text("request", _REQUEST),
-        nodes=nodes,
+        kinds=kinds,
     )
+
+
+def _kinds(document: Section) -> tuple[Kind, ...]:
+    """One kind of tree from [[providers]], or several from [[kinds]]."""
+    if "kinds" not in document.values:
+        document.only("trees", "request", "providers", "kinds")
+        return (Kind(_nodes(document)),)
+    document.only("trees", "request", "kinds")
+    return tuple(_kind(section) for section in document.tables("kinds"))
+
+
+def _kind(section: Section) -> Kind:
+    section.only("share", "providers")
+    return Kind(_nodes(section), share=section.whole("share", default=1, at_least=1, at_most=_MOST_SHARE))
 
 
 def _most_trees(nodes: tuple[Node, ...]) -> int:
@@ -65,17 +81,27 @@ def _nodes(document: Section) -> tuple[Node, ...]:
     nodes: list[Node] = []
     places: dict[str, int] = {}
     for section in document.tables("providers"):
-        node = _node(section, nodes, places)
-        if node.name in places:
-            section.fail("name", "a name that no other provider has", node.name)
-        places[node.name] = len(nodes)
-        nodes.append(node)
+        for name in _names(section, root=not nodes):
+            node = _node(section, name, nodes, places)
+            if node.name in places:
+                section.fail("name", "a name that no other provider has", node.name)
+            places[node.name] = len(nodes)
+            nodes.append(node)
     return tuple(nodes)
 
 
-def _node(section: Section, nodes: list[Node], places: Mapping[str, int]) -> Node:
-    section.only("name", "parent", "inventories", "traits", "some_traits", "aggregates", "some_aggregates")
+def _names(section: Section, *, root: bool) -> list[str]:
+    """The provider's name, or with a count those of so many alike: fpga0, fpga1, …"""
     name = section.text("name", _NAME)
+    if "count" not in section.values:
+        return [name]
+    if root:
+        section.fail("count", "no count: a tree has one root, --trees makes more of them", section.values["count"])
+    return [f"{name}{number}" for number in range(section.whole("count", at_least=1, at_most=_MOST_ALIKE))]
+
+
+def _node(section: Section, name: str, nodes: list[Node], places: Mapping[str, int]) -> Node:
+    section.only("name", "parent", "inventories", "traits", "some_traits", "aggregates", "some_aggregates", "count")
     parent = _parent(section, places)
     traits = section.texts("traits", TRAIT)
     aggregates = section.texts("aggregates", _NAME)

@@ -1,15 +1,16 @@
-"""A cloud as data: one tree of providers, repeated; pure, and the same for the same file, seed and number of trees.
+"""A cloud as data: trees of providers, repeated; pure, and the same for the same file, seed and number of trees.
 
 The key piece is `Topology`. Nothing here holds a cloud in memory: every tree is made when it is asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 from typing import NamedTuple
 
 from placebench.topology.identity import Identity
-from placebench.topology.tree import Inventory, Node
+from placebench.topology.tree import Inventory, Kind, Node
 
 
 class Provider(NamedTuple):
@@ -26,46 +27,50 @@ class Provider(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """One tree of providers (`nodes`, each after its parent), `trees` times; `request` is what it is measured with."""
+    """`trees` trees of one kind or of several, in their shares; `request` is what the cloud is measured with."""
 
     name: str
     trees: int
     seed: int
     request: str
-    nodes: tuple[Node, ...]
+    kinds: tuple[Kind, ...]
 
     @property
     def providers(self) -> int:
         """How many providers the cloud has."""
-        return self.trees * len(self.nodes)
+        return self._sum([len(kind.nodes) for kind in self.kinds])
 
     @property
     def inventories(self) -> int:
         """How many inventories the cloud has."""
-        return self.trees * sum(len(node.inventories) for node in self.nodes)
+        return self._sum([sum(len(node.inventories) for node in kind.nodes) for kind in self.kinds])
 
     @cached_property
     def resource_classes(self) -> tuple[str, ...]:
-        """The resource classes that the tree names, sorted."""
-        return tuple(sorted({inventory.resource_class for node in self.nodes for inventory in node.inventories}))
+        """The resource classes that the trees name, sorted."""
+        return tuple(sorted({inventory.resource_class for node in self._nodes for inventory in node.inventories}))
 
     @cached_property
     def traits(self) -> tuple[str, ...]:
-        """The traits that the tree names, sorted."""
-        names = {trait for node in self.nodes for trait in node.traits}
-        return tuple(sorted(names.union(*(node.some_traits.names for node in self.nodes if node.some_traits))))
+        """The traits that the trees name, sorted."""
+        names = {trait for node in self._nodes for trait in node.traits}
+        return tuple(sorted(names.union(*(node.some_traits.names for node in self._nodes if node.some_traits))))
 
     @cached_property
     def aggregate_uuids(self) -> dict[str, str]:
-        """The aggregates that the tree names, sorted by name, with their ids."""
-        names = {aggregate for node in self.nodes for aggregate in node.aggregates}
-        names.update(*(node.some_aggregates.names for node in self.nodes if node.some_aggregates))
+        """The aggregates that the trees name, sorted by name, with their ids."""
+        names = {aggregate for node in self._nodes for aggregate in node.aggregates}
+        names.update(*(node.some_aggregates.names for node in self._nodes if node.some_aggregates))
         return {name: self._identity.uuid(f"aggregates/{name}") for name in sorted(names)}
+
+    def kind(self, number: int) -> int:
+        """The place in `kinds` of the kind of tree *number*; the kinds come by turns, in their shares."""
+        return self._cycle[number % len(self._cycle)]
 
     def tree(self, number: int) -> Iterator[Provider]:
         """The providers of tree *number* (from 0), each after its parent."""
         uuids = self.uuids(number)
-        for node, uuid in zip(self.nodes, uuids, strict=True):
+        for node, uuid in zip(self.kinds[self.kind(number)].nodes, uuids, strict=True):
             yield Provider(
                 uuid=uuid,
                 name=f"{node.name}-{number}",
@@ -79,9 +84,9 @@ class Topology:
             )
 
     def uuids(self, number: int) -> list[str]:
-        """The ids of the providers of tree *number*, in the order of `nodes`."""
+        """The ids of the providers of tree *number*, in the order of its kind's nodes."""
         make = self._identity.uuid
-        return [make(f"{number}/{node.path}") for node in self.nodes]
+        return [make(f"{number}/{node.path}") for node in self.kinds[self.kind(number)].nodes]
 
     def chosen_traits(self, number: int, node: Node) -> list[str]:
         """The traits that this provider of tree *number* has beside those that it always has."""
@@ -94,6 +99,27 @@ class Topology:
         if node.some_aggregates is None:
             return []
         return node.some_aggregates.chosen(self._identity.number(f"{number}/{node.path}/aggregates"))
+
+    @property
+    def _nodes(self) -> list[Node]:
+        return [node for kind in self.kinds for node in kind.nodes]
+
+    @cached_property
+    def _cycle(self) -> tuple[int, ...]:
+        """The kinds of the trees until they come again: each as evenly spread as its share allows."""
+        divisor = gcd(*(kind.share for kind in self.kinds))
+        places = [
+            ((2 * number + 1) * divisor / kind.share, place)
+            for place, kind in enumerate(self.kinds)
+            for number in range(kind.share // divisor)
+        ]
+        return tuple(place for _, place in sorted(places))
+
+    def _sum(self, of_kinds: Sequence[int]) -> int:
+        """The sum over all trees of something that each kind has so often."""
+        cycles, rest = divmod(self.trees, len(self._cycle))
+        whole = sum(of_kinds[place] for place in self._cycle)
+        return cycles * whole + sum(of_kinds[place] for place in self._cycle[:rest])
 
     @cached_property
     def _identity(self) -> Identity:

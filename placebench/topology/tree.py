@@ -53,3 +53,14 @@ class Node:
     some_traits: Some | None = None
     aggregates: tuple[str, ...] = ()
     some_aggregates: Some | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of tree: its providers, each after its parent; `share` says how many trees of a cloud are of this kind.
+
+    Shares are whole numbers that count together: of kinds with 9 and 1, nine trees in ten are of the first.
+    """
+
+    nodes: tuple[Node, ...]
+    share: int = 1

@@ -3,16 +3,25 @@
 from itertools import islice
 
 from placebench.seeding import Ids, rows_of, topology_named
-from placebench.topology import Inventory, Node, Some, Topology
+from placebench.topology import Inventory, Kind, Node, Some, Topology
 
 PAIR = Topology(
     "pair",
     trees=2,
     seed=1,
     request="/x",
-    nodes=(
-        Node("cn", "cn", inventories=(Inventory("VCPU", 8), Inventory("DISK_GB", 9, reserved=1)), aggregates=("a",)),
-        Node("gpu", "cn/gpu", parent=0, traits=("HW_X",), some_traits=Some(("HW_Y",), 1, 1)),
+    kinds=(
+        Kind(
+            (
+                Node(
+                    "cn",
+                    "cn",
+                    inventories=(Inventory("VCPU", 8), Inventory("DISK_GB", 9, reserved=1)),
+                    aggregates=("a",),
+                ),
+                Node("gpu", "cn/gpu", parent=0, traits=("HW_X",), some_traits=Some(("HW_Y",), 1, 1)),
+            )
+        ),
     ),
 )
 IDS = Ids(resource_classes={"VCPU": 0, "DISK_GB": 2}, traits={"HW_X": 5, "HW_Y": 6}, aggregates={"a": 7})

@@ -39,7 +39,8 @@ def test_a_file_is_read(file: Path) -> None:
 
     assert (topology.name, topology.trees, topology.seed) == ("pair", 3, 1)
     assert topology.request == "/allocation_candidates?resources=VCPU:1"
-    assert topology.nodes == (
+    (kind,) = topology.kinds
+    assert kind.nodes == (
         Node("cn", "cn", inventories=(Inventory("VCPU", 8, 1, 2, 4, 2, 1.5),), aggregates=("rack",)),
         Node(
             "gpu",
@@ -136,3 +137,60 @@ def test_a_files_name_becomes_the_topologys(tmp_path: Path) -> None:
 
     with pytest.raises(TopologyError, match="the file's name: expected a name of letters"):
         read(path)
+
+
+KINDS = """
+request = "/allocation_candidates?resources=VCPU:1"
+
+[[kinds]]
+share = 3
+[[kinds.providers]]
+name = "cn"
+[[kinds.providers]]
+name = "gpu"
+count = 2
+parent = "cn"
+
+[[kinds]]
+[[kinds.providers]]
+name = "nfs"
+"""
+
+
+def test_kinds_and_counts_are_read(tmp_path: Path) -> None:
+    """Two kinds with shares of 3 and 1; two providers alike are numbered."""
+    path = tmp_path / "kinds.toml"
+    path.write_text(KINDS)
+
+    first, second = read(path).kinds
+
+    assert (3, ["cn", "gpu0", "gpu1"]) == (first.share, [node.name for node in first.nodes])
+    assert (1, ["nfs"]) == (second.share, [node.name for node in second.nodes])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "problem"),
+    [
+        ("share = 3", "share = 0", "kinds[0].share: expected a whole number from 1 to 1000000, saw 0"),
+        ("count = 2", "count = 0", "kinds[0].providers[1].count: expected a whole number from 1 to 10000, saw 0"),
+        (
+            'name = "nfs"',
+            'name = "nfs"\ncount = 2',
+            "kinds[1].providers[0].count: expected no count: a tree has one root",
+        ),
+        (
+            "[[kinds]]\nshare",
+            "[[providers]]\n[[kinds]]\nshare",
+            "providers: unknown key, expected one of trees, request",
+        ),
+    ],
+)
+def test_a_mistake_in_a_kind_is_told(tmp_path: Path, right: str, wrong: str, problem: str) -> None:
+    """By the kind's place in the file."""
+    path = tmp_path / "kinds.toml"
+    path.write_text(KINDS.replace(right, wrong, 1))
+
+    with pytest.raises(TopologyError) as caught:
+        read(path)
+
+    assert problem in str(caught.value)

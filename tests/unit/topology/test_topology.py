@@ -3,7 +3,7 @@
 import pytest
 
 from placebench.seeding import topology_named
-from placebench.topology import Inventory, Node, Provider, Topology
+from placebench.topology import Inventory, Kind, Node, Provider, Topology
 
 CUSTOM = Inventory("CUSTOM_SLOT", total=4)
 
@@ -19,7 +19,7 @@ def topology() -> Topology:
         Node("cn", "cn", inventories=(CUSTOM,), aggregates=("rack",)),
         Node("gpu", "cn/gpu", parent=0, traits=("HW_GPU_API_VULKAN",)),
     )
-    return Topology("pair", trees=3, seed=1, request="/allocation_candidates?resources=VCPU:1", nodes=nodes)
+    return Topology("pair", trees=3, seed=1, request="/allocation_candidates?resources=VCPU:1", kinds=(Kind(nodes),))
 
 
 def test_a_tree_holds_its_providers_with_parent_and_root(topology: Topology) -> None:
@@ -88,3 +88,14 @@ def test_a_tree_is_made_when_it_is_asked_for() -> None:
     topology = topology_named("nested-perfload", trees=200_000_000)
 
     assert next(topology.tree(199_999_999)).name == "cn1-199999999"
+
+
+def test_kinds_of_trees_come_by_turns_in_their_shares() -> None:
+    """Of shares 4 and 2 every third tree is of the second kind: seven trees have 5 single providers and 2 pairs."""
+    single, pair = Node("a", "a", inventories=(CUSTOM,)), (Node("b", "b"), Node("c", "b/c", parent=0))
+    topology = Topology("two", 7, 1, "/x", kinds=(Kind((single,), share=4), Kind(pair, share=2)))
+
+    assert [0, 1, 0, 0, 1, 0, 0] == [topology.kind(number) for number in range(7)]
+    assert (9, 5) == (topology.providers, topology.inventories)
+    assert ["b-1", "c-1"] == [provider.name for provider in topology.tree(1)]
+    assert 9 == sum(len(topology.uuids(number)) for number in range(7))
