@@ -1,11 +1,13 @@
 """`placebench profile`: requests to an application in this process, through the SQL profiler."""
 
+import traceback
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench.commands.console import print_json, print_result, progress, say
-from placebench.errors import GateFailedError, ProfilerError
+from placebench.errors import GateFailedError, PlacebenchError, ProfilerError
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording, SqlProfiler
@@ -44,11 +46,16 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the requests and write what was seen; exit code 1 if the budget is broken or a request failed."""
+    from placebench.profiler import Recording
     from placebench.profiler.budget import Budget
 
     budget = Budget.parse(arguments.budget)
+    budget.check(arguments.mode)
+    # Before the requests: a wrong name is not to cost them.
+    earlier = Recording.load(arguments.against) if arguments.against else None
+    arguments.out.mkdir(parents=True, exist_ok=True)
     recording, statuses = _recorded(arguments)
-    files = _written(recording, arguments)
+    files = _written(recording, earlier, arguments.out)
     if arguments.json:
         print_json(_document(recording, statuses, files))
     else:
@@ -82,16 +89,31 @@ def _asked(
     """A recording and a status for each request after the warm-up."""
     recordings, statuses = [], []
     for _ in range(arguments.warmup):
-        application.answer(request)
+        with suppress(Exception):  # the recorded ones will tell
+            application.answer(request)
     with progress("requests", arguments.repeat) as advance:
         for number in range(arguments.repeat):
-            with profiler.record(
-                str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain
-            ) as recording:
-                statuses.append(application.answer(request))
+            recording, status = _one(profiler, application, request, arguments)
             recordings.append(recording)
+            statuses.append(status)
             advance(number + 1)
     return recordings, statuses
+
+
+def _one(
+    profiler: "SqlProfiler", application: "Application", request: "Request", arguments: Namespace
+) -> "tuple[Recording, int]":
+    """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
+    watched = profiler.record(str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
+    try:
+        with watched as recording:
+            status = application.answer(request)
+    except PlacebenchError:
+        raise
+    except Exception:  # noqa: BLE001  it is the application's, whatever it is
+        say(traceback.format_exc())
+        status = 500
+    return recording, status
 
 
 def _request(arguments: Namespace) -> "Request":
@@ -118,14 +140,11 @@ def _application(arguments: Namespace) -> "Application":
     return AsgiCaller(found) if asgi else WsgiCaller(found)
 
 
-def _written(recording: "Recording", arguments: Namespace) -> dict[str, str]:
+def _written(recording: "Recording", earlier: "Recording | None", folder: Path) -> dict[str, str]:
     """What was written, by kind."""
-    from placebench.profiler import Recording, write_difference_page, write_flame_page, write_speedscope
+    from placebench.profiler import write_difference_page, write_flame_page, write_speedscope
 
-    folder: Path = arguments.out
-    folder.mkdir(parents=True, exist_ok=True)
     files = {"page": folder / "index.html", "recording": folder / "recording.json"}
-    earlier = Recording.load(arguments.against) if arguments.against else None
     recording.write_page(files["page"])
     recording.save(files["recording"])
     if recording.session is not None:
@@ -165,7 +184,7 @@ def _judged(recording: "Recording", statuses: list[int], budget: "Budget") -> in
     failed = [status for status in statuses if status >= 500]
     if failed:
         raise GateFailedError(
-            f"{len(failed)} of {len(statuses)} requests were answered with {failed[0]}, expected less"
+            f"{len(failed)} of {len(statuses)} requests were answered with status {failed[0]}, expected below 500"
         )
     broken = budget.broken_by(recording)
     if broken:

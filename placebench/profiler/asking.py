@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import unquote
 from wsgiref.util import setup_testing_defaults
 
 from placebench.errors import ProfilerError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class WsgiCaller:
             "QUERY_STRING": query,
             "CONTENT_LENGTH": str(len(request.body)),
             "wsgi.input": io.BytesIO(request.body),
+            "wsgi.errors": sys.stderr,
         }
         for name, value in request.headers.items():
             key = name.upper().replace("-", "_")
@@ -111,7 +114,7 @@ class WsgiCaller:
         finally:
             if hasattr(body, "close"):
                 body.close()
-        return int(statuses[-1].split()[0])
+        return int(_last(statuses).split()[0])
 
     def close(self) -> None:
         """A WSGI application has no end."""
@@ -183,7 +186,14 @@ class AsgiCaller:
                 statuses.append(message["status"])
 
         await self._application(_scope(request), receive, send)
-        return statuses[-1]
+        return _last(statuses)
+
+
+def _last(statuses: list[T]) -> T:
+    """What it answered with in the end. Raises ProfilerError if it never answered."""
+    if not statuses:
+        raise ProfilerError("the application returned without an answer: expected a status; is it WSGI or ASGI?")
+    return statuses[-1]
 
 
 def _scope(request: Request) -> dict[str, Any]:

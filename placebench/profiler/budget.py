@@ -15,6 +15,7 @@ from placebench.profiler.statement import Statement
 from placebench.profiler.summary import grouped
 
 _MOST_STATEMENTS = 10
+_NAMES = {"round_trips": "round trips", "n_plus_one": "n+1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Budget:
         """What can be limited."""
         return tuple(field.name for field in fields(cls))
 
+    def check(self, mode: str) -> None:
+        """Raises ProfilerError if a recording in this mode cannot tell what the budget limits."""
+        if mode == "light" and self.duplicates is not None:
+            raise ProfilerError("budget duplicates: mode light compares no values; record in mode full")
+
     def broken_by(self, recording: Recording) -> str:
         """What was too much, each with statements and call sites; empty if the recording is within the budget.
 
@@ -56,7 +62,7 @@ class Budget:
         for name in self.names():
             limit, value = getattr(self, name), seen[name] / recording.requests
             if limit is not None and value > limit:
-                broken.append(f"{recording.name}: {value:g} {name.replace('_', ' ')}, {limit} allowed")
+                broken.append(f"{recording.name}: {value:g} {_NAMES.get(name, name)}, {limit} allowed")
         return "\n".join([*broken, *_culprits(recording)]) if broken else ""
 
 

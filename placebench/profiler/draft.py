@@ -127,6 +127,8 @@ class Draft:
     rows_again: int | None = None
     repeated: bool | None = None
     key: "KeyColumn | None" = None
+    relationship: str | None = None
+    batch: int | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
     round_trips: int | None = None
@@ -147,6 +149,11 @@ class Draft:
     def enter(self) -> None:
         """The driver is about to be called."""
         self.entered = self.tape.clock()
+
+    def hand_over(self) -> None:
+        """The same for the first time: what passed since the draft was made is the profiler's own work."""
+        self.enter()
+        self.tape.own_s += self.entered - self.started
 
     def leave_execute(self, round_trips: int | None) -> None:
         """The driver's execute has ended, well or not; round_trips is None if the driver cannot tell."""
@@ -255,6 +262,8 @@ class Draft:
             transaction=self.number,
             rows_again=self.rows_again,
             repeated=self.repeated,
+            relationship=self.relationship,
+            batch=self.batch,
         )
 
     def transaction(self, origin: float) -> Transaction:

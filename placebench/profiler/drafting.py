@@ -7,8 +7,8 @@ import re
 import sys
 from typing import Any
 
-from sqlalchemy.engine import Connection, ExecutionContext
-from sqlalchemy.engine.interfaces import CacheStats
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine.interfaces import CacheStats, ExecuteStyle
 
 from placebench.profiler.callsite import caller_of
 from placebench.profiler.draft import Draft
@@ -17,7 +17,8 @@ from placebench.profiler.kinship import Kinship
 from placebench.profiler.tape import Tape
 
 _LONGEST_PARAMETERS = 1000
-_PING = re.compile(r"\s*select\s+1\s*;?\s*\Z", re.IGNORECASE)
+# psycopg 3 is pinged with an empty statement.
+_PING = re.compile(r"\s*(?:select\s+1\s*)?;?\s*\Z", re.IGNORECASE)
 
 
 def dbapi_of(connection: Connection) -> object | None:
@@ -25,8 +26,8 @@ def dbapi_of(connection: Connection) -> object | None:
     return None if connection.closed or connection.invalidated else connection.connection.dbapi_connection
 
 
-def describe(draft: Draft, known: Kinship, context: ExecutionContext, statement: str, parameters: object) -> None:
-    """Fill in what SQLAlchemy knows of a statement before it runs."""
+def describe(draft: Draft, known: Kinship, context: Any, statement: str, parameters: object) -> None:
+    """Fill in what SQLAlchemy knows of a statement before it runs; *context* is its ExecutionContext."""
     tape, flow = draft.tape, draft.flow
     if draft.step is None:
         draft.pool_wait_s = flow.waited()
@@ -36,11 +37,14 @@ def describe(draft: Draft, known: Kinship, context: ExecutionContext, statement:
     else:
         draft.compile_s = flow.compiled(draft.started)
         draft.cache_hit = getattr(context, "cache_hit", None) is CacheStats.CACHE_HIT
+    if context.execute_style is ExecuteStyle.INSERTMANYVALUES:
+        draft.batch = context.placebench_batch = getattr(context, "placebench_batch", 0) + 1
     if tape.options.mode == "light":
         return
     draft.caller = caller_of(sys._getframe(2))
     draft.repeated = tape.repetition.ran(statement, parameters)
     draft.key = known.key
+    draft.relationship = known.relationship
     if tape.options.parameters:
         draft.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
 

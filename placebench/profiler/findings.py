@@ -5,7 +5,7 @@ A finding says that a pattern was there, not that it is the cause of anything: c
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from placebench import units
@@ -20,6 +20,7 @@ class Finding:
     """One pattern at one place.
 
     kind: its name, such as "n+1". count: how often, or how many rows. seconds: what the statements in question took.
+    requests: how many requests the recording has of which these are the sums; `str()` shows seconds of one.
     """
 
     kind: str
@@ -30,12 +31,18 @@ class Finding:
     sql: str | None = None
     caller: Caller | None = None
     fingerprint: str | None = None
+    requests: int = 1
 
     def __str__(self) -> str:
         """Three or four lines for a terminal."""
-        lines = [f"{self.kind}: {self.title} ({units.duration(self.seconds)})"]
+        lines = [f"{self.kind}: {self.title} ({units.duration(self.mean_s)})"]
         lines.extend(f"    {line}" for line in (self.place, self.shortened_sql) if line)
         return "\n".join([*lines, f"    → {self.advice}"])
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds of one request."""
+        return self.seconds / self.requests
 
     @property
     def place(self) -> str:
@@ -72,22 +79,34 @@ class Limits:
 
 def find(recording: Recording, limits: Limits | None = None) -> tuple[Finding, ...]:
     """All findings, the one with the most seconds at stake first; a few passes over the statements."""
-    found = [finding for finder in FINDERS for finding in finder(recording, limits or Limits())]
+    requests = recording.requests
+    found = [replace(each, requests=requests) for finder in FINDERS for each in finder(recording, limits or Limits())]
     return tuple(sorted(found, key=lambda finding: finding.seconds, reverse=True))
 
 
 def n_plus_one(recording: Recording, limits: Limits) -> Iterator[Finding]:
     """The same statement from the same line with different values, many times in one request."""
     for statements in _by_place(recording.statements):
-        different = [statement for statement in statements if not statement.repeated]
+        # The further batches of one INSERT are no loop of the application's.
+        different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
         most = _most_in_one_request(different)
         if most >= limits.repeats:
-            yield _finding(
-                "n+1",
-                f"{most} times in one request from one line, with different values",
-                "ask once for all of them: a join, an IN list, or selectinload/joinedload for a relationship",
-                statements,
-            )
+            yield _finding("n+1", _how_often(most, different[0]), _at_once(different[0]), different)
+
+
+def _how_often(most: int, statement: Statement) -> str:
+    """What is known of the repetition; a light recording has neither lines nor values."""
+    if statement.caller is None and statement.repeated is None:
+        return f"{most} times in one request; a recording in mode full tells from where, and whether with other values"
+    loading = f", loading {statement.relationship}" if statement.relationship else ""
+    return f"{most} times in one request from one line, with different values{loading}"
+
+
+def _at_once(statement: Statement) -> str:
+    """How to ask once for all of them."""
+    if statement.relationship is None:
+        return "ask once for all of them: a join, an IN list, or selectinload/joinedload for a relationship"
+    return f"load it with its parents: .options(selectinload({statement.relationship})), or joinedload"
 
 
 def duplicates(recording: Recording, limits: Limits) -> Iterator[Finding]:
@@ -97,7 +116,7 @@ def duplicates(recording: Recording, limits: Limits) -> Iterator[Finding]:
         if len(again) >= limits.duplicates:
             yield _finding(
                 "duplicate",
-                f"{len(again)} times with values that had been asked for in the same request",
+                f"{_most_in_one_request(again)} times in one request with values that it had asked for already",
                 "keep the first answer for the length of the request",
                 again,
             )
@@ -111,7 +130,8 @@ def rows_again(recording: Recording, limits: Limits) -> Iterator[Finding]:
             rows = sum(statement.row_count or 0 for statement in statements)
             yield _finding(
                 "rows again",
-                f"{units.count(again)} entities of {units.count(rows)} rows had been fetched by another statement",
+                f"{units.average(again / recording.requests)} entities of {units.average(rows / recording.requests)} "
+                "rows had been fetched by another statement",
                 "fetch them once with all columns that are needed, and pass them on",
                 statements,
                 count=again,
@@ -141,7 +161,7 @@ def cache_misses(recording: Recording, limits: Limits) -> Iterator[Finding]:
         if len(missed) >= limits.cache_misses:
             yield _finding(
                 "compiled again",
-                f"{len(missed)} times of {len(statements)} it was not in SQLAlchemy's cache",
+                f"{len(missed)} of {len(statements)} times it was not in SQLAlchemy's cache",
                 "bind values as parameters instead of building them in; give own constructs inherit_cache; "
                 "raise query_cache_size if there are very many statements",
                 missed,
@@ -156,7 +176,8 @@ def slow_pool(recording: Recording, limits: Limits) -> Iterator[Finding]:
         if waited:
             yield _finding(
                 "slow pool",
-                f"{len(waited)} times it waited for a connection",
+                f"{_times(len(waited))} it waited for a connection, up to "
+                f"{units.duration(max(statement.pool_wait_s or 0.0 for statement in waited))}",
                 "hold connections for a shorter time (no work between the statements of a transaction), or raise "
                 "pool_size to the number of threads",
                 waited,
@@ -166,22 +187,23 @@ def slow_pool(recording: Recording, limits: Limits) -> Iterator[Finding]:
 
 def sequential_scans(recording: Recording, limits: Limits) -> Iterator[Finding]:
     """Whole tables read for few of their rows."""
-    for statement, node in _nodes(recording):
+    for statement, node, alike in _nodes(recording):
         scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
         if node.kind == "Seq Scan" and node.condition and scanned >= limits.scanned_rows:
             yield _finding(
                 "sequential scan",
-                f"{units.count(scanned)} rows of {node.relation} read for {units.count(node.rows)}: {node.condition}",
+                f"{units.count(scanned)} rows of {node.relation} read for {units.count(node.rows)}: {node.condition}"
+                f"{_in_one_request(len(alike), recording)}",
                 "an index on the columns of the condition, if it keeps a small share of the table",
                 [statement],
                 count=round(scanned),
-                seconds=node.self_s,
+                seconds=sum(each.self_s or 0.0 for each in alike),
             )
 
 
 def wrong_estimates(recording: Recording, limits: Limits) -> Iterator[Finding]:
     """The planner was far off, so it may have chosen the wrong way."""
-    for statement, node in _nodes(recording):
+    for statement, node, alike in _nodes(recording):
         error, most = node.estimate_error or 1.0, max(node.rows or 0.0, node.rows_expected)
         # Fewer rows than expected may only mean that whoever asked for them had enough: LIMIT, EXISTS.
         more = (node.rows or 0.0) > node.rows_expected
@@ -192,20 +214,21 @@ def wrong_estimates(recording: Recording, limits: Limits) -> Iterator[Finding]:
                 f"{node.title}: {units.count(node.rows)} rows where {units.count(node.rows_expected)} were expected",
                 "ANALYZE the table; for columns that depend on each other CREATE STATISTICS",
                 [statement],
-                seconds=node.elapsed_s,
+                seconds=sum(each.elapsed_s or 0.0 for each in alike),
             )
 
 
 def spills(recording: Recording, limits: Limits) -> Iterator[Finding]:
     """Sorts and hashes that did not fit into work_mem."""
-    for statement, node in _nodes(recording):
+    for statement, node, alike in _nodes(recording):
         if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
             yield _finding(
                 "spill",
-                f"{node.title} wrote {units.size(node.spilled_kb * 1024)} to disk",
+                f"{node.title} wrote {units.size(node.spilled_kb * 1024)} to disk"
+                f"{_in_one_request(len(alike), recording)}",
                 "raise work_mem for this transaction, or sort and join fewer columns",
                 [statement],
-                seconds=node.self_s,
+                seconds=sum(each.self_s or 0.0 for each in alike),
             )
 
 
@@ -219,7 +242,8 @@ def idle_in_transaction(recording: Recording, limits: Limits) -> Iterator[Findin
         longest = max(idle_s for _, idle_s in found)
         yield _finding(
             "idle in transaction",
-            f"{len(found)} transactions waited for the application, up to {units.duration(longest)}; this ran last",
+            f"{_times(len(found))} a transaction waited for the application, up to {units.duration(longest)}; "
+            "this ran last",
             "compute before or after it; read what is needed, commit, then work",
             [statement for statement, _ in found],
             seconds=sum(idle_s for _, idle_s in found),
@@ -297,13 +321,27 @@ def _most_in_one_request(statements: Iterable[Statement]) -> int:
     return max(counts.values(), default=0)
 
 
-def _nodes(recording: Recording) -> Iterator[tuple[Statement, PlanNode]]:
-    """Each node of the dearest plan of each statement and place."""
+def _times(number: int) -> str:
+    """How often, in words."""
+    return "once" if number == 1 else f"{number} times"
+
+
+def _in_one_request(number: int, recording: Recording) -> str:
+    """How often something happened in the mean request, where that is more than once."""
+    mean = number / recording.requests
+    return f", {units.average(mean)} times in one request" if mean > 1 else ""
+
+
+def _nodes(recording: Recording) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
+    """Each node of the dearest plan of each statement and place, with those like it of all executions."""
     for statements in _by_place(recording.statements):
         planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
         if planned:
             statement, plan = max(planned, key=lambda each: each[1].elapsed_s or 0.0)
-            yield from ((statement, node) for _, node in plan.walk())
+            alike: dict[tuple[str, str | None], list[PlanNode]] = {}
+            for _, node in (each for _, other in planned for each in other.walk()):
+                alike.setdefault((node.title, node.condition), []).append(node)
+            yield from ((statement, node, alike[node.title, node.condition]) for _, node in plan.walk())
 
 
 def _stops_early(plan: PlanNode | None) -> bool:

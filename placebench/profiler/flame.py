@@ -9,23 +9,24 @@ took themselves stands on a leaf of its own.
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 import pyinstrument
+from pyinstrument.frame_info import frame_info_get_identifier
 from pyinstrument.session import Session
-from pyinstrument.stack_sampler import build_call_stack
 
 from placebench.profiler.callsite import PROFILER_FOLDER, outside_profiler
 from placebench.profiler.plans import PlanNode
+from placebench.profiler.sampler import INTERVAL_S, Sampler
+from placebench.profiler.stacks import Frames, Stacks, awaiting, frames_of, leaf, root_of_thread
 from placebench.profiler.tape import Clock, inside_event_loop
 
 if TYPE_CHECKING:
     from placebench.profiler.draft import Draft
 
-INTERVAL_S = 0.001
-_LONGEST_LEAF = 160
 _MOST_EDGES = 100_000
 
 Record = tuple[list[str], float]
@@ -44,6 +45,17 @@ class Edge:
     draft: "Draft | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """An interval as it was noted: its stack is named when the flame ends."""
+
+    started: float
+    ended: float
+    frames: Frames
+    leaf: str
+    draft: "Draft | None"
+
+
 class Flame:
     """Samples this thread from its making until `stop`."""
 
@@ -51,21 +63,19 @@ class Flame:
 
     def __init__(self, clock: Clock, caller: FrameType | None) -> None:
         self._clock = clock
-        self._edges: list[Edge] = []
+        self._noted: list[_Noted] = []
         # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
         mode: Literal["enabled", "disabled"] = "enabled" if inside_event_loop() else "disabled"
-        self._profiler = pyinstrument.Profiler(interval=INTERVAL_S, async_mode=mode)
+        self._profiler = Sampler(interval=INTERVAL_S, async_mode=mode)
         self._profiler.start(caller_frame=caller)
         self._started = clock()
 
     def add(self, started: float, ended: float, label: str, kind: str, draft: "Draft | None" = None) -> None:
         """Something from *started* to *ended* in the running frame, unless the flame is full."""
-        if len(self._edges) >= _MOST_EDGES:
+        if len(self._noted) >= _MOST_EDGES:
             return
-        frame = outside_profiler(sys._getframe(1))
-        stack = build_call_stack(frame, "initial", None)
-        stack.append(leaf(label, kind))
-        self._edges.append(Edge(started, ended, stack, draft))
+        frames = [*frames_of(outside_profiler(sys._getframe(1))), *awaiting()]
+        self._noted.append(_Noted(started, ended, frames, leaf(label, kind), draft))
 
     def stop(self) -> Session:
         """pyinstrument's session with the leaves on it. Has to be called on the thread that made the flame."""
@@ -76,10 +86,15 @@ class Flame:
         unsampled = ended - self._started - sum(seconds for _, seconds in records)
         if unsampled > 0:
             records.append((session.start_call_stack, unsampled))
-        cut = with_leaves(records, self._started, with_plans(self._edges))
+        cut = with_leaves(records, self._started, with_plans(self._edges()))
         session.frame_records = [(without_profiler(stack), seconds) for stack, seconds in cut]
         session.sample_count = len(session.frame_records)
         return session
+
+    def _edges(self) -> list[Edge]:
+        """The intervals with their stacks."""
+        stacks = Stacks(root_of_thread())
+        return [Edge(each.started, each.ended, [*stacks(each.frames), each.leaf], each.draft) for each in self._noted]
 
 
 def with_plans(edges: Sequence[Edge]) -> list[Edge]:
@@ -116,13 +131,6 @@ def _nodes(edge: Edge, plan: PlanNode, length: float) -> Iterator[Edge]:
         at += seconds * scale
 
 
-def leaf(label: str, kind: str) -> str:
-    """pyinstrument's name for a frame that is no Python: one line of text, and *kind* where a file would stand."""
-    text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
-    shown = text if len(text) <= _LONGEST_LEAF else f"{text[:_LONGEST_LEAF]}…"
-    return f"{shown}\x00{kind}\x000"
-
-
 _OURS = f"\x00{PROFILER_FOLDER}"
 _SAMPLERS = f"\x00{Path(pyinstrument.__file__).parent}"
 _BUILT_IN = "\x00<built-in>\x00"
@@ -146,11 +154,14 @@ def with_leaves(records: Sequence[Record], started: float, edges: Sequence[Edge]
     """The records cut at the edges, each piece inside an edge moved to that edge's stack; time is conserved.
 
     records: (stack, seconds) one after the other from *started* on. edges: in any order; inside of each other is fine.
+    A piece before an edge lies between two stacks that are known, and goes to what they have in common: the end of a
+    call into the driver is where pyinstrument looks most often, and what ran before it is not the driver's.
     """
     pieces: list[Record] = []
     segments = innermost(edges)
     segment = next(segments, None)
     at = started
+    before: list[str] = []
     for stack, seconds in records:
         end = at + seconds
         while at < end:
@@ -159,9 +170,22 @@ def with_leaves(records: Sequence[Record], started: float, edges: Sequence[Edge]
             inside = segment is not None and segment.started <= at
             boundary = end if segment is None else segment.ended if inside else segment.started
             piece_end = min(end, boundary)
-            pieces.append((segment.stack if segment is not None and inside else stack, piece_end - at))
+            here = stack
+            if segment is not None and inside:
+                here = before = segment.stack
+            elif segment is not None and boundary <= end:
+                here = common(before or stack, segment.stack) or stack
+            pieces.append((here, piece_end - at))
             at = piece_end
+        before = stack
     return pieces
+
+
+def common(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """The frames that both stacks begin with, whatever their lines."""
+    pairs = zip(one, other, strict=False)
+    same = takewhile(lambda pair: frame_info_get_identifier(pair[0]) == frame_info_get_identifier(pair[1]), pairs)
+    return [frame for frame, _ in same]
 
 
 def innermost(edges: Sequence[Edge]) -> Iterator[Edge]:

@@ -124,7 +124,7 @@ class Hooks:
         """The draft of an execute: SQLAlchemy's own, or a new one for a cursor that the application uses by itself."""
         draft = cursor.placebench_draft
         if draft is not None and draft.running:
-            draft.enter()
+            draft.hand_over()
             return draft
         tape = self._tape()
         # What runs while connecting is part of the CONNECT.
@@ -151,8 +151,10 @@ class Hooks:
 
     @guarded
     def _do_connect(
-        self, dialect: Dialect, _record: object, _arguments: object, keywords: MutableMapping[str, Any]
+        self, dialect: Dialect, record: object, _arguments: object, keywords: MutableMapping[str, Any]
     ) -> None:
+        # engine_connect, which knows the pool, does not fire while the hooks rest.
+        self._pools.watch(getattr(record, "_ConnectionRecord__pool", None))
         use_timed_classes(self, dialect.driver, keywords)
         tape = self._tape()
         if tape is not None:
@@ -311,7 +313,7 @@ class Hooks:
             if isinstance(timed, TimedCursor):
                 timed.placebench_draft = draft
             else:
-                draft.enter()
+                draft.hand_over()
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.give_up(error)
 

@@ -12,11 +12,16 @@ from placebench.profiler.repetition import KeyColumn
 
 
 class Kinship(NamedTuple):
-    """Fingerprint, kind of transaction step (None of a statement), and where the primary key stands in its rows."""
+    """What all executions have alike.
+
+    step: the kind of transaction step; None of a statement. key: where the primary key stands in its rows.
+    relationship: of the ORM, that it loads.
+    """
 
     fingerprint: str
     step: str | None
     key: KeyColumn | None = None
+    relationship: str | None = None
 
 
 def of_compiled(compiled: Any, statement: str) -> Kinship:
@@ -26,7 +31,7 @@ def of_compiled(compiled: Any, statement: str) -> Kinship:
     except AttributeError:
         # The template: its IN lists are not expanded, and no other listener has rewritten it.
         template = compiled.string or statement
-        known = Kinship(fingerprint(template), transaction_step(template), _found(compiled))
+        known = Kinship(fingerprint(template), transaction_step(template), _found(compiled), _loaded(compiled))
         compiled.placebench_kinship = known
     return known
 
@@ -46,3 +51,15 @@ def _found(compiled: Any) -> KeyColumn | None:
                 if isinstance(table, Table) and len(table.primary_key) == 1:
                     return KeyColumn(table.fullname, position)
     return None
+
+
+def _loaded(compiled: Any) -> str | None:
+    """The last relationship on the path by which the ORM came to this statement; the path is private to it."""
+    options = getattr(compiled.compile_state, "compile_options", None)
+    path = getattr(getattr(options, "_current_path", None), "path", ())
+    if not path:
+        return None
+    from sqlalchemy.orm import RelationshipProperty  # an application without the ORM need not load it
+
+    relationships = [str(step) for step in path if isinstance(step, RelationshipProperty)]
+    return relationships[-1] if relationships else None

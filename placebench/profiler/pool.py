@@ -24,8 +24,8 @@ class PoolWatch:
         self._waited = waited
         self._queues: WeakSet[Any] = WeakSet()
 
-    def watch(self, pool: Pool) -> None:
-        """Time this pool's queue from now on; again is harmless, and needed after `engine.dispose()`."""
+    def watch(self, pool: Pool | None) -> None:
+        """Time this pool's queue from now on, if it has one; again is harmless, and needed after `engine.dispose`."""
         if isinstance(pool, QueuePool) and pool._pool not in self._queues:
             queue = pool._pool
             self._queues.add(queue)

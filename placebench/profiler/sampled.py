@@ -2,21 +2,21 @@
 
 The key piece is `SampledFlame`, which stands where `Flame` does. It looks some 100 times a second, when Python lets it;
 a call into C blurs what ran around it. Many requests merged give a true picture, one request gives a rough one; the
-recording says so. A look keeps code and line of each frame and leaves their names for the end: to ask each frame for
-its class, as pyinstrument does, has Python make a dict of all its variables, 15 µs a frame.
+recording says so.
 """
 
 import sys
 import threading
 from bisect import bisect_left
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from pyinstrument.session import Session
 
 from placebench import units
-from placebench.profiler.flame import leaf, without_profiler
+from placebench.profiler.flame import without_profiler
+from placebench.profiler.stacks import Frames, Stacks, frames_of, leaf, root_of_thread
 from placebench.profiler.tape import Clock
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 INTERVAL_S = 0.010
 _MOST_EDGES = 100_000
 
-Frames = list[tuple[CodeType, int | None]]
-"""Code and line of each frame, the innermost one first."""
-
 
 class SampledFlame:
     """Has another thread sample this one, from its making until `stop`."""
@@ -35,8 +32,8 @@ class SampledFlame:
     def __init__(self, clock: Clock, caller: FrameType | None) -> None:
         self._clock = clock
         self._watched = threading.get_ident()
-        self._root = f"{threading.current_thread().name}\x00<thread>\x00{self._watched}"
-        self._above = self._named(frames_of(caller))
+        self._stacks = Stacks(root_of_thread())
+        self._above = self._stacks(frames_of(caller))
         self._samples: list[tuple[float, Frames]] = []
         self._edges: list[tuple[float, float, str]] = []
         self._ended = threading.Event()
@@ -91,7 +88,7 @@ class SampledFlame:
         ends = [ended for _, ended, _ in self._edges]
         at = self._started
         for taken, frames in (sample for sample in self._samples if sample[0] <= ended):
-            stack = without_profiler(self._named(frames))
+            stack = without_profiler(self._stacks(frames))
             records.append(([*stack, *self._leaf(ends, taken)], taken - at))
             at = taken
         return [*records, (self._above, max(0.0, ended - at))]
@@ -100,24 +97,3 @@ class SampledFlame:
         """The statement that ran at that moment, if one did; edges come in order of their ends, inner ones first."""
         index = bisect_left(ends, taken)
         return [self._edges[index][2]] if index < len(ends) and self._edges[index][0] <= taken else []
-
-    def _named(self, frames: Frames) -> list[str]:
-        """The stack as pyinstrument writes it: from the thread to the innermost frame."""
-        return [self._root, *(named(code, line) for code, line in reversed(frames))]
-
-
-def frames_of(frame: FrameType | None) -> Frames:
-    """*frame* and those that called it."""
-    frames: Frames = []
-    while frame is not None:
-        frames.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back
-    return frames
-
-
-def named(code: CodeType, line: int | None) -> str:
-    """A frame in pyinstrument's form, its class taken from the code's own name: view, in /app.py, of class Shop."""
-    owner = code.co_qualname.rpartition("<locals>.")[2].rpartition(".")[0]
-    class_name = f"\x01c{owner}" if owner else ""
-    at = "" if line is None else f"\x01l{line}"
-    return f"{code.co_name}\x00{code.co_filename}\x00{code.co_firstlineno}{class_name}{at}"

@@ -44,6 +44,8 @@ class Statement:
     rows_again: distinct primary keys among its rows that another statement of the same record had fetched already;
         None in mode "light", and where no primary key is among the columns.
     repeated: whether the same text had run with the same values in the same record; None in mode "light".
+    relationship: the relationship of the ORM that it loads, such as "Order.items"; None of all others.
+    batch: which batch of an insertmanyvalues it is, 1 for the first; None of all others.
     """
 
     sql: str
@@ -66,6 +68,8 @@ class Statement:
     request: int = 1
     rows_again: int | None = None
     repeated: bool | None = None
+    relationship: str | None = None
+    batch: int | None = None
 
     @property
     def elapsed_s(self) -> float:

@@ -34,10 +34,15 @@ class StatementGroup:
 
 @dataclass(frozen=True)
 class Summary:
-    """Where the time of a recording went, in seconds, and its statements by fingerprint, dearest first."""
+    """Where the time of a recording went, in seconds, and its statements by fingerprint, dearest first.
+
+    Sums are of all requests; `str()` shows the mean one.
+    """
 
     name: str
+    mode: str
     requests: int
+    error: str | None
     elapsed_s: float
     cpu_s: float | None
     sql_s: float | None
@@ -58,24 +63,51 @@ class Summary:
     groups: tuple[StatementGroup, ...]
 
     def __str__(self) -> str:
-        """The summary as a small table for a terminal."""
-        counts = (
-            f"  {self.statements} statements · {units.count(self.row_count)} rows · "
-            f"{units.count(self.round_trips)} round trips · {units.size(self.bytes_received)} received · "
-            f"{self.dropped} dropped"
-        )
+        """The summary as a small table for a terminal: means of one request."""
         lines = [
-            f"{self.name}: {units.duration(self.elapsed_s)}, {self.requests} recorded",
+            self._headline(),
             self._times("cpu_s", "sql_s", "python_s", "gc_s", "own_s"),
             self._times("compile_s", "pool_wait_s", "execute_s", "fetch_s", "transactions_s"),
-            counts,
+            self._counts(),
         ]
-        return "\n".join([*lines, *map(_line, self.groups)])
+        return "\n".join([*lines, *(_line(group, self.requests) for group in self.groups)])
+
+    def mean(self, value: float | None) -> float | None:
+        """One of the sums as that of one request."""
+        return None if value is None else value / self.requests
+
+    def _headline(self) -> str:
+        """What it is, and what has to be known of it."""
+        of_many = f", mean of {self.requests} requests" if self.requests > 1 else ""
+        plans = "; its times and bytes hold the sending of plans" if self.mode == "plans" else ""
+        error = f"; ended with {self.error}" if self.error else ""
+        return f"{self.name}: {units.duration(self.mean(self.elapsed_s))}{of_many}{plans}{error}"
 
     def _times(self, *names: str) -> str:
         """Some of the times on one line, each with its name."""
-        shown = (f"{name.removesuffix('_s')} {units.duration(getattr(self, name))}" for name in names)
+        shown = (f"{_NAMES[name]} {units.duration(self.mean(getattr(self, name)))}" for name in names)
         return "  " + " · ".join(shown)
+
+    def _counts(self) -> str:
+        """What came and went, on one line."""
+        statements, rows = units.average(self.mean(self.statements)), units.average(self.mean(self.row_count))
+        trips, received = units.average(self.mean(self.round_trips)), units.size(self.mean(self.bytes_received))
+        dropped = f" · {units.count(self.dropped)} dropped" if self.dropped else ""
+        return f"  statements {statements} · rows {rows} · round trips {trips} · received {received}{dropped}"
+
+
+_NAMES = {
+    "cpu_s": "cpu",
+    "sql_s": "sql",
+    "python_s": "python",
+    "gc_s": "gc",
+    "own_s": "profiler",
+    "compile_s": "compile",
+    "pool_wait_s": "pool wait",
+    "execute_s": "execute",
+    "fetch_s": "fetch",
+    "transactions_s": "transactions",
+}
 
 
 def summarise(recording: "Recording") -> Summary:
@@ -83,6 +115,8 @@ def summarise(recording: "Recording") -> Summary:
     statements = recording.statements
     return Summary(
         name=recording.name,
+        mode=recording.mode,
+        error=recording.error,
         requests=recording.requests,
         elapsed_s=recording.elapsed_s,
         cpu_s=recording.cpu_s,
@@ -143,6 +177,8 @@ def _group(statements: list[Statement]) -> StatementGroup:
     )
 
 
-def _line(group: StatementGroup) -> str:
-    """One fingerprint on one line."""
-    return f"  {units.duration(group.elapsed_s):>10}  {group.calls:>4} x  {one_line(group.sql)[:90]}"
+def _line(group: StatementGroup, requests: int) -> str:
+    """One fingerprint on one line, as in one request."""
+    failed = f"  ({units.average(group.errors / requests)} failed)" if group.errors else ""
+    seconds, calls = units.duration(group.elapsed_s / requests), units.average(group.calls / requests)
+    return f"  {seconds:>10}  {calls:>4} x  {one_line(group.sql)[:90]}{failed}"

@@ -59,6 +59,21 @@ def test_a_server_side_cursor_asks_for_its_rows(profiler: SqlProfiler, engine: E
     assert statement.fetch_s > 0
 
 
+def test_the_pools_ping_is_a_step_of_its_own(url: Any) -> None:
+    """SQLAlchemy pings psycopg 3 with an empty statement, which is no statement of the application's."""
+    engine = create_engine(url, pool_pre_ping=True)
+    profiler = SqlProfiler(engine)
+    engine.connect().close()
+
+    with profiler.record("ping") as recording, engine.connect() as connection:
+        connection.execute(text("select 5"))
+
+    profiler.remove()
+    engine.dispose()
+    assert (recording.transactions[0].kind, recording.transactions[0].round_trips) == ("PING", 1)
+    assert recording.statement_count == 1
+
+
 def test_a_copy_is_a_statement_from_its_first_to_its_last_byte(profiler: SqlProfiler, engine: Engine) -> None:
     """On a cursor of the application's own."""
     with profiler.record("copy") as recording, engine.begin() as connection:

@@ -35,6 +35,16 @@ def factory():
     return wsgi
 
 
+def raising(environ, start_response):
+    query(2)
+    raise ZeroDivisionError("by the application")
+
+
+def silent(environ, start_response):
+    environ["wsgi.errors"].write("a line for the server's log")
+    return []
+
+
 async def asgi(scope, receive, send):
     if scope["type"] == "lifespan":
         began.append(await receive())
@@ -121,8 +131,37 @@ def test_a_request_that_fails_is_exit_code_1(profile: Callable[..., int], capsys
     code = profile("--app", "shop:wsgi", "--request", "POST /", "--header", "X-Status: 503")
 
     assert code == 1
-    assert "1 of 1 requests were answered with 503" in capsys.readouterr().err
+    assert "1 of 1 requests were answered with status 503" in capsys.readouterr().err
     assert Path("profile/index.html").is_file()
+
+
+def test_an_application_that_raises_is_recorded(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its traceback is shown, its statements are there: werkzeug's profiler loses just this request's profile."""
+    code = profile("--app", "shop:raising", "--request", "GET /", "--repeat", "2")
+
+    told = capsys.readouterr()
+    recording = Recording.load("profile/recording.json")
+    assert (code, recording.error, recording.statement_count) == (1, "ZeroDivisionError", 4)
+    assert "ZeroDivisionError: by the application" in told.err
+    assert "2 of 2 requests were answered with status 500, expected below 500" in told.err
+    assert "; ended with ZeroDivisionError" in told.out
+
+
+def test_what_an_application_logs_for_its_server_is_shown(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error: Flask writes the traceback of a 500 there."""
+    profile("--app", "shop:silent", "--request", "GET /")
+
+    assert "a line for the server's log" in capsys.readouterr().err
+
+
+def test_an_earlier_recording_that_is_none_costs_no_requests(profile: Callable[..., int]) -> None:
+    """It is read before the application is asked, or even loaded."""
+    assert profile("--app", "no_such_shop:app", "--request", "GET /", "--against", "none.json") == 2
+    assert not Path("profile").exists()
 
 
 @pytest.mark.parametrize(
@@ -136,6 +175,8 @@ def test_a_request_that_fails_is_exit_code_1(profile: Callable[..., int], capsys
         (["--app", "shop:wsgi", "--header", "x"], "header 'x': expected 'NAME: VALUE'"),
         (["--app", "shop:wsgi", "--repeat", "0"], "--repeat is 0: expected at least 1"),
         (["--app", "shop:wsgi", "--budget", "x=1"], "budget 'x=1': expected NAME=NUMBER"),
+        (["--app", "shop:wsgi", "--mode", "light", "--budget", "duplicates=0"], "mode light compares no values"),
+        (["--app", "shop:silent"], "the application returned without an answer"),
         (["--app", "shop:wsgi", "--against", "none.json"], "none.json cannot be read as a recording"),
     ],
 )

@@ -71,7 +71,7 @@ def test_what_is_too_much_is_told_with_statement_and_place() -> None:
 
     assert broken.splitlines() == [
         "GET /x: 6 statements, 3 allowed",
-        "GET /x: 1 n plus one, 0 allowed",
+        "GET /x: 1 n+1, 0 allowed",
         "  6 x select ?",
         "      6 from /app/views.py:7 view",
     ]
@@ -100,7 +100,7 @@ def test_the_pytest_plugin_fails_a_test_that_broke_its_budget(tmp_path: Path) ->
 
     assert "4 failed, 1 passed" in output
     assert "test_beyond: 7 statements, 2 allowed" in output
-    assert "test_beyond: 1 n plus one, 0 allowed" in output
+    assert "test_beyond: 1 n+1, 0 allowed" in output
     assert "7 x select ?" in output
     assert "test_it.py:11 ask" in output
     assert "test_blocks: 1 duplicates, 0 allowed" in output

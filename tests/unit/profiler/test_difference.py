@@ -7,8 +7,8 @@ import pytest
 from pyinstrument.session import Session
 
 from placebench.profiler import Recording, Statement
-from placebench.profiler.flame import leaf
 from placebench.profiler.plans import PlanNode
+from placebench.profiler.stacks import leaf
 
 
 def statement(fingerprint: str, **fields: Any) -> Statement:

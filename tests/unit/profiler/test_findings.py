@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, insert, select, text
+from sqlalchemy import Column, Engine, ForeignKey, Integer, MetaData, String, Table, insert, select, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 from placebench.profiler import Recording, SqlProfiler, Statement, Transaction
 from placebench.profiler.findings import Limits, find
@@ -52,6 +53,40 @@ def test_a_repeated_statement_is_a_duplicate_and_no_n_plus_one() -> None:
     assert kinds(statement(), *[statement(repeated=True)] * 5) == [("duplicate", 5)]
 
 
+def test_a_lazy_load_is_told_by_its_relationship() -> None:
+    """What to load with its parents has a name."""
+    (finding,) = find(Recording("r", "full", statements=[statement(relationship="Order.items")] * 5))
+
+    assert finding.title == "5 times in one request from one line, with different values, loading Order.items"
+    assert finding.advice == "load it with its parents: .options(selectinload(Order.items)), or joinedload"
+
+
+def test_a_light_recording_claims_neither_line_nor_values() -> None:
+    """It has none of them, so it says how to see them."""
+    (finding,) = find(Recording("r", "light", statements=[statement(caller=None)] * 5))
+
+    assert finding.title == (
+        "5 times in one request; a recording in mode full tells from where, and whether with other values"
+    )
+
+
+def test_the_batches_of_one_insert_are_no_loop() -> None:
+    """Nine batches of one statement; but five statements of a batch each are five."""
+    assert kinds(*[statement(batch=number) for number in range(1, 10)]) == []
+    assert kinds(*[statement(batch=1)] * 5) == [("n+1", 5)]
+
+
+def test_of_merged_requests_the_mean_one_is_told() -> None:
+    """Two requests with three duplicates of 1 ms each: 3 ms of one request, 6 in all."""
+    again = [statement(repeated=True, request=number) for number in (1, 2) for _ in range(3)]
+    (finding,) = find(Recording("r", "full", statements=again, requests=2))
+
+    assert (finding.count, finding.seconds, finding.mean_s) == (6, pytest.approx(0.006), pytest.approx(0.003))
+    assert str(finding).splitlines()[0] == (
+        "duplicate: 3 times in one request with values that it had asked for already (3.00 ms)"
+    )
+
+
 def test_rows_fetched_by_another_statement_are_found() -> None:
     """From 100 of them in each request on."""
     assert kinds(statement(row_count=500, rows_again=400)) == [("rows again", 400)]
@@ -86,6 +121,16 @@ def test_a_large_sequential_scan_with_a_condition_is_found() -> None:
     ]
     assert kinds(statement(plan=PlanNode(**scan, rows_removed=20_000.0))) == []
     assert kinds(statement(plan=PlanNode(**scan, condition="(a = ?)", rows_removed=20.0))) == []
+
+
+def test_a_scan_in_a_loop_costs_all_its_executions() -> None:
+    """Five statements of one line, each with a scan of 100 ms."""
+    scan = PlanNode("Seq Scan", "t", condition="(a = ?)", rows=5.0, rows_expected=5.0, rows_removed=2e4, elapsed_s=0.1)
+    found = find(Recording("r", "plans", statements=[statement(plan=scan)] * 5))
+
+    (finding,) = (each for each in found if each.kind == "sequential scan")
+    assert finding.seconds == pytest.approx(0.5)
+    assert finding.title == "20\u202f005 rows of t read for 5: (a = ?), 5 times in one request"
 
 
 def test_an_estimate_off_by_ten_times_is_found() -> None:
@@ -152,3 +197,38 @@ def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine
         (False, 5),
         (False, None),
     ]
+
+
+class Base(DeclarativeBase):
+    """Of the classes below."""
+
+
+class Basket(Base):
+    """It has things."""
+
+    __tablename__ = "basket"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    things: Mapped[list["Thing"]] = relationship(lazy="select")
+
+
+class Thing(Base):
+    """In a basket."""
+
+    __tablename__ = "thing"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    basket_id: Mapped[int] = mapped_column(ForeignKey("basket.id"))
+
+
+def test_lazy_loading_is_recognised_where_it_happens(profiler: SqlProfiler, engine: Engine) -> None:
+    """The statement names the relationship; the parents' own statement, and a batch of inserts, name none."""
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all(Basket(id=number) for number in range(6))
+        session.commit()
+
+        with profiler.record("lazy") as recording:
+            baskets = session.scalars(select(Basket)).all()
+            assert [basket.things for basket in baskets] == [[]] * 6
+
+    assert [each.relationship for each in recording.statements] == [None] + ["Basket.things"] * 6
+    assert [(finding.kind, finding.count) for finding in recording.findings()] == [("n+1", 6)]

@@ -1,21 +1,27 @@
 """SQL on the flame: pieces cut at the edges of statements, time conserved, and the mean of many requests."""
 
+import asyncio
 import json
 import math
+import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyinstrument
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyinstrument.session import Session
 from sqlalchemy import create_engine, text
+from sqlalchemy.util import greenlet_spawn
 
 from placebench.errors import ProfilerError
-from placebench.profiler import SqlProfiler
-from placebench.profiler.flame import Edge, innermost, leaf, with_leaves, without_profiler
+from placebench.profiler import SqlProfiler, sampler
+from placebench.profiler.flame import Edge, innermost, with_leaves, without_profiler
 from placebench.profiler.merging import merge_sessions
+from placebench.profiler.stacks import frames_of, leaf
 
 SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000) select count(*) from n"
 
@@ -37,7 +43,7 @@ def test_pieces_are_cut_at_the_edges_of_statements() -> None:
         (["python"], 2.0),
         (["python", "sql a"], 2.0),
         (["python", "sql a"], 1.0),
-        (["later"], 1.0),
+        (["python"], 1.0),
         (["python", "sql b"], 1.0),
         (["later"], 3.0),
     ]
@@ -101,6 +107,78 @@ def test_the_profilers_own_frames_are_taken_out() -> None:
     assert without_profiler([own, app]) == [app]
     assert without_profiler([app, own]) == [app, "the profiler's own work\x00profiler\x000"]
     assert without_profiler([app, own, built_in]) == [app, built_in]
+
+
+def test_what_ran_before_a_statement_is_not_the_drivers() -> None:
+    """A look at the end of a statement stands for the code before it too, of which only the caller is known."""
+    looks = [(["view", "loading", "rows"], 1.0), (["view", "loading", "execute"], 5.0)]
+    edges = [Edge(3.0, 6.0, ["view", "loading", "execute", "sql"])]
+
+    assert with_leaves(looks, 0.0, edges) == [
+        (["view", "loading", "rows"], 1.0),
+        (["view", "loading"], 2.0),
+        (["view", "loading", "execute", "sql"], 3.0),
+    ]
+
+
+def test_a_long_record_keeps_so_many_looks_and_all_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight looks of a second each, where four have room, the older ones stand for more."""
+    monkeypatch.setattr(sampler, "_MOST_LOOKS", 4)
+    made = sampler.Sampler()
+    made.start()
+    made._active_session.frame_records.clear()
+    for _ in range(8):
+        made.looked(frames_of(sys._getframe()), [], 1.0, None)
+    session = made.stop()
+
+    assert [seconds for _, seconds in session.frame_records][:4] == [4.0, 2.0, 1.0, 1.0]
+
+
+def busy(seconds: float) -> None:
+    """Python that computes for so long."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def test_a_flame_inside_of_a_flame_and_of_pyinstrument() -> None:
+    """All three see the function; the user's own profiler goes on with looks of its own."""
+    profiler = SqlProfiler(create_engine("sqlite://"))
+
+    with (
+        pyinstrument.Profiler(async_mode="disabled") as users,
+        profiler.record("outer", mode="flame") as outer,
+        profiler.record("inner", mode="flame") as inner,
+    ):
+        busy(0.02)
+    profiler.remove()
+
+    seen = [
+        any(frame.startswith("busy\x00") for stack, _ in session.frame_records for frame in stack)
+        for session in (users.last_session, outer.session, inner.session)
+    ]
+    assert seen == [True, True, True]
+
+
+def test_under_asyncio_all_stands_below_the_task() -> None:
+    """SQLAlchemy works in a greenlet, whose own stack holds none of the application's frames."""
+
+    def view() -> None:
+        busy(0.02)
+
+    async def application(profiler: SqlProfiler) -> Any:
+        with profiler.record("task", mode="flame") as recording:
+            await greenlet_spawn(view)
+        return recording
+
+    profiler = SqlProfiler(create_engine("sqlite://"))
+    recording = asyncio.run(application(profiler))
+    profiler.remove()
+
+    stacks = [[frame.partition("\x00")[0] for frame in stack] for stack, _ in recording.session.frame_records]
+    below = [stack for stack in stacks if "busy" in stack]
+    assert below
+    assert all(stack.index("application") < stack.index("view") < stack.index("busy") for stack in below)
 
 
 def test_a_flames_statements_have_the_time_of_its_recording() -> None:

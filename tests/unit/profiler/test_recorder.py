@@ -344,6 +344,19 @@ def test_the_wait_for_a_connection_is_borne_by_its_first_statement(make_engine: 
     assert (second.pool_wait_s, recording.sql_s >= first.pool_wait_s) == (0.0, True)
 
 
+def test_a_pool_is_watched_from_its_first_connection_on(make_engine: Any) -> None:
+    """Also by a profiler of every engine that recorded nothing then: the first request's wait is measured."""
+    profiler = SqlProfiler()
+    engine = make_engine(poolclass=QueuePool)
+    engine.connect().close()
+
+    with profiler.record("first") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+    profiler.remove()
+    assert recording.statements[0].pool_wait_s is not None
+
+
 def test_a_pool_timeout_is_seen(make_engine: Any) -> None:
     """No event tells of it."""
     engine = make_engine(poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.01)

@@ -1,6 +1,7 @@
 """A recording as a file, merged with others, and in short."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,20 @@ def test_the_summary_is_a_table_too() -> None:
     text = str(recording(cpu_s=None).summary())
 
     assert text.splitlines()[:3] == [
-        "GET /: 8.00 s, 1 recorded",
-        "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms · own not measured",
-        "  compile 250 ms · pool_wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
+        "GET /: 8.00 s",
+        "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms · profiler not measured",
+        "  compile 250 ms · pool wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
     ]
+
+
+def test_the_table_of_many_requests_is_of_the_mean_one() -> None:
+    """Its sums are of all; with plans it says what they do to times; a failed statement is marked."""
+    failed = replace(recording().statements[0], error="UndefinedColumn")
+    part = replace(recording(statements=[failed, failed]), mode="plans", error="ProgrammingError")
+    lines = str(Recording.merge([part, part]).summary()).splitlines()
+
+    assert lines[0] == (
+        "GET /: 8.00 s, mean of 2 requests; its times and bytes hold the sending of plans; ended with ProgrammingError"
+    )
+    assert lines[3].startswith("  statements 2 · rows 20 · round trips ")
+    assert lines[4].endswith("  (2 failed)")

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from placebench.profiler import SqlProfiler
 from placebench.profiler.merging import mean_session
-from placebench.profiler.sampled import Frames, frames_of, named
+from placebench.profiler.stacks import Frames, frames_of, named
 
 
 def test_it_is_as_long_as_its_record_and_holds_the_statement(engine: Engine) -> None:
@@ -51,9 +51,10 @@ class Shop:
 
 def test_a_frame_is_named_as_pyinstrument_names_it() -> None:
     """Function, file, first line, class and line."""
-    code, line = Shop().view()[0]
+    code, instruction = Shop().view()[:2]
+    first = code.co_firstlineno
 
-    assert f"view\x00{__file__}\x00{code.co_firstlineno}\x01cShop\x01l{code.co_firstlineno + 2}" == named(code, line)
+    assert f"view\x00{__file__}\x00{first}\x01cShop\x01l{first + 2}" == named(code, instruction)
 
 
 def test_merged_estimates_begin_with_the_request(engine: Engine) -> None:
