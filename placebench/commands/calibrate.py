@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
     from placebench.compare.calibration import calibrate
     from placebench.experiment.arms import read_arms
     from placebench.experiment.calibrated import keep
-    from placebench.experiment.comparing import Settings
+    from placebench.experiment.comparing import ROUNDS, Settings
     from placebench.report import comparisons_of
     from placebench.seeding import topology_named
 
@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> int:
         arms=read_arms([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,
         replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
-        rounds=_QUICK_ROUNDS if arguments.quick else arguments.rounds,
+        rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else ROUNDS),
     )
     folder = sit(topology, settings, arguments, name="calibrate")
     loaded = results.load(folder)

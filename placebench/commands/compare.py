@@ -53,7 +53,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
     parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
-    parser.add_argument("--rounds", type=int, default=6, metavar="N", help="rounds a replicate (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="of a replicate (default: 16; ladder and ablation: 6)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
@@ -61,21 +61,22 @@ def add_measuring_options(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when it is interrupted or fails."""
     from placebench.experiment.arms import read_arms
-    from placebench.experiment.comparing import PUBLISH, SCREEN, Settings
+    from placebench.experiment.comparing import PUBLISH, ROUNDS, SCREEN, Settings
     from placebench.report.gates import held_to, read_gate
     from placebench.seeding import topology_named
 
     gates = [read_gate(text) for text in arguments.fail_if]
     topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed)
     replicates = PUBLISH if arguments.publish else SCREEN if arguments.replicates is None else arguments.replicates
-    if replicates < 0 or arguments.rounds < 1:
-        raise PlacebenchError(f"{replicates} replicates of {arguments.rounds} rounds: expected 0 or more, of 1 or more")
+    rounds = ROUNDS if arguments.rounds is None else arguments.rounds
+    if replicates < 0 or rounds < 1:
+        raise PlacebenchError(f"{replicates} replicates of {rounds} rounds: expected 0 or more, of 1 or more")
     settings = Settings(
         arms=read_arms(arguments.arms, placement_python=arguments.placement_python),
         request=arguments.request or topology.request,
         replicates=replicates,
         looks=arguments.looks,
-        rounds=arguments.rounds,
+        rounds=rounds,
     )
     folder = sit(topology, settings, arguments, tell=lambda made: _tell(made, gates, as_json=arguments.json))
     return held_to(gates, folder)

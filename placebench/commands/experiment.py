@@ -26,7 +26,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the replicates and the ledger; what was measured is reported even when it is interrupted or fails."""
     from placebench.experiment.arms import read_arms
-    from placebench.experiment.comparing import SCREEN, Settings
+    from placebench.experiment.comparing import ROUNDS, SCREEN, Settings
     from placebench.experiment.trials import experiment_named
     from placebench.seeding import topology_named
 
@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
         arms=arms,
         request=arguments.request or asked.request or topology.request,
         replicates=SCREEN if replicates is None else replicates,
-        rounds=asked.rounds or arguments.rounds,
+        rounds=arguments.rounds or asked.rounds or ROUNDS,
         trials=tuple(
             replace(each, baseline=names[each.baseline], variant=names[each.variant]) for each in asked.trials
         ),

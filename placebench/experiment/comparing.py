@@ -44,6 +44,7 @@ from placebench.topology import Topology
 Say = Callable[[str], None]
 
 SCREEN, PUBLISH = 12, 30
+ROUNDS = 16
 LOOKS = (12, 24, 36)
 """The only numbers of replicates at which a sequential run may stop; 36 is its end."""
 CONFIDENCE_OF_A_LOOK = 1 - 0.0221
@@ -62,8 +63,9 @@ class Settings:
     replicates: int = SCREEN
     looks: bool = False
     """Sequentially, at LOOKS alone, instead of a fixed number of replicates."""
-    rounds: int = 6
-    block_s: float = 0.4
+    rounds: int = ROUNDS
+    block_s: float = 0.1
+    """Short, so that the arms of a round meet the same machine."""
     counted_requests: int = 12
     """Enough that a count which differs stays significant among the other metrics and arms."""
 

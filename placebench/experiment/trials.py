@@ -22,6 +22,8 @@ from placebench.reference.steps.optimization import Optimization
 from placebench.reference.variants import OPTIMIZATIONS, differing, ladder
 
 _METRICS = (*METRICS, *COUNTED)
+_ROUNDS = 6
+"""Fewer than a pair of arms has: eleven arms and more take their time."""
 _SUFFIX = re.compile(r"([a-z]+)([+,].*)")
 
 
@@ -69,7 +71,7 @@ def ladder_trials() -> Experiment:
     rungs = ladder()
     steps = zip(OPTIMIZATIONS, rungs[:-1], rungs[1:], strict=True)
     trials = tuple(Trial.of(each, "rung", before, after) for each, before, after in steps)
-    return Experiment("ladder", rungs, trials)
+    return Experiment("ladder", rungs, trials, rounds=_ROUNDS)
 
 
 def ablation_trials() -> Experiment:
@@ -77,7 +79,7 @@ def ablation_trials() -> Experiment:
     alone = [Trial.of(each, "alone", "naive", f"naive+{each.name}") for each in OPTIMIZATIONS]
     missed = [Trial.of(each, "missed", f"tuned-{each.name}", "tuned") for each in OPTIMIZATIONS]
     arms = ("naive", "tuned", *(each.variant for each in alone), *(each.baseline for each in missed))
-    return Experiment("ablation", arms, (*alone, *missed))
+    return Experiment("ablation", arms, (*alone, *missed), rounds=_ROUNDS)
 
 
 NAMED = {"ladder": ladder_trials, "ablation": ablation_trials}

@@ -1,6 +1,7 @@
 """Arms with a PostgreSQL of their own, and ways of the deployment, on real servers."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from placebench.experiment.plan import plan_replicate
 from placebench.experiment.records import Block, WirePass
 from placebench.experiment.servers import Servers, check_settings
 from placebench.postgres import Server
-from placebench.reference.deployment import application_from
+from placebench.reference.app import make_app
+from placebench.reference.deployment import engine_from
 from placebench.seeding import data_digest, migrate_options, seed, topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
@@ -118,9 +120,14 @@ def test_a_named_server_is_not_restarted(server: Server) -> None:
         check_settings([ARM], Server(server.url, "named"))
 
 
-def client(url: str, variant: str) -> Client:
-    """The application that a worker would serve."""
-    return Client(application_from({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": variant}))
+@contextmanager
+def client(url: str, variant: str) -> Iterator[Client]:
+    """The service with the variant's driver and pool."""
+    engine = engine_from({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": variant})
+    try:
+        yield Client(make_app(engine, variant))
+    finally:
+        engine.dispose()
 
 
 WAYS = ("driver:psycopg3", "pool:none", "pool:1", "ping:before_use", "transaction:autocommit")
@@ -129,17 +136,18 @@ WAYS = ("driver:psycopg3", "pool:none", "pool:1", "ping:before_use", "transactio
 @pytest.mark.parametrize("way", WAYS)
 def test_a_deployment_answers_and_writes_as_any_other(url: str, way: str) -> None:
     """A request of one statement, candidates, a write and its repetition, which is a conflict."""
-    plain, other = client(url, "tuned"), client(url, f"tuned+{way}")
     asked = ("/resource_classes", "/traits", TOPOLOGY.request)
     name = f"CUSTOM_{way.replace(':', '_').upper()}"
-    answers = [other.get(path, headers=HEADERS) for path in asked]
-    made = [
-        other.post("/resource_classes", json={"name": name}, headers=HEADERS).status_code,
-        other.post("/resource_classes", json={"name": name}, headers=HEADERS).status_code,
-        other.delete(f"/resource_classes/{name}", headers=HEADERS).status_code,
-    ]
+    with client(url, "tuned") as plain, client(url, f"tuned+{way}") as other:
+        expected = [plain.get(path, headers=HEADERS).data for path in asked]
+        answers = [other.get(path, headers=HEADERS).data for path in asked]
+        made = [
+            other.post("/resource_classes", json={"name": name}, headers=HEADERS).status_code,
+            other.post("/resource_classes", json={"name": name}, headers=HEADERS).status_code,
+            other.delete(f"/resource_classes/{name}", headers=HEADERS).status_code,
+        ]
 
-    assert [each.data for each in answers] == [plain.get(path, headers=HEADERS).data for path in asked]
+    assert expected == answers
     assert made == [201, 409, 204]
 
 

@@ -50,8 +50,8 @@ def provider(key: int) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def served(rack: str) -> Iterator[RunningServer]:
-    """The service under uWSGI."""
-    with serve(ServerSpec(database_url=rack)) as running:
+    """The service under uWSGI, in a variant that reads the summaries after it has begun to answer."""
+    with serve(ServerSpec(database_url=rack, variant="tuned")) as running:
         yield running
 
 
