@@ -53,7 +53,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
     parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
-    parser.add_argument("--rounds", type=int, metavar="N", help="of a replicate (default: 16; ladder and ablation: 6)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="of a replicate (default: 32; ladder and ablation: 6)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
