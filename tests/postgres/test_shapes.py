@@ -42,12 +42,18 @@ def document(connection: Connection, query: str, name: str = "shapes") -> dict[s
 
 
 def test_an_answer_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of 50 ids instead of all 280 providers at once; an unknown trait is found in parts too."""
+    """Parts of 50 ids instead of all 280 providers at once, of which all but one may have nothing to say; an unknown
+    trait is found in parts too."""
     with nested.connect() as connection:
         whole = document(connection, HEADLINE)
+        last = connection.execute(text("SELECT uuid FROM resource_providers ORDER BY id DESC LIMIT 1")).scalar_one()
+        in_one_tree = f"resources=DISK_GB:10&in_tree={last}"
+        one = document(connection, in_one_tree)
         monkeypatch.setattr(answering, "HELD", 50)
 
         assert document(connection, HEADLINE) == whole
+        assert document(connection, in_one_tree) == one
+        assert len(one["provider_summaries"]) == 7
         assert len(whole["allocation_requests"]) == 2 * TREES == 80
         with pytest.raises(BadRequest, match="CUSTOM_NOBODY"):
             answer(connection, parse("resources=DISK_GB:1&required=CUSTOM_NOBODY"), variant("shapes"))

@@ -70,8 +70,9 @@ def check_names(picture: Picture, request: CandidateRequest) -> bool:
 
 
 def _without_first_comma(texts: Iterator[str]) -> Iterator[str]:
-    yield next(texts, "")[1:]
-    yield from texts
+    written = filter(None, texts)  # a part of the trees may have nothing to say
+    yield next(written, "")[1:]
+    yield from written
 
 
 def _knows(picture: Picture, group: RequestGroup) -> bool:
