@@ -34,10 +34,10 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Serve and ask every variant; GateFailedError when data or answers differ."""
     from placebench.experiment.verification import verify_variants
-    from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, ladder, third_ways
+    from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, detours, ladder, third_ways
     from placebench.seeding import data_digest, topology_named
 
-    every = [*ladder(), *ablations(), *third_ways(), *ALGORITHMS]
+    every = [*ladder(), *ablations(), *third_ways(), *ALGORITHMS, *detours()]
     named = arguments.variants.split(",") if arguments.variants else every
     with _seeded(arguments.db) as (url, receipt):
         variants = list(_askable(named, url, must=bool(arguments.variants)))

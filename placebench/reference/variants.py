@@ -1,7 +1,7 @@
 """Variants of the reference service: frozen choices of ways, all made from one catalogue of optimizations.
 
-The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +step:way on either; or shapes
-or snapshot.
+The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +step:way on either; or shapes,
+shapes-a-b, snapshot.
 """
 
 import re
@@ -18,10 +18,13 @@ from placebench.reference.steps import (
     copying,
     driver,
     indexes,
+    likeness,
     membership,
+    memberships,
     model,
     ping,
     pool,
+    reach,
     roots,
     rows,
     search,
@@ -60,10 +63,16 @@ CHOICES: tuple[Optimization, ...] = (
     ping.OPTIMIZATION,
     workers.OPTIMIZATION,
 )
-CATALOGUE = (*OPTIMIZATIONS, *CHOICES)
+# Of the algorithms beside it: paths that the request opens, with what each brings.
+PATHS: tuple[Optimization, ...] = (
+    reach.OPTIMIZATION,
+    memberships.OPTIMIZATION,
+    likeness.OPTIMIZATION,
+)
+CATALOGUE = (*OPTIMIZATIONS, *CHOICES, *PATHS)
 REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.ways if way.revision}))
 
-# Algorithms beside the one that the optimizations improve; as variants they take no suffix.
+# Algorithms beside the one that the ladder improves.
 ALGORITHMS: tuple[str, ...] = ("shapes", "snapshot")
 WHY: Mapping[str, str] = {
     "shapes": "Another algorithm, nothing kept between requests: each distinct shape of a tree is solved once and "
@@ -71,8 +80,8 @@ WHY: Mapping[str, str] = {
     "snapshot": "The same on a picture that is kept between requests, and brought up to date before each answer.",
 }
 
-_BY_NAME: Mapping[str, Optimization] = {each.name: each for each in OPTIMIZATIONS}
 _BY_STEP: Mapping[str, Optimization] = {each.step: each for each in CATALOGUE}
+_SIGNS: Mapping[str, str] = {"naive": "+", "tuned": "-", **dict.fromkeys(ALGORITHMS, "-")}
 _PART = re.compile(r"([+-])([^+-]*)")
 
 
@@ -93,7 +102,7 @@ def variant(name: str) -> Variant:
 
     Raises MissingExtraError where a way needs a package that is not installed.
     """
-    chosen = _chosen(name)
+    chosen, algorithm = _chosen(name), algorithm_of(name)
     taken: dict[str, dict[str, Any]] = {"request": {}, "deployment": {}, "database": {}}
     for step, way in chosen.items():
         taken[_BY_STEP[step].place][step] = way.taken()
@@ -102,8 +111,8 @@ def variant(name: str) -> Variant:
         Ways(**taken["request"]),
         Deployment(**taken["deployment"]),
         revisions=tuple(sorted({way.revision for way in chosen.values() if way.revision})),
-        postgresql_only=name in ALGORITHMS or any(way.postgresql_only for way in chosen.values()),
-        algorithm=name if name in ALGORITHMS else "objects",
+        postgresql_only=algorithm in ALGORITHMS or any(way.postgresql_only for way in chosen.values()),
+        algorithm=algorithm,
     )
 
 
@@ -127,18 +136,27 @@ def differing(baseline: str, other: str) -> tuple[Optimization, ...]:
 
 
 def _chosen(name: str) -> dict[str, Way]:
-    """The way of each step; an algorithm of its own takes the best ones."""
-    if name in ALGORITHMS:
-        return {each.step: each.best for each in CATALOGUE}
-    base, parts = re.split("[+-]", name, maxsplit=1)[0], _PART.findall(name)
-    sign = {"naive": "+", "tuned": "-"}.get(base)
-    if sign is None:
+    """The way of each step; the steps of another algorithm are taken the best way."""
+    base, parts = _base(name), _PART.findall(name)
+    if base not in _SIGNS:
         raise _no_such(name)
-    chosen = {each.step: each.plain if base == "naive" else each.best for each in CATALOGUE}
-    changed = [_change(name, sign, given, part) for given, part in parts]
+    steps = [each for each in CATALOGUE if algorithm_of(name) in each.of]
+    chosen = {each.step: each.best for each in CATALOGUE}
+    if base == "naive":
+        chosen.update((each.step, each.plain) for each in steps)
+    changed = [_change(name, steps, given, part) for given, part in parts]
     if len({step for step, _ in changed}) < len(changed):
         raise VariantError(f"variant {name!r} changes one step twice: name each step once")
     return {**chosen, **dict(changed)}
+
+
+def algorithm_of(name: str) -> str:
+    """The algorithm of the variant of this name; naive and tuned are ways of one."""
+    return base if (base := _base(name)) in ALGORITHMS else "objects"
+
+
+def _base(name: str) -> str:
+    return re.split("[+-]", name, maxsplit=1)[0]
 
 
 def ladder() -> tuple[str, ...]:
@@ -152,21 +170,25 @@ def ablations() -> tuple[str, ...]:
     return tuple(f"tuned-{each.name}" for each in OPTIMIZATIONS)
 
 
+def detours() -> tuple[str, ...]:
+    """Each algorithm beside it with one of its paths closed."""
+    return tuple(f"{algorithm}-{each.name}" for each in PATHS for algorithm in each.of)
+
+
 def third_ways() -> tuple[str, ...]:
     """naive with one step taken in a way that is neither plain nor in tuned, for each of these."""
     return tuple(f"naive+{each.step}:{way.name}" for each in CATALOGUE for way in each.others)
 
 
-def _change(name: str, sign: str, given: str, part: str) -> tuple[str, Way]:
+def _change(name: str, steps: Iterable[Optimization], given: str, part: str) -> tuple[str, Way]:
     """The step that a part of a name changes, and its new way."""
-    step, colon, way_name = part.partition(":")
-    if colon and given == "+" and step in _BY_STEP:
-        for way in _BY_STEP[step].ways:
-            if way.name == way_name:
-                return step, way
-    elif not colon and given == sign and part in _BY_NAME:
-        optimization = _BY_NAME[part]
-        return optimization.step, optimization.best if sign == "+" else optimization.plain
+    sign = _SIGNS[_base(name)]
+    for each in steps:
+        for way in each.ways:
+            if given == "+" and part == f"{each.step}:{way.name}":
+                return each.step, way
+        if each.better and given == sign and part == each.name:
+            return each.step, each.better if sign == "+" else each.plain
     raise _no_such(name)
 
 
@@ -174,7 +196,7 @@ def _no_such(name: str) -> VariantError:
     optimizations = ", ".join(each.name for each in OPTIMIZATIONS)
     return VariantError(
         f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, either with +STEP:WAY, or "
-        f"{' or '.join(ALGORITHMS)}, "
+        f"{', '.join(ALGORITHMS)} or {_listed(detours())}, "
         f"with NAME one of {optimizations}, and STEP:WAY one of {_listed(third_ways())}"
     )
 

@@ -1,7 +1,7 @@
 """`tox -e bench`: what seeding, the embedded server and the variants cost, as tables; ratios are within one run.
 
     python tests/bench/bench.py [SECTION …] (see --help)
-                                [--trees N] [--repeats N] [--placement-python PATH]
+                                [--trees N] [--repeats N] [--placement-python PATH] [--data NAME …] [--arms ARM …]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
 """
@@ -37,6 +37,8 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=1000, help="for the candidates (default: 1000)")
     parser.add_argument("--repeats", type=int, default=6, help="of everything; an interval needs six (default: 6)")
     parser.add_argument("--placement-python", metavar="PATH", help="a Python with openstack-placement 16.0.0")
+    parser.add_argument("--data", nargs="*", metavar="NAME", help="for the candidates: some of the data only")
+    parser.add_argument("--arms", nargs="*", metavar="ARM", help="for candidates and http: some of the programs only")
     arguments = parser.parse_args()
     for name in arguments.sections or SECTIONS:
         SECTIONS[name](arguments)

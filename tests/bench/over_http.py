@@ -61,7 +61,7 @@ class Seen:
 
 def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
     """Requests a second, their ratio to the last arm's (Placement, if its environment is named), CPU, the client."""
-    arms = _arms(arguments.placement_python)
+    arms = _arms(arguments)
     seen = {(clients, name): Seen() for clients in CLIENTS for name in arms}
     topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
     with open_server() as server:
@@ -93,9 +93,9 @@ def _table(clients: int, seen: dict[str, Seen], say: Callable[..., None], spread
         say(name, spread(one.rate), *times, spread(one.cpu_ms), f"{body:.2f}", f"{client:.0%}")
 
 
-def _arms(placement_python: str | None) -> dict[str, Arm]:
-    python = Path(placement_python) if placement_python else None
-    names = ["tuned", *ALGORITHMS, "naive", *(["placement"] if python else [])]
+def _arms(arguments: argparse.Namespace) -> dict[str, Arm]:
+    python = Path(arguments.placement_python) if arguments.placement_python else None
+    names = arguments.arms or ["tuned", *ALGORITHMS, "naive", *(["placement"] if python else [])]
     path = os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")])
     transport = Arm("transport", module="constant_body:application", variables={"PYTHONPATH": path}, ours=False)
     return {arm.name: arm for arm in (transport, *read_arms(names, placement_python=python))}

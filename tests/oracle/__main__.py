@@ -29,7 +29,7 @@ from writing import Writing, operations
 
 from placebench import tables
 from placebench.postgres import open_server
-from placebench.reference.variants import ALGORITHMS, ablations, lack, ladder, third_ways, variant
+from placebench.reference.variants import ALGORITHMS, ablations, detours, lack, ladder, third_ways, variant
 from placebench.seeding import migrate
 
 CLOUDS = 40  # to be asked, a round
@@ -83,7 +83,7 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
 
         def reading(name: str, url: str, *, wide: bool = False) -> Reading:
             engine, theirs = program(url, workarounds__optimize_for_wide_provider_trees=str(wide))
-            names = ("tuned", *ALGORITHMS, *ladder()[:-1], *ablations(), *third_ways())
+            names = ("tuned", *ALGORITHMS, *detours(), *ladder()[:-1], *ablations(), *third_ways())
             ours = {name: Ours(engine, name) for name in names if can_answer(engine, name)}
             return Reading(name, engine, theirs, ours, tally, wide)
 

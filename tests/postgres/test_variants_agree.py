@@ -10,11 +10,11 @@ from sqlalchemy import Engine, create_engine
 from placebench.postgres import Server
 from placebench.reference.candidates import answer
 from placebench.reference.query import parse
-from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, lack, ladder, third_ways, variant
+from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, detours, lack, ladder, third_ways, variant
 from placebench.seeding import migrate_options, seed, topology_named
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
-ALL = (*ladder()[1:], *ablations(), *third_ways())
+ALL = (*ladder()[1:], *ablations(), *third_ways(), *detours())
 # A way whose extra is not installed cannot be asked.
 VARIANTS = tuple(name for name in ALL if not lack(name))
 TREES = 3

@@ -27,14 +27,14 @@ FEWEST: Final = 8  # trees that are read at once
 GROWTH: Final = 8
 
 
-def answer_by_shapes(connection: Connection, request: CandidateRequest, _ways: Ways, settings: Settings) -> Body:
+def answer_by_shapes(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
     """The JSON body; 5 to 9 round trips, 5 more for each further part of the trees.
 
     Raises BadRequest for names that do not exist, unless the answer is empty before they matter.
     """
-    reading = _Reading(connection, request)
+    reading = _Reading(connection, request, ways)
     choice = Choice(request, settings)
-    if choice.left is not None and choice.depth_first:
+    if ways.reach(choice):
         return reading.first_found(choice, settings)
     last = largest_id(connection)
     if last > HELD and choice.left is None and not settings.randomize:
@@ -43,20 +43,21 @@ def answer_by_shapes(connection: Connection, request: CandidateRequest, _ways: W
 
 
 class _Reading:
-    def __init__(self, connection: Connection, request: CandidateRequest) -> None:
+    def __init__(self, connection: Connection, request: CandidateRequest, ways: Ways) -> None:
         self._connection = connection
         self._request = request
-        self._aggregates = any(group.member_of or group.not_member_of for group in request.groups)
+        self._likeness = ways.likeness
+        self._aggregates = ways.memberships(request)
 
     def whole(self, settings: Settings) -> Body:
         """From all trees at once."""
         picture = self._picture(ALL)
         fetch_names(self._connection, picture, self._request)
-        return solve(picture, self._request, settings)
+        return solve(picture, self._request, settings, self._likeness)
 
     def first_found(self, choice: Choice, settings: Settings) -> Body:
         """From as few trees as have enough candidates, beside those with a sharing provider, who may be guests."""
-        picture, chosen, demands = self._picture(Trees.sharing()), Chosen(), Demands(self._request)
+        picture, chosen, demands = self._picture(Trees.sharing()), Chosen(), self._demands()
         last, count = 0, max(FEWEST, min(choice.left or 0, HELD))
         while choice.left:
             roots = fetch(self._connection, picture, Trees.after(last, count), aggregates=self._aggregates)
@@ -82,11 +83,14 @@ class _Reading:
             for first in range(0, last + 1, HELD):
                 part = self._picture(Trees.between(first, first + HELD - 1))
                 part.named = named
-                chosen = Choice(self._request, DEFAULTS).choose(pools(part, Demands(self._request)))
+                chosen = Choice(self._request, DEFAULTS).choose(pools(part, self._demands()))
                 yield from write(chosen, part)
 
         texts = document(parts(lambda chosen, _: writing.requests(chosen)), parts(writing.summaries))
         return held(text.encode() for text in texts)
+
+    def _demands(self) -> Demands:
+        return Demands(self._request, self._likeness)
 
     def _picture(self, trees: Trees) -> Picture:
         picture = Picture()

@@ -5,11 +5,12 @@ providers. That is why a search per distinct tree is few searches, on data where
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from placebench.reference.query import CandidateRequest, RequestGroup
 from placebench.reference.shapes.picture import Kind, Stock
+from placebench.reference.steps.likeness import mattering_alike
 
 
 class Matter(NamedTuple):
@@ -23,6 +24,7 @@ class Matter(NamedTuple):
     shares: bool
 
 
+Likeness = Callable[[Kind, Matter], Hashable]
 NO_MATTER: Final = Matter(0, 0, 0, member=False, free=(), shares=False)
 
 
@@ -46,8 +48,10 @@ class Standing(NamedTuple):
 class Demands:
     """The request, asked provider by provider."""
 
-    def __init__(self, request: CandidateRequest) -> None:
+    def __init__(self, request: CandidateRequest, likeness: Likeness = mattering_alike) -> None:
+        """likeness: which providers are searched once for all of them."""
         self.request = request
+        self.likeness = likeness
         self.crowded = _crowded(request)
         self._spreading = next((group for group in request.groups if group.spreads), RequestGroup(""))
         self._asked: dict[str, list[tuple[int, int]]] = {}  # the demands for each class, as bits, with their amounts

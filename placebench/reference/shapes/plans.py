@@ -1,6 +1,6 @@
 """Which candidates each tree has: the key pieces are `Plan` and `pools`, the trees by their plans."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from placebench.reference.shapes.anchors import Anchor, groups_at, guests_of, visiting
@@ -63,7 +63,8 @@ class _Planning:
     def __init__(self, picture: Picture, demands: Demands) -> None:
         self._picture = picture
         self._demands = demands
-        self._matters: dict[Matter, int] = {}
+        self._alike: dict[Hashable, int] = {}
+        self._matters: list[Matter] = []
         self._numbers = _Memo(self._number_of)
         self._rulings = _Memo(demands.ruling)
         self._plans: dict[object, Plan] = {}
@@ -101,14 +102,18 @@ class _Planning:
         key = ruling, numbers, parents, guests, groups
         plan = self._plans.get(key)
         if plan is None:
-            known = tuple(self._matters)
-            anchor = Anchor(ruling, tuple(known[number] for number in numbers), parents, guests, groups)
+            matters = tuple(self._matters[number] for number in numbers)
+            anchor = Anchor(ruling, matters, parents, guests, groups)
             plan = self._plans[key] = Plan(anchor, self._demands)
         return plan
 
     def _number_of(self, kind: Kind) -> int:
-        """Kinds that matter alike have one number: it is hashed and compared faster than what it stands for."""
-        return self._matters.setdefault(self._demands.matter(kind), len(self._matters))
+        """Kinds that are alike have one number: it is hashed and compared faster than what it stands for."""
+        matter = self._demands.matter(kind)
+        number = self._alike.setdefault(self._demands.likeness(kind, matter), len(self._matters))
+        if number == len(self._matters):
+            self._matters.append(matter)
+        return number
 
 
 class _Memo(dict[Kind, _T]):

@@ -10,21 +10,27 @@ from placebench.reference.query import CandidateRequest, RequestGroup
 from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.shapes import writing
 from placebench.reference.shapes.choosing import Choice, Chosen
-from placebench.reference.shapes.demands import Demands
+from placebench.reference.shapes.demands import Demands, Likeness
 from placebench.reference.shapes.picture import Picture
 from placebench.reference.shapes.plans import pools
+from placebench.reference.steps.likeness import mattering_alike
 
 EMPTY: Final = b'{"allocation_requests":[],"provider_summaries":{}}'
 
 
-def solve(picture: Picture, request: CandidateRequest, settings: Settings = DEFAULTS) -> Body:
+def solve(
+    picture: Picture,
+    request: CandidateRequest,
+    settings: Settings = DEFAULTS,
+    likeness: Likeness = mattering_alike,
+) -> Body:
     """The JSON body, in parts if it is long; the picture must hold every tree, and stay as it is until the last part.
 
     Raises BadRequest for names that do not exist, unless the answer is empty before they matter.
     """
     if not check_names(picture, request):
         return EMPTY
-    chosen = Choice(request, settings).choose(pools(picture, Demands(request)))
+    chosen = Choice(request, settings).choose(pools(picture, Demands(request, likeness)))
     return written(picture, chosen)
 
 

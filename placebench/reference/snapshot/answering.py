@@ -24,7 +24,7 @@ def answer_from_snapshot(connection: Connection, request: CandidateRequest, ways
     As `shapes` answers where the picture will not do: before this worker is registered, while another thread is ahead
     of this snapshot, and where the transaction is not REPEATABLE READ. Raises DatabaseError without a change log.
     """
-    body = _keeper_of(connection.engine).answer(connection, request, settings)
+    body = _keeper_of(connection.engine).answer(connection, request, settings, ways.likeness)
     return answer_by_shapes(connection, request, ways, settings) if body is None else body
 
 

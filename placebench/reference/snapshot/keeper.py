@@ -12,6 +12,7 @@ from placebench.reference.body import Body
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import Settings
 from placebench.reference.shapes import statements
+from placebench.reference.shapes.demands import Likeness
 from placebench.reference.shapes.fetching import fetch
 from placebench.reference.shapes.picture import Picture
 from placebench.reference.shapes.solving import solve
@@ -20,6 +21,7 @@ from placebench.reference.snapshot.bodies import Bodies
 from placebench.reference.snapshot.changes import Changes, Look, look, roots_touched
 from placebench.reference.snapshot.moment import Moment
 from placebench.reference.snapshot.registry import Registry
+from placebench.reference.steps.likeness import mattering_alike
 
 # Of all trees; beyond, to read everything costs less than to find the trees by their indexes.
 _SHARE_READ_BY_TREE: Final = 0.25
@@ -42,7 +44,13 @@ class Keeper:
         self._kinds = 0  # after the last sweep
         self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # answers that read from it while they are sent
 
-    def answer(self, connection: Connection, request: CandidateRequest, settings: Settings) -> Body | None:
+    def answer(
+        self,
+        connection: Connection,
+        request: CandidateRequest,
+        settings: Settings,
+        likeness: Likeness = mattering_alike,
+    ) -> Body | None:
         """The JSON body as of the connection's snapshot; None if that has to be read by itself.
 
         1 round trip if nothing changed; 6 more for the trees that did, 1 more for an in_tree not asked for before.
@@ -58,7 +66,7 @@ class Keeper:
             if kept is not None:
                 return kept
             _find_named(connection, picture, request)
-            body = solve(picture, request, settings)
+            body = solve(picture, request, settings, likeness)
             if not isinstance(body, bytes):
                 return self._lending(body)
             if not settings.randomize:

@@ -5,7 +5,7 @@ for all requests. A new optimization is a new file here, a field in one of them 
 `placebench.reference.variants`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from placebench.reference.candidates.forest import Forest, TreesWay
     from placebench.reference.candidates.groups import Solved
     from placebench.reference.candidates.merging import Merge
+    from placebench.reference.query import CandidateRequest
+    from placebench.reference.shapes.choosing import Choice
+    from placebench.reference.shapes.demands import Matter
+    from placebench.reference.shapes.picture import Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """One way for each step of a request."""
+    """One way for each step of a request; the last three are steps of `shapes`."""
 
     rows: RowsWay
     binding: BindingWay
@@ -39,6 +43,9 @@ class Ways:
     totals: TotalsWay
     trees: "TreesWay"
     transaction: Mapping[str, Any] | None  # execution options of a lonely statement; None: those of a snapshot
+    reach: "Callable[[Choice], bool]"
+    memberships: "Callable[[CandidateRequest], bool]"
+    likeness: "Callable[[Kind, Matter], Hashable]"
 
 
 @dataclass(frozen=True, slots=True)

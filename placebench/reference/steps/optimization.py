@@ -64,6 +64,7 @@ class Optimization:
 
     name: str  # [a-z0-9_]+, as it stands in a variant's name; that of its step where no way is better
     step: str  # the field of Ways or Deployment
+    of: tuple[str, ...] = ("objects",)  # the algorithms that take the step
     plain: Way
     better: Way | None = None  # None: a choice, whose plain way naive and tuned take alike
     others: tuple[Way, ...] = ()  # reached as +step:way only

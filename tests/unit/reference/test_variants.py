@@ -8,11 +8,14 @@ from placebench.compare import COUNTED, METRICS
 from placebench.errors import MissingExtraError, VariantError
 from placebench.reference.steps import optimization
 from placebench.reference.steps.collector import collector_as_shipped, collector_frozen
+from placebench.reference.steps.reach import all_trees
 from placebench.reference.steps.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
 from placebench.reference.variants import (
     CATALOGUE,
     OPTIMIZATIONS,
+    PATHS,
     ablations,
+    detours,
     differing,
     lack,
     ladder,
@@ -61,6 +64,19 @@ def test_a_choice_is_open_to_both() -> None:
     assert variant("naive+rows+totals:kept").postgresql_only is True
     assert [each.name for each in differing("tuned", "tuned+driver:psycopg3")] == ["driver"]
     assert differing("tuned", "app=a:b") == ()
+
+
+def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
+    """`shapes` reads all trees under a limit, and nothing else is different; naive and tuned have no such path."""
+    assert variant("shapes-few").ways.reach is all_trees
+    assert variant("shapes-few").ways.likeness is variant("shapes").ways.likeness
+    assert variant("shapes-few").algorithm == "shapes"
+    assert variant("shapes-few").postgresql_only is True
+    assert detours() == ("shapes-few", "shapes-unshared", "shapes-alike", "snapshot-alike")
+    assert [each.name for each in differing("shapes", "shapes-few")] == ["few"] == [PATHS[0].name]
+    for name in ("tuned-few", "snapshot-few", "shapes-slots", "shapes+few"):
+        with pytest.raises(VariantError, match="shapes-few"):
+            variant(name)
 
 
 def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
