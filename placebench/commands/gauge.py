@@ -7,7 +7,7 @@ from placebench.errors import PlacebenchError
 
 HELP = "take requests apart: framework, handler, database, and what is left unexplained; each endpoint against a no-op"
 _TIME_S = 3.0
-_QUICK_TIME_S = 0.8
+_QUICK_TIME_S = 0.5
 _MOST_PROCESSES = 64
 
 

@@ -36,6 +36,7 @@ SMALL = Settings(
     replicates=2,
     quads=1,
     block_s=0.02,
+    telemetry=True,
     load_rules=LoadRules(late_at_most=1.0, client_cpu_at_most=100.0),  # tests share their machine
 )
 
@@ -63,6 +64,17 @@ def test_a_whole_run_says_that_it_is_complete(finished: results.Run) -> None:
     assert head.same_answers["checked"] == ["naive", "tuned"]
     assert head.same_answers["equal"] is True
     assert (head.same_answers["allocation_requests"], head.same_answers["provider_summaries"]) == (4, 14)
+
+
+def test_each_pass_has_its_telemetry(finished: results.Run) -> None:
+    """Workers, client and backends of each pass apart; the client's requests are those of the pass, one by one."""
+    telemetry, passes = finished.telemetry, ("naive-closed", "naive-open", "tuned-closed", "tuned-open")
+
+    assert set(passes) | {"naive-counted", "tuned-counted"} == {file.part for file in telemetry.files}
+    asked = [finished.closed["naive"], finished.open["naive"], finished.closed["tuned"], finished.open["tuned"]]
+    assert [each.result.requests for each in asked] == [len(telemetry.part(name).paired()) for name in passes]
+    assert "statement" in set(telemetry.part("tuned-counted").durations["series"])
+    assert telemetry.torn == 0
 
 
 def test_each_variant_was_loaded_without_failures(finished: results.Run) -> None:
