@@ -21,7 +21,7 @@ _PARTS = {
     "unexplained_s": "left unexplained",
 }
 _CLIENT_IS_BUSY = 0.7
-_UNEVEN = 1.2
+_UNEVEN = 1.1
 
 
 def tell(run: Run) -> Told:
