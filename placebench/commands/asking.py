@@ -42,8 +42,14 @@ def topology_asked(arguments: Namespace) -> "Topology":
     """The topology that the options name."""
     from placebench.seeding import topology_named
 
-    trees = QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
-    return topology_named(arguments.topology, trees=trees, seed=arguments.seed)
+    return topology_named(arguments.topology, trees=trees_asked(arguments), seed=arguments.seed)
+
+
+def trees_asked(arguments: Namespace) -> int | None:
+    """How many trees; None where the topology decides. Raises PlacebenchError for none at all."""
+    if arguments.trees is not None and arguments.trees < 1:
+        raise PlacebenchError(f"--trees {arguments.trees} leaves nothing to ask for: give 1 or more")
+    return QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
 
 
 def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Path:
@@ -58,6 +64,8 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
     def tell(folder: Path) -> None:
         _tell(folder, as_json=arguments.json)
 
+    if not question.points and question.impossible:
+        raise PlacebenchError(f"nothing of this can be measured: {question.impossible[0][1]}")
     if question.repeats < 1 or not question.points:
         seen = f"{question.repeats} repeats of {len(question.points)} points"
         raise PlacebenchError(f"{seen}: at least one of each is needed")

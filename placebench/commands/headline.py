@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from placebench.commands.asking import QUICK_TREES, REPEATS, add_sitting_options, ask
+from placebench.commands.asking import REPEATS, add_sitting_options, ask, trees_asked
 
 HELP = "reproduce the published headline: 10 requests by 1 client and 400 by 40, for every rung"
 _TOPOLOGIES = ("nested-perfload", "flat-perfload")
@@ -22,9 +22,9 @@ def run(arguments: Namespace) -> int:
     from placebench.experiment.headline import Asked, headline, programs, services
     from placebench.seeding import topology_named
 
-    trees = QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
+    trees = trees_asked(arguments)
     topologies = [topology_named(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
-    named = arguments.services.split(",") if arguments.services else services(quick=arguments.quick)
+    named = services(quick=arguments.quick) if arguments.services is None else arguments.services.split(",")
     asked = Asked(programs(named, placement_python=arguments.placement_python), topologies)
     usual = 1 if arguments.quick else REPEATS
     ask(arguments, topologies[0], headline(asked, repeats=usual if arguments.repeats is None else arguments.repeats))

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TypeVar
 
-from placebench.commands.asking import QUICK_TREES, REPEATS, add_asking_options, ask
+from placebench.commands.asking import REPEATS, add_asking_options, ask, trees_asked
 
 T = TypeVar("T")
 
@@ -13,7 +13,13 @@ HELP = "what each part costs: a job over services, servers, clients and database
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `matrix`."""
-    parser.add_argument("matrix", metavar="stack|profiler|sqlite|FILE.toml", help="which matrix; see docs/matrix.md")
+    parser.add_argument(
+        "matrix",
+        nargs="?",
+        default="stack",
+        metavar="NAME|FILE.toml",
+        help="which one; see docs/matrix.md (default: stack)",
+    )
     add_asking_options(parser)
     parser.set_defaults(topology=None, seed=None, repeats=None)
     parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of Placement")
@@ -27,7 +33,7 @@ def run(arguments: Namespace) -> int:
     from placebench.seeding import topology_named
 
     asked = matrix_named(arguments.matrix, quick=arguments.quick)
-    asked = asked.scaled(QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees)
+    asked = asked.scaled(trees_asked(arguments))
     topology = topology_named(
         _first(arguments.topology, asked.topology, "nested-perfload"),
         trees=max(job.trees for job in asked.jobs),

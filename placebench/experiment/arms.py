@@ -236,7 +236,7 @@ def _in_place(arm: Arm, place: Path) -> Iterator[Arm]:
         yield arm
         return
     with standing(arm.origin, place, module=arm.module, python=arm.python) as folders:
-        named = [] if arm.origin.commit else [arm.variables.get("PYTHONPATH", "")]
+        named = [] if arm.origin.commit else [arm.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
         path = os.pathsep.join([*folders, *filter(None, named)])
         yield replace(arm, variables={**arm.variables, "PYTHONPATH": path})
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from placebench.errors import RunFolderError
@@ -18,6 +19,7 @@ from placebench.experiment.records import RunHead
 
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
 """What a resumed run has to be asked for again as it was begun."""
+_TOLD_AT_MOST = 160
 
 
 class KeptHead:
@@ -58,7 +60,9 @@ def new_folder(name: str, parent: Path) -> Path:
 
 
 def claim_folder(folder: Path) -> Path:
-    """Make *folder* for a new run; raises RunFolderError when it already holds something."""
+    """Make *folder* for a new run; raises RunFolderError when it already holds something, or is a file."""
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file, a run wants a folder of its own: name another with --out")
     if folder.exists() and any(folder.iterdir()):
         raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out")
     (folder / "log").mkdir(parents=True)
@@ -76,8 +80,19 @@ def same_question(folder: Path, asked: RunHead) -> RunHead:
     begun = RunHead.load(path)
     for name in _FIXED:
         if (before := getattr(begun, name)) != (now := getattr(asked, name)):
-            raise RunFolderError(f"{folder} holds a run with another {name} ({before}), now asked: {now}")
+            raise RunFolderError(f"{folder} holds a run with another {name}: {'; '.join(_changed(name, before, now))}")
     return begun
+
+
+def _changed(name: str, before: Any, now: Any) -> Iterator[str]:
+    """'repeats was 5, is now 3', for each part that differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            if before.get(key) != now.get(key):
+                yield from _changed(key, before.get(key), now.get(key))
+    else:
+        was, wanted = (shorten(str(value), _TOLD_AT_MOST, placeholder=" …") for value in (before, now))
+        yield f"{name} was {was}, is now {wanted}"
 
 
 @contextmanager

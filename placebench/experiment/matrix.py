@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.errors import PlacebenchError
+from placebench.experiment.arms import in_place
 from placebench.experiment.combinations import Combination
 from placebench.experiment.driving import Driver, answers_of, app_driver, http_driver
 from placebench.experiment.gate import AnswerGate
@@ -28,8 +29,8 @@ from placebench.seeding import seed
 
 LOADERS = {"postgresql": "copy", "sqlite": "sql"}
 """By which a database is filled; by_copy is PostgreSQL's own, by_sql runs on both."""
+_Key = tuple[tuple[str, Any], ...]
 _MODES = {"off": "", "light": "light", "full": "flame"}
-_VERSIONS = {"placebench": ("placebench",), "sqlalchemy": ("sqlalchemy",), "driver": ("psycopg2-binary", "psycopg2")}
 
 
 def question_of(
@@ -49,9 +50,13 @@ def question_of(
     @contextmanager
     def prepare(ground: Ground) -> Iterator[Measure]:
         scratch = Path(tempfile.mkdtemp(prefix="placebench-matrix-"))
-        with Keeper(scratch), http_driver(ground.folder) as client:
+        with (
+            Keeper(scratch),
+            _standing(arms, scratch / "sources") as standing,
+            http_driver(ground.folder) as client,
+        ):
             rig = Rig(ground, request, scratch, client)
-            yield lambda point, repeat: rig.measure(arms[key(point)], repeat)
+            yield lambda point, repeat: rig.measure(standing[key(point)], repeat)
 
     return Question(
         "matrix",
@@ -64,29 +69,26 @@ def question_of(
             "title": matrix.title,
             "control": dict(matrix.control),
             "usual": dict(AXES),
-            "versions": [{"point": point, **_versions(arms[key(point)])} for point in possible],
+            "versions": [{"point": point, **arms[key(point)].versions} for point in possible],
         },
         variants=tuple(dict.fromkeys(arms[key(point)]["service"] for point in possible)),
         impossible=tuple((point, reason) for point, reason in reasons if reason and point in asked),
     )
 
 
-def key(point: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def key(point: Mapping[str, Any]) -> _Key:
     """The point as something to look up by."""
     return tuple(sorted(point.items()))
 
 
-def _versions(combination: Combination) -> dict[str, str | None]:
-    found = {name: combination.installed.version(*packages) for name, packages in _VERSIONS.items()}
-    if combination.arm is not None and not combination.arm.ours:
-        found["placebench"] = None
-    return {"python": combination.installed.versions["python"], **found, **_database_versions(combination)}
-
-
-def _database_versions(combination: Combination) -> dict[str, str | None]:
-    if combination["database"] != "sqlite":
-        return {} if combination["database"] == "postgresql" else {"driver": None}
-    return {"driver": f"sqlite {combination.installed.version('sqlite')}"}
+@contextmanager
+def _standing(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
+    """Those that can be run, their revisions and versions put in place, each once however many points have it."""
+    runs = {name: each for name, each in combinations.items() if each.reason is None}
+    arms = [each.arm for each in runs.values() if each.arm is not None]
+    each_once = [arm for number, arm in enumerate(arms) if arm not in arms[:number]]
+    with in_place(each_once, folder) as placed:
+        yield {name: replace(each, arm=placed[each_once.index(each.arm)]) for name, each in runs.items() if each.arm}
 
 
 class Rig:

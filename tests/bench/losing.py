@@ -1,10 +1,12 @@
 """The section of the bench about losses: claims under overload, a small pool, kill -9 of workers and of PostgreSQL.
 
 The key piece is `bench_losses`. PostgreSQL writes through to the disk here, unlike in the other sections, but for the
-last case, which shows that a loss is seen.
+last case, which shows that a loss is seen. Leaves docs/results/losses.json, the accounts of every case, and losses.svg
+beside it: the answers over time of the case in which PostgreSQL was killed.
 """
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -12,21 +14,27 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 from sqlalchemy import create_engine, text
 
+from placebench import units
 from placebench.commands.accounts import accounts_in_words
+from placebench.experiment.accounts import Accounts
 from placebench.experiment.load import LoadSpec, run_load
 from placebench.experiment.server import RunningServer, ServerSpec, serve
+from placebench.page.charts import Line, lines
+from placebench.page.picture_file import picture_file
 from placebench.postgres.standing import StandingServer
 from placebench.postgres.urls import with_database
 from placebench.seeding import seed, topology_named
+from placebench.telemetry import load as telemetry_of
 
 TIME_S, USERS, TREES = 10.0, 40, 100
 NAME = "bench_losses"
+FOLDER = Path("docs") / "results"
 
 
 @dataclass(frozen=True)
@@ -69,12 +77,13 @@ class Case:
     synchronous_commit: str = "on"
 
 
+DRAWN = Case("kill -9 of PostgreSQL", kill_postgres)
 CASES = (
     Case("undisturbed"),
     Case("overload: 200 users", users=200),
     Case("a pool of one connection", pool_size=1),
     Case("kill -9 of a worker, three times", kill_workers),
-    Case("kill -9 of PostgreSQL", kill_postgres),
+    DRAWN,
     Case("the same, synchronous_commit=off", kill_postgres, synchronous_commit="off"),
 )
 
@@ -86,21 +95,36 @@ def bench_losses(_: argparse.Namespace, say: Callable[..., None], __: Callable[.
         Path(folder).chmod(0o755)  # root's servers run as another user, who has to come through
         postgres.start()
         try:
-            lost = [case.name for case in CASES if _loses(case, postgres, Path(folder), say)]
+            seen = {case.name: _accounts(case, postgres, Path(folder), say) for case in CASES}
         finally:
             postgres.stop()
             postgres.remove()
+    _keep(seen)
+    lost = [name for name, accounts in seen.items() if not accounts.well]
     if lost and lost != [CASES[-1].name]:
         sys.exit(f"lost: {'; '.join(lost)}")
 
 
-def _loses(case: Case, postgres: StandingServer, folder: Path, say: Callable[..., None]) -> bool:
+def _keep(seen: dict[str, Accounts]) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    document = {"format_version": 1, "cores": os.cpu_count(), "users": USERS, "time_s": TIME_S}
+    cases = {name: asdict(accounts) for name, accounts in seen.items()}
+    (FOLDER / "losses.json").write_text(json.dumps({**document, "cases": cases}, indent=1) + "\n")
+
+
+def _accounts(case: Case, postgres: StandingServer, folder: Path, say: Callable[..., None]) -> Accounts:
     url = _prepared(postgres, case)
     pool = {"PLACEBENCH_POOL_SIZE": str(case.pool_size)}
     spec = ServerSpec(database_url=url, processes=2, threads=10, environment=pool)
     with serve(spec) as served, ThreadPoolExecutor(1) as beside:
         load = LoadSpec(
-            served.url, kind="claims", users=case.users, time_s=TIME_S, database_url=url, answer_timeout_s=60
+            served.url,
+            kind="claims",
+            users=case.users,
+            time_s=TIME_S,
+            database_url=url,
+            answer_timeout_s=60,
+            telemetry=folder / "telemetry" if case is DRAWN else None,
         )
         disturbing = beside.submit(case.disturb, Place(postgres, served))
         result = run_load(load, folder=folder)
@@ -108,7 +132,31 @@ def _loses(case: Case, postgres: StandingServer, folder: Path, say: Callable[...
     assert result.accounts is not None
     for line in accounts_in_words(result.accounts):
         say(case.name, line)
-    return not result.accounts.well
+    if load.telemetry:
+        (FOLDER / "losses.svg").write_text(_picture(load.telemetry))
+    return result.accounts
+
+
+def _picture(telemetry: Path) -> str:
+    """Answers a second, by what they were."""
+    durations = telemetry_of(telemetry).durations
+    ended_s = durations["started_s"] + durations["duration_s"]
+    seconds = (ended_s - durations["started_s"].min()).floordiv(1).astype("int64")
+    answers = durations["status"].astype("str")
+    sorts = {"done": answers.str.startswith("2"), "refused": answers.str.startswith("4")}
+    sorts["failed"] = ~sorts["done"] & ~sorts["refused"]
+    counts = {name: seconds[which].value_counts() for name, which in sorts.items()}
+    drawn = lines(
+        [
+            Line(name, [(float(second), float(count.get(second, 0))) for second in range(seconds.max() + 1)], role)
+            for (name, count), role in zip(counts.items(), ("variant", "between", "baseline"), strict=True)
+        ],
+        title="Answers a second while PostgreSQL is killed",
+        description="Done (2xx), refused (4xx) and failed (5xx or no answer), by the second in which they ended.",
+        show=units.rate,
+        show_where=units.duration,
+    )
+    return picture_file(drawn)
 
 
 def _prepared(postgres: StandingServer, case: Case) -> str:

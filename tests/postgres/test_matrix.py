@@ -1,11 +1,13 @@
 """A matrix from beginning to end: servers, clients and databases that all answer alike, or no speed."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 from placebench import results
-from placebench.errors import GateFailedError
+from placebench.errors import GateFailedError, UndecidedError
 from placebench.experiment.combinations import combine
 from placebench.experiment.kept import claim_folder
 from placebench.experiment.matrices import Job, Matrix
@@ -57,6 +59,27 @@ def test_a_job_has_its_own_trees_and_the_profiler_its_cost(server: Server, tmp_p
     assert all(row["versions"]["driver"].startswith("sqlite") for row in rows)
     assert rows[0]["overhead_s"] == rows[0]["duration_s"] - rows[1]["duration_s"]
     assert [False, True] == [row["is_control"] for row in rows[:2]]
+
+
+def test_a_version_is_put_before_what_is_installed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SQLAlchemy 9.9 that cannot be imported: with it nothing answers, and the installed one is where it was."""
+    with zipfile.ZipFile(tmp_path / "sqlalchemy-9.9-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("sqlalchemy/__init__.py", "raise ImportError('this is 9.9')")
+        wheel.writestr("sqlalchemy-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: sqlalchemy\nVersion: 9.9\n")
+        wheel.writestr("sqlalchemy-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("sqlalchemy-9.9.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    lite = {"server": ["none"], "client": ["in-process"], "database": ["sqlite"]}
+
+    with pytest.raises(UndecidedError, match=r"sqlalchemy 9.9.* could not be measured .*: this is 9.9"):
+        surveyed(server, tmp_path / "new", Matrix("mine", "?", {**lite, "sqlalchemy": ["9.9"]}, {}, [Job(1, 1)]))
+    (row,) = document_of(surveyed(server, tmp_path / "old", Matrix("mine", "?", lite, {}, [Job(1, 1)])))["rows"]
+
+    assert "9.9" == results.load(tmp_path / "new").head.settings["versions"][0]["sqlalchemy"]
+    assert sqlalchemy.__version__ == row["versions"]["sqlalchemy"]
 
 
 def test_no_speed_where_answers_differ(server: Server, tmp_path: Path) -> None:

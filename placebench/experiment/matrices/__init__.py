@@ -26,18 +26,24 @@ from typing import Any
 from placebench.errors import PlacebenchError
 
 THIS = "this"
+INSTALLED = "installed"
 AXES: Mapping[str, Any] = {
     "service": "tuned",
     "server": "uwsgi",
     "client": "http",
     "database": "postgresql",
     "python": THIS,
+    "version": INSTALLED,
+    "sqlalchemy": INSTALLED,
+    "driver": INSTALLED,
     "users": 1,
     "threads": 1,
     "processes": 1,
     "profiler": "off",
 }
 """What can be varied, each with its usual value."""
+VERSIONS = ("version", "sqlalchemy", "driver")
+"""Axes of versions: of the service, of SQLAlchemy, of the driver; `installed` is the one of the environment."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "server": ("uwsgi", "gunicorn", "wsgiref", "none"),
     "client": ("http", "in-process"),

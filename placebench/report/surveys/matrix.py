@@ -4,7 +4,8 @@ The key piece is `tell`. An overhead is the median, over the repeats, of the dif
 repeat; so a machine that got slower between two repeats is in neither.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from placebench import units
@@ -35,6 +36,9 @@ _FIGURES = (
     Column("cpu_s", "Server CPU", units.duration),
 )
 _MOST_BARS = 24
+_VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
+_AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
+"""What was asked for; the column says what ran."""
 
 
 def tell(run: Run) -> Told:
@@ -127,9 +131,22 @@ _OVERHEAD = (
 
 
 def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
-    """The axes on which the rows differ, at least the service."""
-    varied = [axis for axis in settings["usual"] if axis == "service" or len({str(row[axis]) for row in rows}) > 1]
-    return [Column(axis, axis.capitalize()) for axis in varied]
+    """The axes on which the rows differ, at least the service; and the versions, where they do."""
+    axes = [axis for axis in settings["usual"] if axis not in _AXES_OF_VERSIONS]
+    varied = [axis for axis in axes if axis == "service" or _differ(row[axis] for row in rows)]
+    named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in rows)]
+    return [
+        *(Column(axis, "Environment" if axis == "python" else axis.capitalize()) for axis in varied),
+        *(Column("versions", _VERSIONS[name], partial(_version, name)) for name in named),
+    ]
+
+
+def _version(name: str, versions: Mapping[str, str | None]) -> str:
+    return versions[name] or "–"
+
+
+def _differ(values: Iterable[Any]) -> bool:
+    return len(set(map(str, values))) > 1
 
 
 def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
@@ -155,10 +172,19 @@ def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
 
 def _remarks(rows: Sequence[dict[str, Any]]) -> list[str]:
     judged = [row for row in _largest(rows) if row["overhead_low_s"] is not None]
-    within = [row for row in judged if row["overhead_low_s"] <= 0 <= row["overhead_high_s"]]
-    if not within:
+    if not judged:
         return []
-    return [f"Of {len(judged)} combinations, {len(within)} cannot be told from their control by this run."]
+    more = sum(row["overhead_low_s"] > 0 for row in judged)
+    less = sum(row["overhead_high_s"] < 0 for row in judged)
+    told = {
+        "took longer than its control": more,
+        "took less": less,
+        "cannot be told from it": len(judged) - more - less,
+    }
+    said = ", ".join(f"{units.count(number)} {what}" for what, number in told.items() if number)
+    return [
+        f"Of {units.count(len(judged))} combinations that were asked the largest job, by all their repeats: {said}."
+    ]
 
 
 def _pictures(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Picture]:
@@ -196,11 +222,15 @@ def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    judged = [each for each in rows if not each["is_control"]]
     for axis in ("service", "server", "client", "database", "python", "profiler", "users", "threads", "processes"):
-        if len({str(each[axis]) for each in rows if not each["is_control"]}) > 1:
+        if _differ(each[axis] for each in judged):
             value = row[axis]
             if axis != "server" or value != "none":
                 yield f"{axis} {value}" if isinstance(value, int) or axis == "profiler" else str(value)
+    for axis, name in zip(_AXES_OF_VERSIONS, ("service", "sqlalchemy", "driver"), strict=True):
+        if _differ(each[axis] for each in judged):
+            yield f"SQLAlchemy {row['versions'][name]}" if name == "sqlalchemy" else str(row["versions"][name])
 
 
 def _told(control: Mapping[str, Any]) -> str:

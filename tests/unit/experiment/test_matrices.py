@@ -11,6 +11,8 @@ from placebench.experiment.arms import read_arm
 from placebench.experiment.combinations import Combination, combine
 from placebench.experiment.installed import Installed
 from placebench.experiment.matrices import AXES, Job, Matrix, matrix_named, names
+from placebench.experiment.origins import Origin
+from placebench.experiment.versions import pins, versions_of
 
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
 JOB = {"requests": 2, "trees": 3}
@@ -71,7 +73,13 @@ def test_those_that_come_along(name: str) -> None:
         ({"installed": Installed("/p", {"placebench": "1", "psycopg2": "2"}, uwsgi=False)}, "no uwsgi there: /p .*"),
         ({"installed": Installed("/p", {}, uwsgi=True)}, r"no placebench: /p -m pip install placebench\[bench\]"),
         ({"installed": Installed("/p", {}, uwsgi=True), "server": "gunicorn"}, "no gunicorn: /p -m pip .*"),
-        ({"installed": Installed("/p", {"placebench": "1"}, uwsgi=True)}, "no driver psycopg2 in it"),
+        ({"installed": Installed("/p", {"placebench": "1"}, uwsgi=True)}, "no driver in it: /p .* psycopg2-binary"),
+        ({"service": "tuned+driver:psycopg3"}, "no driver in it: /usr/bin/python -m pip install psycopg"),
+        ({"version": "15.0.0"}, "no version of tuned is on the package index: name a python, or app=…,rev=REVISION"),
+        ({"version": "15.0.0", "service": "noop", "database": "none"}, None),
+        ({"sqlalchemy": "2.0.58"}, "placebench needs SQLAlchemy 2.1 or later"),
+        ({"driver": "2.9.10", "database": "sqlite"}, "SQLite's driver is Python's own: name a python"),
+        ({"service": "tuned,pg:jit=on"}, "settings of PostgreSQL: placebench compare has them"),
     ],
 )
 def test_what_cannot_be_run_says_why(values: dict[str, Any], expected: str | None) -> None:
@@ -79,6 +87,34 @@ def test_what_cannot_be_run_says_why(values: dict[str, Any], expected: str | Non
     found = reason(**values)
 
     assert found == expected if expected is None else re.fullmatch(expected, found or "")
+
+
+def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
+    """A release of Placement and drivers by their packages; revisions of an application; the rest as it was."""
+    (tmp_path / "python").write_text('#!/bin/sh\necho \'{"python": "3.12.1", "sqlalchemy": "2.1.9"}\'\n')
+    (tmp_path / "python").chmod(0o755)
+    axes = {"service": ["placement"], "version": ["installed", "15.0.0"], "driver": ["2.9.10"], "python": ["python"]}
+    matrix = Matrix("m", "?", axes, {}, [Job(1, 1)], folder=tmp_path)
+
+    (_, installed), (_, older) = combine(matrix, placement_python=tmp_path / "python")
+
+    assert installed.arm is not None
+    assert installed.arm.origin == Origin(packages=("psycopg2-binary==2.9.10",))
+    assert {"version": "openstack-placement==15.0.0", "driver": "psycopg2-binary==2.9.10"} == older.pinned
+    assert {
+        "python": "3.12.1",
+        "service": "openstack-placement 15.0.0",
+        "sqlalchemy": "2.1.9",
+        "driver": "psycopg2-binary 2.9.10",
+    } == older.versions
+
+
+def test_a_driver_is_that_of_the_variant() -> None:
+    """psycopg 3 for the variant that speaks it; SQLite's is known by SQLite's version."""
+    point = {**AXES, "service": "tuned+driver:psycopg3", "driver": "3.2.1"}
+    assert [("driver", "psycopg[binary]==3.2.1")] == list(pins(point, read_arm("tuned+driver:psycopg3")))
+    lite = Installed("/p", {"python": "3.11.7", "sqlite": "3.40.1"}, uwsgi=True)
+    assert "sqlite 3.40.1" == versions_of({**AXES, "database": "sqlite"}, read_arm("tuned"), lite, {})["driver"]
 
 
 @pytest.mark.parametrize(
@@ -110,5 +146,7 @@ def test_a_matrix_or_service_that_is_not_there(tmp_path: Path) -> None:
         matrix_named("stacks")
     with pytest.raises(VariantError, match="no variant 'fast'"):
         combine(Matrix("m", "?", {"service": ["fast"]}, {}, [Job(1, 1)]))
+    with pytest.raises(PlacebenchError, match=r"sqlalchemy==the newest: expected one version"):
+        combine(Matrix("m", "?", {"service": ["tuned"], "sqlalchemy": ["the newest"]}, {}, [Job(1, 1)]))
     with pytest.raises(PlacebenchError, match=r"no Python at .*/nowhere"):
         combine(Matrix("m", "?", {"python": ["nowhere"]}, {}, [Job(1, 1)], folder=tmp_path))

@@ -1,0 +1,89 @@
+"""What `placebench matrix` says, from measurements that a reader can check by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placebench import results
+from placebench.experiment.matrices import AXES
+from placebench.experiment.records import Measurement, RunHead
+from placebench.experiment.surveys import append_line
+from placebench.report import document_of, text_of, write_report
+
+TOOK_S = {
+    ("naive", "postgresql"): 2.0,
+    ("naive", "sqlite"): 1.5,
+    ("tuned", "postgresql"): 1.0,
+    ("tuned", "sqlite"): 1.2,
+}
+DRIVERS = {"postgresql": "psycopg2-binary 2.9.13", "sqlite": "sqlite 3.40.1"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two services on two databases, five repeats each, every one 10 ms slower than the one before; 100 results."""
+    points = [{"service": service, "database": kind, "requests": 10, "trees": 5} for service, kind in TOOK_S]
+    settings = {
+        "matrix": "mine",
+        "title": "Is SQLite faster?",
+        "control": {"database": "postgresql"},
+        "usual": dict(AXES),
+        "versions": [{"point": point, **versions(str(point["database"]))} for point in points],
+        "repeats": 5,
+        "points": points,
+        "impossible": [{"point": {"service": "shapes", "database": "sqlite"}, "reason": "shapes needs PostgreSQL"}],
+    }
+    RunHead(
+        name="a-matrix",
+        started_at="2026-11-21T15:00:00+00:00",
+        status="complete",
+        request="/allocation_candidates?resources=VCPU:1",
+        topology="nested-perfload",
+        trees=5,
+        seed=1,
+        variants=["naive", "tuned"],
+        receipt={},
+        manifest={},
+        settings=settings,
+        same_answers={},
+        command="matrix",
+    ).save(tmp_path / "run.json")
+    for repeat in range(5):
+        for point in points:
+            took_s = TOOK_S[str(point["service"]), str(point["database"])] + repeat / 100
+            values = {"duration_s": took_s, "cpu_s": took_s / 2, "body_bytes": 1000, "results": 100}
+            append_line(tmp_path / "measurements.jsonl", Measurement(point, repeat, values))
+    return tmp_path
+
+
+def versions(database: str) -> dict[str, Any]:
+    """What ran there."""
+    return {"python": "3.11.7", "service": "placebench 1.0", "sqlalchemy": "2.1.9", "driver": DRIVERS[database]}
+
+
+def test_the_overhead_is_against_the_control_of_the_same_repeat(folder: Path) -> None:
+    """naive is half a second quicker on SQLite, 5 ms a result; tuned 0.2 s slower: what the machine did is in none."""
+    rows = document_of(results.load(folder))["rows"]
+
+    assert [None, -0.5, None, 0.2] == [row["overhead_s"] and round(row["overhead_s"], 9) for row in rows]
+    assert [True, False, True, False] == [row["is_control"] for row in rows]
+    assert (-0.005, -0.5, -0.5) == tuple(
+        round(rows[1][name], 9) for name in ("overhead_per_result_s", "overhead_low_s", "overhead_high_s")
+    )
+    assert (2.02, 0.9375, 5) == (rows[0]["duration_s"], rows[0]["confidence"], rows[0]["n"])
+
+
+def test_the_answer_is_in_words(folder: Path) -> None:
+    """How many are slower and faster than their control; versions that differ are columns; the impossible is told."""
+    text = text_of(results.load(folder))
+
+    assert text.startswith(
+        "Is SQLite faster? 10 requests for 5 trees, over the control (database postgresql): -500 ms ("
+    )
+    assert "asked the largest job, by all their repeats: 1 took longer than its control, 1 took less." in text
+    assert "Driver" in text
+    assert "SQLAlchemy" not in text
+    assert "not measured: service shapes, database sqlite: shapes needs PostgreSQL" in text
+    write_report(folder)
+    assert "sqlite 3.40.1" in (folder / "index.html").read_text()
