@@ -31,10 +31,10 @@ def run(arguments: Namespace) -> int:
     folder = arguments.run or paths.profiles() / "latest"
     if (folder / "saturation.json").is_file():
         return _search(folder, as_json=arguments.json)
-    page = write_report(folder)
+    loaded = results.load(folder)
+    page = write_report(loaded)
     if page.parent.parent == paths.profiles():
         write_index(page.parent.parent)
-    loaded = results.load(page.parent)
     if arguments.json:
         print_json(document_of(loaded))
         say(page.as_uri())

@@ -103,6 +103,7 @@ class Walls:
     arm: str
     role: Role
     wall_s: list[float]
+    """Ascending."""
     latency: Latency
 
 
@@ -186,7 +187,7 @@ def _walls(run: Run) -> Iterator[Walls]:
         if block.replicate not in invalid:
             seen.setdefault(block.arm, []).extend(block.wall_s)
     for arm in run.head.variants:
-        if wall_s := seen.get(arm):
+        if wall_s := sorted(seen.get(arm, ())):
             yield Walls(arm, _role(run.head.variants, arm), wall_s, _latency(wall_s))
 
 

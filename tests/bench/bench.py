@@ -214,6 +214,7 @@ SECTIONS: dict[str, Any] = {
     "profiler": bench_profiler,
     "profiled": bench_profiled,
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
+    "report": lambda arguments: _beside("reporting").bench_report(arguments, say, spread),
 }
 
 if __name__ == "__main__":
