@@ -86,10 +86,15 @@ def _watch(arms: Arms, arm: Arm) -> int:
 
 def _watched(arm: Arm, spec: ServerSpec, folder: Path) -> ServerSpec:
     """The same service, with the profiler around it."""
-    variables = {**spec.environment, "PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
     if arm.ours:
-        return replace(spec, environment=variables)
-    return replace(spec, module=f"{_SERVED}:application", environment={**variables, "PLACEBENCH_APP": arm.module})
+        asked = {"PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
+        return replace(spec, environment={**spec.environment, **asked})
+    asked = {
+        "PLACEBENCH_WATCH_APP": arm.module,
+        "PLACEBENCH_WATCH_MODE": "flame",
+        "PLACEBENCH_WATCH_DIR": str(folder),
+    }
+    return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **asked})
 
 
 def _ask_for_a_while(url: str, request: str) -> int:

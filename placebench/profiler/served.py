@@ -2,9 +2,11 @@
 
     uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.profiler.served:application
 
-PLACEBENCH_APP            module:callable; required
-PLACEBENCH_PROFILE        a mode of the profiler, such as "flame"; default "light"
-PLACEBENCH_PROFILE_DIR    where the recordings go, one a request; required
+PLACEBENCH_WATCH_APP      module:callable; required
+PLACEBENCH_WATCH_MODE     a mode of the profiler, such as "flame"; default "light"
+PLACEBENCH_WATCH_DIR      where the recordings go, one a request; required
+
+Other names than the reference service's, which may be the application and would profile itself once more.
 """
 
 import os
@@ -20,12 +22,14 @@ from placebench.profiler.recorder import SqlProfiler
 
 def profiled_from(environment: Mapping[str, str]) -> ProfiledApplication:
     """The application that these variables name, every engine of its process watched; ProfilerError for a bad one."""
-    for name in ("PLACEBENCH_APP", "PLACEBENCH_PROFILE_DIR"):
+    for name in ("PLACEBENCH_WATCH_APP", "PLACEBENCH_WATCH_DIR"):
         if not environment.get(name):
-            raise ProfilerError(f"{name} is not set: expected {'module:callable' if 'APP' in name else 'a folder'}")
+            raise ProfilerError(
+                f"{name} is not set: expected {'module:callable' if name.endswith('APP') else 'a folder'}"
+            )
     profiler = SqlProfiler()  # before the application is imported: connections that it makes at once are timed too
-    folder, mode = Path(environment["PLACEBENCH_PROFILE_DIR"]), environment.get("PLACEBENCH_PROFILE") or "light"
-    return profiler.wsgi(application_named(environment["PLACEBENCH_APP"]), folder=folder, mode=mode)
+    folder, mode = Path(environment["PLACEBENCH_WATCH_DIR"]), environment.get("PLACEBENCH_WATCH_MODE") or "light"
+    return profiler.wsgi(application_named(environment["PLACEBENCH_WATCH_APP"]), folder=folder, mode=mode)
 
 
 def _load() -> ProfiledApplication:

@@ -3,13 +3,19 @@
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
 
 from placebench import results
+from placebench.errors import GateFailedError
 from placebench.experiment.arms import read_arms
 from placebench.experiment.comparing import Comparing, Settings
 from placebench.experiment.kept import claim_folder
 from placebench.postgres import Server
 from placebench.report import summary, write_report
+from placebench.report.gates import held_to, read_gate
+from placebench.report.handover import hand_over
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
@@ -46,18 +52,18 @@ def repository(folder: Path) -> Path:
 
 
 def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None:
-    """15 statements against one, under the same interleaving; flames of both name the function that changed."""
+    """One statement against 15, under the same interleaving: the gate fails, and both flames name what changed."""
     shop = repository(tmp_path / "shop")
     app = f"app=shop:app,python={sys.executable},path={shop},env=DATABASE_URL={{database_url}}"
-    arms = read_arms([f"{app},rev=slow,name=slow", f"{app},rev=quick,name=quick"])
+    arms = read_arms([f"{app},rev=quick,name=quick", f"{app},rev=slow,name=slow"])
     folder = claim_folder(tmp_path / "revisions")
     settings = Settings(arms, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
     Comparing(TOPOLOGY, settings, folder, server).run(lambda _: None)
     run = results.load(folder)
     statements = next(each for each in summary(run)["comparisons"] if each["metric"] == "statements")
 
-    assert (statements["baseline_value"], statements["variant_value"]) == (15, 1)
-    assert statements["verdict"] == "faster"
+    assert (statements["baseline_value"], statements["variant_value"]) == (1, 15)
+    assert statements["verdict"] == "slower"
     assert [len(block.wall_s) > 0 for block in run.blocks if not block.invalid] == [True] * 4
     assert {arm: watched.reason for arm, watched in run.watched.items()} == {"slow": "", "quick": ""}
     session = run.session("slow")
@@ -67,4 +73,11 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     assert "SELECT … resource_providers" in page
     assert "not measured of a program that is not ours" not in page
     assert not (folder / "sources").exists()
+
+    gates = [read_gate("statements more 0%"), read_gate("bytes_sent < 1")]
+    hand_over(folder, gates)
+    with pytest.raises(GateFailedError, match=r"gate 'statements more 0%' failed for slow: 15\.0 times more"):
+        held_to(gates, folder)
+    assert "| `statements more 0%` | slow | **failed** |" in (folder / "summary.md").read_text()
+    assert ElementTree.parse(folder / "junit.xml").getroot().attrib["failures"] == "1"
     assert len(subprocess.check_output(["git", "-C", str(shop), "worktree", "list"]).splitlines()) == 1
