@@ -1,10 +1,12 @@
 """The workflow for CI says nothing that the program does not understand."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from placebench.cli import parser
 from placebench.report.gates import read_gate
 
 WORKFLOW = Path(__file__).parents[3] / ".github" / "workflows" / "perfload.yml"
@@ -27,3 +29,15 @@ def test_what_was_measured_is_kept_on_failure() -> None:
     kept = [step for step in steps if "upload-artifact" in step or "GITHUB_STEP_SUMMARY" in step]
     assert len(kept) == 2
     assert all("if: always()" in step for step in kept)
+
+
+@pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
+def test_its_commands_are_understood() -> None:
+    """Each call of placebench is a command line of this version: a headless run of the change, base against change."""
+    text = re.sub(r"\n +(?=\.\.|--|\")", " ", WORKFLOW.read_text())
+    calls = [shlex.split(line) for line in re.findall(r"bin/placebench ([^|\n]+)", text)]
+    perfload, compare = (parser().parse_args(call) for call in calls)
+
+    assert (perfload.command, perfload.quick, str(perfload.out)) == ("perfload", True, "profiles/perfload")
+    assert (compare.command, str(compare.out), compare.trees) == ("compare", "profiles/compare", 100)
+    assert [arm.rpartition("=")[2] for arm in compare.arms] == ["base", "change"]
