@@ -17,6 +17,7 @@ from placebench.compare import (
     compare_watched,
 )
 from placebench.experiment.records import WirePass
+from placebench.report.tried import tried
 from placebench.results import Run
 
 ALWAYS = ("cpu_s", "wall_s")
@@ -30,18 +31,9 @@ def comparisons_of(run: Run) -> list[Comparison]:
     """
     if not run.head.same_answers.get("equal"):
         return []
-    seen = {block.arm for block in run.blocks} | set(run.wire)
     confidence = float(run.head.settings.get("confidence", 0.95))
-    pairs = [pair for pair in _pairs(run, seen) if seen.issuperset(pair)]
-    return adjusted([each for pair in pairs for each in _of_pair(run, *pair, confidence)])
-
-
-def _pairs(run: Run, seen: set[str]) -> list[tuple[str, str]]:
-    """What is compared with what: the trials of an experiment, else each arm with the first."""
-    if trials := run.head.settings.get("trials"):
-        return list(dict.fromkeys((each["baseline"], each["variant"]) for each in trials))
-    baseline, *others = [variant for variant in run.head.variants if variant in seen] or [""]
-    return [(baseline, other) for other in others]
+    made = (_of_pair(run, each.baseline, each.variant, confidence) for each in tried(run))
+    return adjusted([each for comparisons in made for each in comparisons])
 
 
 def _of_pair(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:

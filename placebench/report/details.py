@@ -9,6 +9,7 @@ from typing import Any
 
 from placebench import units
 from placebench.experiment.records import RunHead
+from placebench.experiment.rules import describe
 from placebench.experiment.spent import harness_share
 from placebench.report import words
 from placebench.report.figures import Figures, Loaded, Rung
@@ -70,9 +71,14 @@ def method(figures: Figures) -> list[str]:
             ("replicates", "quads", "block_s"),
             "Comparison: {replicates} replicates of {quads} quads, in blocks of about {block_s:g} s.",
         ),
+        (
+            ("replicates", "rounds", "block_s"),
+            "Comparison: {replicates} replicates of {rounds} rounds, in blocks of about {block_s:g} s.",
+        ),
     )
     told = [said.format_map(settings) for needed, said in sentences if all(name in settings for name in needed)]
-    return [*told, *_spent(figures.run.head.spent_s)]
+    rules = [describe(settings["rules"])] if "rules" in settings else []
+    return [*told, *rules, *_spent(figures.run.head.spent_s)]
 
 
 def _spent(spent_s: Mapping[str, float]) -> list[str]:

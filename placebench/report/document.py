@@ -6,8 +6,8 @@ The key piece is `summary`.
 from dataclasses import asdict
 from typing import Any
 
-from placebench.report import words
 from placebench.report.figures import Counted, Figures, Latency, Loaded, Rung, figures_of
+from placebench.report.headline import headline
 from placebench.results import Run
 
 
@@ -24,7 +24,7 @@ def summary(run: Run) -> dict[str, Any]:
         "started_at": head.started_at,
         "status": head.status,
         "note": head.note,
-        "headline": words.headline(figures),
+        "headline": headline(figures),
         "request": head.request,
         "topology": head.topology,
         "trees": head.trees,

@@ -3,42 +3,28 @@
 The key piece is `drawings_of`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from placebench import units
-from placebench.compare import Comparison
 from placebench.page.charts import (
     Bar,
-    Cloud,
     Curve,
-    Effect,
     Hill,
     Step,
     bars,
     distribution,
     diverging,
-    forest,
     histogram,
-    scatter,
 )
-from placebench.report.comparisons import ALWAYS
+from placebench.report.effects import Drawing, effects_drawing, power_drawing, replicates_drawing
 from placebench.report.figures import Figures, Loaded, Rung
 from placebench.report.frames import FrameChange
 from placebench.report.pairs import Pair
-from placebench.report.words import METRIC_LABELS, effect_text, statement_shortened
+from placebench.report.tried import arm_shortened
+from placebench.report.words import statement_shortened
 
 _MOST_STEPS = 12
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A chart and the words below it."""
-
-    svg: Markup
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -48,6 +34,9 @@ class Drawings:
     ladder: Drawing | None
     effects: Drawing | None
     replicates: Drawing | None
+    """None for several pairs, too: their replicates are dots in the rows of the effects."""
+    power: Drawing | None
+    """None for several pairs, too."""
     closed: Drawing | None
     open: Drawing | None
     blocks: Drawing | None
@@ -58,8 +47,9 @@ def drawings_of(figures: Figures) -> Drawings:
     """Draw everything that was measured."""
     return Drawings(
         ladder=_ladder(figures),
-        effects=_effects(figures) if figures.primary else None,
-        replicates=_replicates(figures) if figures.primary else None,
+        effects=effects_drawing(figures) if figures.primary else None,
+        replicates=replicates_drawing(figures) if len(figures.primaries) == 1 else None,
+        power=power_drawing(figures.primaries[0]) if len(figures.primaries) == 1 else None,
         closed=_latencies(
             figures,
             lambda rung: rung.closed,
@@ -103,56 +93,11 @@ def _bars(rows: list[Bar], title: str, part_names: tuple[str, ...] = ()) -> Draw
     return Drawing(svg, f"{title} under closed load; shorter is better." if part_names else f"{title}.")
 
 
-def _effects(figures: Figures) -> Drawing:
-    svg = forest(
-        list(_rows(figures)),
-        title="Effects with their intervals",
-        description="Ratio of variant to baseline; left of the line of no change is less, which is better.",
-    )
-    return Drawing(svg, "Ratio of the variant to the baseline: left of the line is less, which is better.")
-
-
-def _rows(figures: Figures) -> Iterator[Effect]:
-    several = len({each.variant for each in figures.comparisons}) > 1
-    for each in figures.comparisons:
-        if each.ratio is not None:
-            metric = METRIC_LABELS[each.metric]
-            yield Effect(
-                label=f"{each.variant}: {metric}" if several else metric,
-                value=effect_text(each),
-                ratio=each.ratio,
-                low=each.low,
-                high=each.high,
-                margin=each.margin,
-            )
-
-
-def _replicates(figures: Figures) -> Drawing:
-    clouds = [
-        Cloud(each.variant if len(figures.primaries) > 1 else METRIC_LABELS[each.metric], each.ratios, each.ratio)
-        for each in _scattered(figures)
-        if each.ratio is not None
-    ]
-    svg = scatter(
-        clouds,
-        title="Replicates in the order they were made",
-        description="Ratio of variant to baseline of each replicate; the lines are the estimates.",
-    )
-    return Drawing(svg, "The same ratio for each replicate, in the order they were made; the lines are the estimates.")
-
-
-def _scattered(figures: Figures) -> list[Comparison]:
-    """Both times of a single variant; of several variants the primary metric alone."""
-    if len(figures.primaries) > 1:
-        return list(figures.primaries)
-    return [each for each in figures.comparisons if each.metric in ALWAYS]
-
-
 def _blocks(figures: Figures) -> Drawing | None:
     if not figures.walls:
         return None
     svg = histogram(
-        [Hill(each.arm, each.wall_s, each.role) for each in figures.walls],
+        [Hill(arm_shortened(each.arm), each.wall_s, each.role) for each in figures.walls],
         title="Latency of the requests in the blocks",
         description="A hill for each arm: how many requests took how long; further left is better.",
         show=units.duration,

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placebench.compare import Comparison, cumulative, quantile
+from placebench.compare import PRIMARY, Comparison, compare_blocks, cumulative, quantile
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult
 from placebench.page.charts import Role
 from placebench.report.comparisons import ALWAYS, comparisons_of
+from placebench.report.tried import Tried, tried
 from placebench.results import Run
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -117,6 +118,20 @@ class Figures:
     comparisons: tuple[Comparison, ...]
     walls: tuple[Walls, ...]
     """In the order that the arms were named."""
+    tried: tuple[Tried, ...]
+    """What stands for each pair that is compared."""
+    ends: Comparison | None
+    """Of a ladder, its last rung against its first by the primary metric."""
+
+    @property
+    def names(self) -> dict[tuple[str, str], str]:
+        """A short name for each pair of baseline and variant."""
+        return {(each.baseline, each.variant): each.label for each in self.tried}
+
+    @property
+    def changes(self) -> bool:
+        """Whether the pairs are the trials of an experiment, each with a baseline of its own."""
+        return any(each.kind for each in self.tried)
 
     @property
     def primaries(self) -> tuple[Comparison, ...]:
@@ -145,7 +160,19 @@ def figures_of(run: Run) -> Figures:
         rungs=tuple(_rung(run, variant) for variant in variants),
         comparisons=tuple(comparisons_of(run)) if variants else (),
         walls=tuple(_walls(run)) if variants else (),
+        tried=tuple(tried(run)) if variants else (),
+        ends=_ends(run) if variants else None,
     )
+
+
+def _ends(run: Run) -> Comparison | None:
+    """All rungs together; None for what is no ladder, or has no replicates."""
+    kinds = {each["kind"] for each in run.head.settings.get("trials", ())}
+    confidence = float(run.head.settings.get("confidence", 0.95))
+    if kinds != {"rung"}:
+        return None
+    made = compare_blocks(run.blocks, run.head.variants[0], run.head.variants[-1], PRIMARY, confidence=confidence)
+    return made if made.measured else None
 
 
 def _answers(checked: dict[str, Any]) -> Answers:

@@ -12,6 +12,7 @@ from placebench.compare import Comparison
 from placebench.report import words
 from placebench.report.figures import Figures, figures_of
 from placebench.report.gates import Gate, Judgement, judgements
+from placebench.report.headline import headline
 
 _OUTCOMES = {"failed": "failure", "undecided": "skipped"}
 
@@ -43,7 +44,7 @@ def _suite(figures: Figures, judged: Sequence[Judgement]) -> ElementTree.Element
 
 
 def _markdown(figures: Figures, judged: Sequence[Judgement]) -> str:
-    lines = [f"### {words.headline(figures)}", ""]
+    lines = [f"### {headline(figures)}", ""]
     if figures.answers.difference:
         lines += [f"`{figures.answers.difference}`", ""]
     if judged:

@@ -16,6 +16,7 @@ from placebench.compare.signed_rank import signed_rank_p
 from placebench.errors import TooFewReplicatesError
 from placebench.report import words
 from placebench.report.comparisons import comparisons_of
+from placebench.report.tried import arm_shortened
 from placebench.results import Run
 
 KEPT, DROPPED, OPEN = "kept", "dropped", "open"
@@ -64,9 +65,13 @@ class Interaction:
     p_adjusted: float
 
 
-def ledger_of(run: Run) -> list[Entry]:
-    """An entry for each trial of the run, in the order they were named; empty for a run without trials."""
-    made = {(each.baseline, each.variant, each.metric): each for each in comparisons_of(run)}
+def ledger_of(run: Run, comparisons: Sequence[Comparison] | None = None) -> list[Entry]:
+    """An entry for each trial of the run, in the order they were named; empty for a run without trials.
+
+    comparisons: those of the run, where they are at hand.
+    """
+    known = comparisons_of(run) if comparisons is None else comparisons
+    made = {(each.baseline, each.variant, each.metric): each for each in known}
     entries = []
     for trial in run.head.settings.get("trials", ()):
         pair = trial["baseline"], trial["variant"]
@@ -82,7 +87,8 @@ def interactions_of(run: Run) -> list[Interaction]:
 
     Empty where nothing of the kind was tried, or the replicates are too few to tell.
     """
-    pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in run.head.settings["trials"]}
+    trials = run.head.settings.get("trials", ())
+    pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in trials}
     found = []
     for name in dict.fromkeys(name for name, kind in pairs if kind == "missed" and (name, "alone") in pairs):
         left = remainder(run.blocks, pairs[name, "missed"], [pairs[name, "alone"]])
@@ -98,24 +104,25 @@ def interactions_of(run: Run) -> list[Interaction]:
     ]
 
 
-def claims_of(run: Run) -> Iterator[tuple[str, str]]:
-    """What was always said, and what this run says to it."""
+def claims_of(run: Run, ledger: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    """What was always said, and what this run and its ledger say to it; nothing without a ledger."""
     baseline = run.counted.get(run.head.variants[0])
-    if baseline is not None and baseline.elapsed_s:
+    if ledger and baseline is not None and baseline.elapsed_s:
         share = baseline.sql_s / baseline.elapsed_s
         answer = "true" if share > 0.5 else "not here"
         yield "most of the time is the database", f"{answer}: {share:.0%} of a request of {baseline.variant} is SQL"
-    for entry in ledger_of(run):
+    for entry in ledger:
         if claim := _CLAIMS.get(entry.name):
             yield claim, f"{entry.verdict}: {entry.effect} ({entry.tried})"
 
 
 def ledger_document(run: Run) -> dict[str, Any]:
     """All of it for `--json`."""
+    ledger = ledger_of(run)
     return {
-        "ledger": [asdict(each) for each in ledger_of(run)],
+        "ledger": [asdict(each) for each in ledger],
         "interactions": [asdict(each) for each in interactions_of(run)],
-        "claims": [{"claim": claim, "answer": answer} for claim, answer in claims_of(run)],
+        "claims": [{"claim": claim, "answer": answer} for claim, answer in claims_of(run, ledger)],
     }
 
 
@@ -130,7 +137,7 @@ def write_ledger(run: Run) -> Path:
         lines += ["", f"{name} should show on another request than this run's: `{request}`."]
     for each in interactions:
         lines += ["", f"{each.name} interacts: among the others its log ratio is {each.estimate:+.3f} away from alone."]
-    for claim, answer in claims_of(run):
+    for claim, answer in claims_of(run, entries):
         lines += ["", f"“{claim}”: {answer}."]
     path = run.folder / "ledger.md"
     path.write_text("\n".join([*lines, ""]))
@@ -161,7 +168,7 @@ def _entry(
     return Entry(
         name=trial["name"],
         kind=trial["kind"],
-        tried=f"{_short(trial['baseline'])} → {_short(trial['variant'])}",
+        tried=f"{arm_shortened(trial['baseline'])} → {arm_shortened(trial['variant'])}",
         request=request,
         effect=f"{words.effect_text(primary)}, {words.interval_text(primary)}",
         shows_on=trial.get("shows_on", ""),
@@ -188,9 +195,3 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
         "cannot tell": primary.reason.removeprefix("cannot tell: ") + f"; {words.power_text(primary)}",
     }
     return _MEANT[primary.verdict], reasons[primary.verdict]
-
-
-def _short(arm: str) -> str:
-    """A rung by its last optimization: the names of the ladder grow long."""
-    head, *parts = arm.split("+")
-    return arm if len(parts) < 2 else f"{head}+…+{parts[-1]}"

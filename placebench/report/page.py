@@ -13,6 +13,8 @@ from placebench.page import shell
 from placebench.report import details, words
 from placebench.report.drawings import drawings_of, frames_drawing
 from placebench.report.figures import QUANTILES, Figures, figures_of
+from placebench.report.headline import below_it, headline
+from placebench.report.ledger import claims_of, interactions_of, ledger_of
 from placebench.report.pairs import flames_of, pairs_of
 from placebench.report.surveys import is_survey
 from placebench.report.surveys.page import render as render_survey
@@ -33,14 +35,19 @@ def write_report(run_folder: Path | str | Run) -> Path:
 
 def render(figures: Figures) -> str:
     """The whole document."""
-    head, headline = figures.run.head, words.headline(figures)
+    head, sentence = figures.run.head, headline(figures)
+    ledger = ledger_of(figures.run, figures.comparisons)
     body = (
         templates()
         .get_template("run.html")
         .render(
             figures=figures,
             head=head,
-            headline=headline,
+            headline=sentence,
+            below=below_it(figures),
+            ledger=ledger,
+            interactions=interactions_of(figures.run),
+            claims=list(claims_of(figures.run, ledger)),
             words=words,
             charts=drawings_of(figures),
             contrasts=details.contrasts(figures),
@@ -59,7 +66,7 @@ def render(figures: Figures) -> str:
             quantile_note=_quantile_note(),
         )
     )
-    return shell(f"{head.name} · placebench", Markup(body), description=headline)
+    return shell(f"{head.name} · placebench", Markup(body), description=sentence)
 
 
 def _quantile_note() -> str:

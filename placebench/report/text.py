@@ -9,6 +9,7 @@ from placebench import units
 from placebench.compare import Comparison
 from placebench.report import words
 from placebench.report.figures import Counted, Figures, Loaded, Rung, figures_of
+from placebench.report.headline import headline
 from placebench.results import Run
 
 _HEADINGS = ("variant", "throughput", "p50", "p95", "CPU/request", "peak PSS", "statements", "rows", "body", "in GC")
@@ -19,7 +20,7 @@ _COMPARED = ("variant", "baseline", "variant", "ratio", "low", "high", "could ha
 def terminal_table(run: Run) -> str:
     """The first sentence, how the run ended, and a line for each rung; no speeds where the answers differ."""
     figures = figures_of(run)
-    lines = [words.headline(figures), *_doubts(figures)]
+    lines = [headline(figures), *_doubts(figures)]
     if figures.rungs:
         lines += ["", *aligned([_HEADINGS, *(_row(rung) for rung in figures.rungs)])]
     return "\n".join(lines)
@@ -28,7 +29,7 @@ def terminal_table(run: Run) -> str:
 def comparison_table(run: Run) -> str:
     """The first sentence, how the run ended, and a line for each variant and metric; no speeds where answers differ."""
     figures = figures_of(run)
-    lines = [words.headline(figures), *_doubts(figures)]
+    lines = [headline(figures), *_doubts(figures)]
     if figures.comparisons:
         lines += ["", *aligned([_COMPARED, *(_compared(each) for each in figures.comparisons)])]
     reasons = dict.fromkeys(

@@ -1,6 +1,6 @@
-"""Sentences about a run, in plain words: the first one, and those about its doubts.
+"""Sentences about a comparison and about how a run ended, in plain words.
 
-The key piece is `headline`.
+The key pieces are `comparison_sentence` and `ending`; the first sentence of a page is in `placebench.report.headline`.
 """
 
 import re
@@ -27,17 +27,6 @@ _LONGEST_STATEMENT = 90
 _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
 
 
-def headline(figures: Figures) -> str:
-    """The first sentence of a report: the effect with interval and verdict, or why there is none."""
-    if figures.answers.equal is False:
-        return "The variants do not give the same answer, so no speed is printed."
-    if figures.primary is None:
-        ended = {"interrupted": "was interrupted", "failed": "failed", "running": "has not come to its end"}
-        how = ended.get(figures.run.head.status)
-        return f"This run {how} before two variants were compared." if how else "This run compared no two variants."
-    return comparison_sentence(figures.primary)
-
-
 def comparison_sentence(comparison: Comparison) -> str:
     """'tuned answers this request with 3.1 times less server CPU than naive (95 % interval 3.0 to 3.2; …): faster.'"""
     preposition, thing = _THINGS[comparison.metric]
@@ -52,6 +41,11 @@ def comparison_sentence(comparison: Comparison) -> str:
     amount = f"as much {thing} as" if comparison.verdict == "equivalent" else f"{effect_text(comparison)} {thing} than"
     said = f"{comparison.variant} answers this request {preposition} {amount} {comparison.baseline} {evidence}"
     return f"{said}: {comparison.verdict}{_of_what_margin(comparison)}."
+
+
+def thing(metric: str) -> str:
+    """What there is less or more of: 'server CPU', 'time'."""
+    return _THINGS[metric][1]
 
 
 def effect_text(comparison: Comparison) -> str:

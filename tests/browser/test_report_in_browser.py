@@ -5,9 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fake_experiment import write_experiment
 from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
+from placebench.experiment.trials import Trial
 from placebench.report import write_index, write_report
 
 PHONE = {"width": 360, "height": 740}
@@ -78,11 +80,11 @@ def test_the_table_of_comparisons_shows_the_ratio_of_the_blocks(page: Path, visi
     run = results.load(page.parent)
     cpu = {arm: sum(block.cpu_s or 0 for block in run.blocks if block.arm == arm) for arm in ("naive", "tuned")}
     cells = visit(page).page.locator("#comparisons tbody tr").first.locator("td").all_inner_texts()
-    ratio, low, high = (float(cell) for cell in cells[5:8])
+    ratio, low, high = (float(cell) for cell in cells[4:7])
 
     assert ratio == pytest.approx(cpu["tuned"] / cpu["naive"], rel=0.01)
     assert low < ratio < high
-    assert (cells[2], cells[8]) == ("faster", "6")
+    assert (cells[1], cells[7]) == ("faster", "6")
 
 
 @pytest.fixture
@@ -123,6 +125,50 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
     assert cells == ["changed", "3", "→", "1", "60", "→", "20", "6.00 ms", "→", "2.00 ms"]
     assert seen.locator(".flame svg.chart").first.is_visible()
     assert seen.locator(".flame svg.chart").first.locator("text", has_text="copy_row").count() == 1
+
+
+@pytest.fixture
+def ladder(tmp_path: Path) -> Path:
+    """The page of four rungs, of which the second takes 18 % less CPU, the third nothing, the last 33 % less."""
+    arms = {"naive": 0.0, "naive+slots": -0.2, "naive+slots+sets": -0.2, "tuned": -0.6}
+    names = list(arms)
+    trials = [
+        Trial(name, "rung", before, after, shows_in="cpu_s")
+        for name, before, after in zip(("slots", "sets", "rows"), names[:-1], names[1:], strict=True)
+    ]
+    return write_report(write_experiment(tmp_path / "run", arms, trials))
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+def test_a_ladder_is_read_row_by_row(ladder: Path, visit: Callable, width: int) -> None:
+    """A row and an effect a change, by its short name, without JavaScript; every metric stands behind a click."""
+    seen = visit(ladder, java_script_enabled=False, viewport={"width": width, "height": 900}).page
+    rows = [row.inner_text().split("\t") for row in seen.locator("#ledger tbody tr").all()]
+    labels = seen.locator("#comparison svg.chart .label").all_text_contents()
+
+    assert seen.locator("h1").inner_text().startswith("Of 3 changes 2 take less server CPU and 1 makes no difference")
+    assert [(row[0], row[2], row[3]) for row in rows] == [
+        ("slots", "faster", "kept"),
+        ("sets", "equivalent", "dropped"),
+        ("rows", "faster", "kept"),
+    ]
+    assert labels == ["slots", "sets", "rows"]
+    assert seen.locator("#comparison svg.chart .mote").count() == 3 * 12
+    assert not seen.locator("#comparisons").is_visible()
+    seen.get_by_text("Every metric of every pair").click()
+    assert seen.locator("#comparisons tbody tr").first.locator("td").first.inner_text() == "slots"
+    assert seen.evaluate("document.documentElement.scrollWidth") <= width
+    assert seen.evaluate(SPILLING) == []
+
+
+def test_the_power_line_passes_through_the_detectable_effect(inside: Path, visit: Callable) -> None:
+    """Its caption names the effect that the first lines name, and the dot stands at 80 % of its height."""
+    seen = visit(inside, java_script_enabled=False).page
+    told = seen.locator(".lead").inner_text().partition("could have seen is about ")[2].rstrip(".")
+    dot = seen.locator("#power .estimate")
+
+    assert f"of {told} in 4 of 5" in seen.locator("#power figcaption").inner_text()
+    assert (dot.count(), dot.get_attribute("cy")) == (1, "62")
 
 
 def test_a_comparison_fits_a_phone(inside: Path, visit: Callable) -> None:
@@ -175,10 +221,10 @@ def test_print_keeps_everything(page: Path, visit: Callable) -> None:
 
 
 def test_charts_are_named_for_those_who_hear_them(page: Path, visit: Callable) -> None:
-    """Six images, each with a name."""
+    """Seven images, each with a name."""
     images = visit(page).page.get_by_role("img")
 
-    assert images.count() == 6
+    assert images.count() == 7
     assert "Server CPU per request. One bar for each rung" in images.first.get_attribute("aria-label")
 
 

@@ -16,7 +16,6 @@ from placebench.page.svg import element, line, percent, picture, text
 _TOP = 18
 _HEIGHT = 220
 _AXIS = 26
-_SHARES = ((0.0, ""), (0.5, "50 %"), (0.9, "90 %"), (1.0, "100 %"))
 _LOGARITHMIC_FROM = 4.0
 _ROOM = 0.06
 _VIEW = 1000
@@ -29,16 +28,31 @@ class Curve:
     label: str
     points: Sequence[tuple[float, float]]
     role: Role = "between"
+    marked: float = 0.5
+    """The share at which a dot stands, unless it lies between others."""
 
 
-def distribution(curves: Sequence[Curve], *, title: str, description: str, show: Callable[[float], str]) -> Markup:
-    """The curves on one axis, ticks written by *show*; logarithmic where the slowest takes 4 times the fastest."""
+def distribution(
+    curves: Sequence[Curve],
+    *,
+    title: str,
+    description: str,
+    show: Callable[[float], str],
+    limit: tuple[float, str] | None = None,
+) -> Markup:
+    """The curves on one axis, ticks written by *show*; logarithmic where the slowest takes 4 times the fastest.
+
+    limit: a place on the axis to compare with, and its name.
+    """
     drawn_last = sorted((curve for curve in curves if curve.points), key=lambda curve: curve.role != "between")
     scale = _scale([value for curve in drawn_last for value, _ in curve.points])
-    drawn = [*_grid(scale, show), *(_curve(curve, scale) for curve in drawn_last)]
-    return chart(
-        picture(*drawn, title=title, description=description, height=_TOP + _HEIGHT + _AXIS), keys=_keys(curves)
-    )
+    shares = sorted({0.0, 0.9, 1.0, *(curve.marked for curve in curves)})
+    drawn = [*_grid(scale, show, shares), *(_curve(curve, scale) for curve in drawn_last)]
+    keys = _keys(curves)
+    if limit:
+        drawn.append(_upright(scale.place(limit[0])))
+        keys.append(("no-change", limit[1]))
+    return chart(picture(*drawn, title=title, description=description, height=_TOP + _HEIGHT + _AXIS), keys=keys)
 
 
 def _scale(values: Sequence[float]) -> Scale:
@@ -52,17 +66,22 @@ def _scale(values: Sequence[float]) -> Scale:
     )
 
 
-def _grid(scale: Scale, show: Callable[[float], str]) -> list[Markup]:
+def _grid(scale: Scale, show: Callable[[float], str], shares: Sequence[float]) -> list[Markup]:
     drawn = []
     for tick in scale.ticks:
         place = scale.place(tick)
         drawn.append(line(x1=place, x2=place, y1=_TOP, y2=_TOP + _HEIGHT, class_="grid"))
         drawn.append(text(units.brief(show(tick)), x=place, y=_TOP + _HEIGHT + 18, class_="tick"))
-    for share, label in _SHARES:
+    for share in shares:
         y = _TOP + _HEIGHT * (1 - share)
-        drawn.append(line(x1=0, x2=1, y1=y, y2=y, class_="axis" if share == 0 else "grid"))
-        drawn.append(text(label, x=0, y=y - 4, class_="tick", anchor="start"))
+        drawn.append(line(x1=0, x2=1, y1=y, y2=y, class_="grid" if share else "axis"))
+        if share:
+            drawn.append(text(units.level(share), x=0, y=y - 4, class_="tick", anchor="start"))
     return drawn
+
+
+def _upright(place: float) -> Markup:
+    return line(x1=place, x2=place, y1=_TOP, y2=_TOP + _HEIGHT, class_="no-change")
 
 
 def _curve(curve: Curve, scale: Scale) -> Markup:
@@ -78,7 +97,7 @@ def _curve(curve: Curve, scale: Scale) -> Markup:
         preserveAspectRatio="none",
         aria_hidden="true",
     )
-    return element("g", element("title", curve.label), stretched, *_median(curve, scale), class_=f"role-{curve.role}")
+    return element("g", element("title", curve.label), stretched, *_mark(curve, scale), class_=f"role-{curve.role}")
 
 
 def _steps(points: Sequence[tuple[float, float]], scale: Scale) -> str:
@@ -86,12 +105,12 @@ def _steps(points: Sequence[tuple[float, float]], scale: Scale) -> str:
     return start + "".join(f"H{scale.place(value) * _VIEW:.1f}V{_HEIGHT * (1 - share):.1f}" for value, share in points)
 
 
-def _median(curve: Curve, scale: Scale) -> list[Markup]:
-    if curve.role == "between":
+def _mark(curve: Curve, scale: Scale) -> list[Markup]:
+    reached = next((value for value, share in curve.points if share >= curve.marked), None)
+    if curve.role == "between" or reached is None:
         return []
-    middle = next(value for value, share in curve.points if share >= 0.5)
-    y = _TOP + _HEIGHT / 2
-    return [element("circle", cx=percent(scale.place(middle)), cy=y, r=4, class_="estimate")]
+    y = _TOP + _HEIGHT * (1 - curve.marked)
+    return [element("circle", cx=percent(scale.place(reached)), cy=y, r=4, class_="estimate")]
 
 
 def _keys(curves: Sequence[Curve]) -> list[tuple[str, str]]:

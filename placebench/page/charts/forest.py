@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from placebench import units
-from placebench.page.charts.legend import Role, chart
+from placebench.page.charts.legend import Role, chart, shortened
 from placebench.page.scale import Scale, log_scale
 from placebench.page.svg import element, line, percent, picture, text
 
@@ -21,6 +21,8 @@ _FIELD_HEIGHT = 28
 _MARK = _FIELD + _FIELD_HEIGHT / 2
 _AXIS = 20
 _CLEARLY_A_FACTOR = 1.5
+_NOTHING = 1e-9
+"""What a tick may miss the line of no change by."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Effect:
     high: float | None
     margin: float
     role: Role = "variant"
+    points: Sequence[float] = ()
+    """The ratios that it was made of, in the order they came: small dots from the top of the field to its bottom."""
 
 
 def forest(rows: Sequence[Effect], *, title: str, description: str) -> Markup:
@@ -52,6 +56,8 @@ def forest(rows: Sequence[Effect], *, title: str, description: str) -> Markup:
         ("no-change", "no change"),
         ("margin", "margin: too small to matter"),
     ]
+    if any(row.points for row in rows):
+        keys.insert(1, ("mote", "one replicate, the first on top"))
     return chart(picture(*drawn, title=title, description=description, height=_ROW * len(rows) + _AXIS), keys=keys)
 
 
@@ -59,12 +65,14 @@ def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:
     """The ticks of a scale of ratios, as factors on a long one and as signed changes on a short one."""
     if scale.high / scale.low > _CLEARLY_A_FACTOR:
         return [(tick, units.brief(units.times(tick))) for tick in scale.ticks]
-    return [(tick, units.brief(units.change(tick, digits=3))) for tick in scale.ticks]
+    return [
+        (tick, "0 %" if abs(tick - 1) < _NOTHING else units.brief(units.change(tick, digits=3))) for tick in scale.ticks
+    ]
 
 
 def _places(row: Effect) -> list[float]:
     limits = [limit for limit in (row.low, row.high) if limit is not None]
-    return [row.ratio, *limits, math.exp(-row.margin), math.exp(row.margin)]
+    return [row.ratio, *row.points, *limits, math.exp(-row.margin), math.exp(row.margin)]
 
 
 def _row(row: Effect, top: float, scale: Scale) -> list[Markup]:
@@ -73,8 +81,9 @@ def _row(row: Effect, top: float, scale: Scale) -> list[Markup]:
     told = element(
         "g",
         element("title", f"{row.label}: {row.value}"),
-        text(row.label, x=0, y=top + _LABEL, class_="label"),
+        text(shortened(row.label), x=0, y=top + _LABEL, class_="label"),
         text(row.value, x=1, y=top + _LABEL, class_="value"),
+        *_motes(row, top + _FIELD, scale),
         *_whisker(row, top + _MARK, scale),
         element("circle", cx=percent(scale.place(row.ratio)), cy=top + _MARK, r=4.5, class_="estimate"),
         class_=f"role-{row.role}",
@@ -97,6 +106,14 @@ def _margin(row: Effect, top: float, scale: Scale) -> Markup:
         height=_FIELD_HEIGHT,
         class_="margin-band",
     )
+
+
+def _motes(row: Effect, top: float, scale: Scale) -> list[Markup]:
+    apart = _FIELD_HEIGHT / max(1, len(row.points))
+    return [
+        element("circle", cx=percent(scale.place(ratio)), cy=top + (place + 0.5) * apart, r=1.7, class_="mote")
+        for place, ratio in enumerate(row.points)
+    ]
 
 
 def _whisker(row: Effect, y: float, scale: Scale) -> list[Markup]:

@@ -10,7 +10,7 @@ import pytest
 
 from placebench.compare import compare_blocks, hodges_lehmann
 from placebench.compare.reduction import CPU, WALL, reduce_blocks
-from placebench.compare.verdict import decide, detectable_effect
+from placebench.compare.verdict import chance_to_detect, decide, detectable_effect
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,16 @@ def test_the_detectable_effect_by_hand() -> None:
     """Nine replicates with a standard deviation of 0.03 find 2.86 %."""
     assert detectable_effect([-0.03 * math.sqrt(4 / 3), 0.03 * math.sqrt(4 / 3), 0] * 3) == pytest.approx(0.0286)
     assert detectable_effect([0.1]) is None
+
+
+def test_the_chance_to_detect_by_hand() -> None:
+    """Nothing is "found" in 2.5 of 100 runs on that side, the detectable effect in 80, one of twice its size always."""
+    nine = [-0.03 * math.sqrt(4 / 3), 0.03 * math.sqrt(4 / 3), 0] * 3
+    chances = [chance_to_detect(effect, nine) for effect in (0.0, 0.0286, -0.0286, 0.0572)]
+
+    assert chances == pytest.approx([0.025, 0.80, 0.80, 1.0], abs=0.005)
+    assert chance_to_detect(0.01, [0.1, 0.1]) == 1.0
+    assert chance_to_detect(0.01, [0.1]) is None
 
 
 def test_the_json_has_the_promised_figures() -> None:

@@ -162,6 +162,28 @@ def test_an_effect_without_limits_has_no_whisker() -> None:
     assert len(classed(svg(without), "estimate")) == 1
 
 
+def test_the_replicates_of_an_effect_are_small_dots_in_their_order() -> None:
+    """Three of them from the top of the row's field to its bottom; the key names them only where there are any."""
+    chart = forest([Effect("cpu", "", 0.5, 0.4, 0.6, 0.01, points=(0.5, 0.45, 0.55))], title="t", description="d")
+    motes = classed(svg(chart), "mote")
+
+    assert [float(str(each.get("cy"))) for each in motes] == pytest.approx([26.67, 36.0, 45.33])
+    assert "one replicate" in chart
+    assert "one replicate" not in a_forest("cpu")
+
+
+def test_a_curve_can_be_marked_elsewhere_and_held_against_a_limit() -> None:
+    """The dot stands at 80 % instead of the median, and the limit has a line and a key."""
+    curve = Curve("12 replicates", [(0.0, 0.0), (0.01, 0.5), (0.02, 0.8), (0.03, 1.0)], "variant", marked=0.8)
+    chart = distribution([curve], title="t", description="d", show=units.percent, limit=(0.015, "margin, 1.5 %"))
+    (dot,) = classed(svg(chart), "estimate")
+
+    assert dot.get("cy") == "62"
+    assert len(classed(svg(chart), "no-change")) == 1
+    assert "margin, 1.5 %" in chart
+    assert "80 %" in chart
+
+
 def test_no_change_and_the_margin_are_always_in_the_forest() -> None:
     """Even where every effect is far off, the line of no change lies in the middle of the margin band."""
     picture = svg(a_forest("cpu"))

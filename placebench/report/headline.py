@@ -1,0 +1,100 @@
+"""The first sentence of a report, and what stands right below it.
+
+The key piece is `headline`: of one comparison its effect, interval and verdict; of several how many of them helped, and
+which one has the largest effect; else why there is none.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from placebench import units
+from placebench.compare import Comparison
+from placebench.report import words
+from placebench.report.figures import Figures
+
+_OUTCOMES = {
+    "less": ("takes less {}", "take less {}"),
+    "more": ("takes more", "take more"),
+    "alike": ("makes no difference that matters", "make no difference that matters"),
+    "open": ("cannot be told", "cannot be told"),
+}
+_FEW = 3
+_MEANS = {"faster": "less", "slower": "more", "equivalent": "alike", "small": "alike", "cannot tell": "open"}
+
+
+_ENDED = {"interrupted": "was interrupted", "failed": "failed", "running": "has not come to its end"}
+
+
+def headline(figures: Figures) -> str:
+    """The first sentence, ending with a full stop."""
+    if figures.answers.equal is False:
+        return "The variants do not give the same answer, so no speed is printed."
+    if figures.primary is None:
+        how = _ENDED.get(figures.run.head.status)
+        return f"This run {how} before two variants were compared." if how else "This run compared no two variants."
+    if len(figures.primaries) == 1:
+        return words.comparison_sentence(figures.primary)
+    return several_sentence(figures.primaries, figures.names, changes=figures.changes)
+
+
+def below_it(figures: Figures) -> list[str]:
+    """What the first sentence leaves out: from end to end, or each of a few programs; and what could have been seen."""
+    if figures.primary is None:
+        return []
+    if len(figures.primaries) == 1:
+        others = [each for each in figures.comparisons if each.measured and each.metric == "wall_s"]
+        said = [words.comparison_sentence(each) for each in others if each is not figures.primary]
+    elif figures.ends:
+        said = [words.comparison_sentence(figures.ends)]
+    else:
+        few = figures.primaries if len(figures.primaries) <= _FEW else ()
+        said = [words.comparison_sentence(each) for each in few]
+    return [*said, f"For {words.METRIC_LABELS[figures.primary.metric]}, {power_sentence(figures.primaries)}."]
+
+
+def several_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str], *, changes: bool) -> str:
+    """'Of 10 changes 6 take less server CPU and 4 cannot be told; the largest effect is that of slots: 12 % less …'.
+
+    changes: each has a baseline of its own; else all are held against the same one.
+    """
+    thing = words.thing(primaries[0].metric)
+    many = f"{units.count(len(primaries))} {'changes' if changes else 'programs'}"
+    held = "" if changes else f" than {primaries[0].baseline}"
+    seen = Counter(_MEANS[each.verdict] for each in primaries)
+    told = [f"{units.count(seen[kind])} {_verb(kind, seen[kind], thing + held)}" for kind in _OUTCOMES if seen[kind]]
+    outcome = f"Of {many} {_listed(told)}" if len(told) > 1 else f"All {many} {told[0].partition(' ')[2]}"
+    return f"{outcome}; {_largest(primaries, names)}."
+
+
+def largest_of(primaries: Sequence[Comparison]) -> Comparison | None:
+    """The comparison with the largest effect among those that have a verdict; None where none has."""
+    decided = [each for each in primaries if each.ratio and each.verdict in ("faster", "slower")]
+    return max(decided, key=lambda each: abs(math.log(each.ratio or 1.0)), default=None)
+
+
+def power_sentence(primaries: Sequence[Comparison]) -> str:
+    """What the comparisons could have seen, from the sharpest to the bluntest."""
+    seen = sorted(each.detectable for each in primaries if each.detectable is not None)
+    if not seen:
+        return words.power_text(primaries[0])
+    least, most = (units.percent(each, digits=2) for each in (seen[0], seen[-1]))
+    return f"the smallest effect that it could have seen is about {least}" + (f" to {most}" if most != least else "")
+
+
+def _largest(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> str:
+    largest = largest_of(primaries)
+    if largest is None:
+        reasons = dict.fromkeys(each.reason.removeprefix("cannot tell: ") for each in primaries if each.low is None)
+        return next(iter(reasons), "no effect reaches its margin")
+    evidence = f"{words.interval_text(largest)}; {units.count(largest.replicates)} replicates"
+    name = names[largest.baseline, largest.variant]
+    return f"the largest effect is that of {name}: {words.effect_text(largest)} ({evidence}): {largest.verdict}"
+
+
+def _verb(kind: str, number: int, thing: str) -> str:
+    return _OUTCOMES[kind][number > 1].format(thing)
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

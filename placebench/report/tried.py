@@ -1,0 +1,46 @@
+"""What a run tried: each pair of arms that is compared, by a name that fits a page.
+
+The key piece is `tried`. Arms of a ladder have long names; what changed between two of them has a short one.
+"""
+
+from dataclasses import dataclass
+
+from placebench.results import Run
+
+_KINDS = {"alone": "{}, alone", "missed": "{}, among the others"}
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One change, or one program held against another."""
+
+    baseline: str
+    variant: str
+    label: str
+    kind: str
+    """rung, alone, missed or own; empty where arms were named on the command line."""
+
+
+def tried(run: Run) -> list[Tried]:
+    """The trials of an experiment, else each arm with the first, as far as both were measured; each pair once."""
+    seen = {block.arm for block in run.blocks} | set(run.wire)
+    if trials := run.head.settings.get("trials"):
+        made = [Tried(each["baseline"], each["variant"], _label(each), each["kind"]) for each in trials]
+    else:
+        baseline, *others = [variant for variant in run.head.variants if variant in seen] or [""]
+        made = [Tried(baseline, other, other, "") for other in others]
+    first: dict[tuple[str, str], Tried] = {}
+    for each in made:
+        if seen.issuperset((each.baseline, each.variant)):
+            first.setdefault((each.baseline, each.variant), each)
+    return list(first.values())
+
+
+def _label(trial: dict[str, str]) -> str:
+    return _KINDS.get(trial["kind"], "{}").format(trial["name"])
+
+
+def arm_shortened(arm: str) -> str:
+    """An arm by its two ends: 'naive+rows+slots+sets' → 'naive+…+sets'; others as they are."""
+    head, *parts = arm.split("+")
+    return arm if len(parts) < 2 else f"{head}+…+{parts[-1]}"
