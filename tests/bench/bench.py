@@ -1,7 +1,8 @@
 """`tox -e bench`: what seeding, the embedded server and the variants cost, as tables; ratios are within one run.
 
     python tests/bench/bench.py [SECTION …] (see --help)
-                                [--trees N] [--repeats N] [--placement-python PATH] [--data NAME …] [--arms ARM …]
+                                [--trees N] [--repeats N] [--requests N] [--sizes N,N] [--placement-python PATH]
+                                [--data NAME …] [--arms ARM …]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
 """
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="default: all")
     parser.add_argument("--trees", type=int, default=1000, help="for the candidates (default: 1000)")
     parser.add_argument("--repeats", type=int, default=6, help="of everything; an interval needs six (default: 6)")
+    parser.add_argument("--requests", type=int, default=1000, help="that look for staleness (default: 1000)")
     parser.add_argument("--placement-python", metavar="PATH", help="a Python with openstack-placement 16.0.0")
     parser.add_argument("--data", nargs="*", metavar="NAME", help="for the candidates: some of the data only")
     parser.add_argument("--arms", nargs="*", metavar="ARM", help="for candidates and http: some of the programs only")
@@ -211,6 +213,7 @@ SECTIONS: dict[str, Any] = {
     "claims": lambda arguments: _beside("claiming").bench_claims(arguments, say, spread),
     "losses": lambda arguments: _beside("losing").bench_losses(arguments, say, spread),
     "link": lambda arguments: _beside("links").bench_link(arguments, say, spread),
+    "staleness": lambda arguments: _beside("staleness").bench_staleness(arguments, say, spread),
     "profiler": bench_profiler,
     "profiled": bench_profiled,
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),

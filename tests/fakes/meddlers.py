@@ -199,19 +199,22 @@ class Meddler:
 class Service:
     """Writes through an API, on trees of its own: providers with stock and names, claims, moves, removals."""
 
-    def __init__(self, send: Callable[[str, str, Any], Any], seed: int) -> None:
-        """send: takes a method, a path and a body, and returns the document."""
+    def __init__(self, send: Callable[[str, str, Any], Any], seed: int, first: int = 1000) -> None:
+        """send: takes a method, a path and a body, and returns the document. first: of eight numbers for providers."""
         self._send = send
+        self._numbers = range(first, first + 8)
         self._random = random.Random(seed)
+        self.steps = 0
 
     def step(self) -> None:
         """One provider more, as a whole, or one claim, or one provider less."""
-        number = 1000 + self._random.randint(0, 7)
+        number = self._random.choice(self._numbers)
         ways = [self._provide, self._provide, self._claim, self._claim, self._name, self._move, self._remove]
         self._random.choice(ways)(number)
+        self.steps += 1
 
     def _provide(self, number: int) -> None:
-        parent = self._random.choice([None, uuid(1000 + self._random.randint(0, 7))])
+        parent = self._random.choice([None, uuid(self._random.choice(self._numbers))])
         body = {"name": f"own{number}", "uuid": uuid(number), "parent_provider_uuid": parent}
         self._send("POST", "/resource_providers", body)
         stock = {"VCPU": {"total": 4}, "DISK_GB": {"total": self._random.randint(1, 9)}}
@@ -222,7 +225,7 @@ class Service:
         self._put(number, "aggregates", {"aggregates": [f"00000000-0000-0000-0001-00000000000{number % 3 + 1}"]})
 
     def _claim(self, number: int) -> None:
-        consumer = f"/allocations/{uuid(2000 + number)}"
+        consumer = f"/allocations/{uuid(90_000 + number)}"
         if self._random.random() < 0.3:
             self._send("DELETE", consumer, None)
             return
@@ -231,7 +234,7 @@ class Service:
         self._send("PUT", consumer, {**body, "consumer_generation": None})
 
     def _move(self, number: int) -> None:
-        parent = self._random.choice([None, uuid(1000 + self._random.randint(0, 7))])
+        parent = self._random.choice([None, uuid(self._random.choice(self._numbers))])
         body = {"name": f"own{number}", "parent_provider_uuid": parent}
         self._send("PUT", f"/resource_providers/{uuid(number)}", body)
 
@@ -272,24 +275,30 @@ def compare(database: Database, query: str, *, naive_first: bool) -> str | None:
 
 
 @contextmanager
-def meddling(*writers: Any) -> Iterator[None]:
-    """Each writer takes step after step in a thread of its own; what one raises is raised at the end."""
-    told_to_stop, troubles = threading.Event(), []
+def meddling(*writers: Any) -> Iterator[Callable[[], None]]:
+    """Each writer works in a thread of its own; yields a function to call before a request, which lets each take two
+    steps more. What one raises is raised at the end."""
+    turns, troubles, over = [threading.Semaphore(2) for _ in writers], [], threading.Event()
 
-    def work(writer: Any) -> None:
+    def work(writer: Any, turn: threading.Semaphore) -> None:
         try:
-            while not told_to_stop.is_set():
+            while turn.acquire() and not over.is_set():
                 writer.step()
         except Exception as error:  # noqa: BLE001 — it is raised in the thread that waits
             troubles.append(error)
 
-    threads = [threading.Thread(target=work, args=(writer,)) for writer in writers]
+    def go_on() -> None:
+        for turn in turns:
+            turn.release(2)
+
+    threads = [threading.Thread(target=work, args=each) for each in zip(writers, turns, strict=True)]
     for thread in threads:
         thread.start()
     try:
-        yield
+        yield go_on
     finally:
-        told_to_stop.set()
+        over.set()
+        go_on()
         for thread in threads:
             thread.join()
     if troubles:

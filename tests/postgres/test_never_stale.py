@@ -63,12 +63,13 @@ def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) 
     def ask(number: int) -> None:
         chance = random.Random(number)
         for _ in range(30):
+            go_on()
             query = chance.choice(QUERIES)
             if seen := compare(database, query, naive_first=chance.random() < 0.3):
                 differing.append((query, seen))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
-    with meddling(meddler, service):
+    with meddling(meddler, service) as go_on:
         for thread in threads:
             thread.start()
         for thread in threads:
