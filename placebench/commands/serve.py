@@ -23,7 +23,9 @@ _LOOK_EVERY_S = 0.5
 def configure(parser: ArgumentParser) -> None:
     """The options of `serve`."""
     parser.add_argument("--db", metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
-    parser.add_argument("--variant", default="shapes", metavar="V", help="how candidates are found (default: shapes)")
+    parser.add_argument(
+        "--variant", metavar="V", help="how candidates are found (default: snapshot; without a change log shapes)"
+    )
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
     parser.add_argument("--port", type=int, default=8000, metavar="P", help="0: a free one (default: 8000)")
     parser.add_argument("--processes", type=int, metavar="N", help="worker processes (default: the variant's, or 1)")
@@ -50,11 +52,11 @@ def run(arguments: Namespace) -> int:
 
     if arguments.statements and not arguments.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
-    chosen = variant(arguments.variant)
+    chosen = variant(arguments.variant or _default(arguments.db or os.environ.get(_VARIABLE)))
     processes, threads = chosen.deployment.workers or (1, 1)
     spec = ServerSpec(
         database_url=_seeded(arguments.db or os.environ.get(_VARIABLE), chosen),
-        variant=arguments.variant,
+        variant=chosen.name,
         host=arguments.host,
         port=arguments.port,
         processes=processes if arguments.processes is None else arguments.processes,
@@ -85,12 +87,20 @@ def _watch(server: "RunningServer", told_to_stop: threading.Event) -> None:
         server.check()
 
 
+def _default(url: str | None) -> str:
+    """The fastest variant that is never stale and that this database can have."""
+    from placebench.seeding import has_change_log
+
+    return "snapshot" if not url or has_change_log(url) else "shapes"
+
+
 def _seeded(url: str | None, chosen: "Variant") -> str:
     """The normalised *url* after a look that all is there which the variant reads: `serve` never migrates."""
     from sqlalchemy import inspect
 
     from placebench.postgres import connected, normalise_url
-    from placebench.seeding import options_at
+    from placebench.reference.snapshot.changes import NO_CHANGE_LOG
+    from placebench.seeding import has_change_log, options_at
     from placebench.tables import resource_providers
 
     if not url:
@@ -99,6 +109,8 @@ def _seeded(url: str | None, chosen: "Variant") -> str:
     with connected(url) as connection:
         if not inspect(connection).has_table(resource_providers.name):
             raise DatabaseError("this database has no table resource_providers: run `placebench seed --db URL` first")
+    if chosen.algorithm == "snapshot" and not has_change_log(url):
+        raise DatabaseError(f"the variant snapshot: {NO_CHANGE_LOG}")
     for lacking in set(chosen.revisions) - (options_at(url) if chosen.revisions else set()):
         raise DatabaseError(
             f"the variant {chosen.name} needs the revision {lacking}: run `placebench seed --option {lacking}` first"

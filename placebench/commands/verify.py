@@ -74,16 +74,18 @@ def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
 
     must: they were named, so that one which cannot be asked is an error.
     """
+    from placebench.reference.snapshot.changes import NO_CHANGE_LOG
     from placebench.reference.variants import lack, variant
-    from placebench.seeding import options_at
+    from placebench.seeding import has_change_log, options_at
 
-    there = options_at(url)
+    there, logged = options_at(url), has_change_log(url)
     for name in names:
+        lacking = [each for each in variant(name).revisions if each not in there]
         problem = lack(name) or "".join(
-            f"its database lacks the revision {each}: placebench seed --option {each}"
-            for each in variant(name).revisions
-            if each not in there
+            f"its database lacks the revision {each}: placebench seed --option {each}" for each in lacking
         )
+        if variant(name).algorithm == "snapshot" and not logged:
+            problem = NO_CHANGE_LOG
         if not problem:
             yield name
         elif must:

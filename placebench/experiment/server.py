@@ -39,7 +39,7 @@ class ServerSpec:
     """What to serve, and how."""
 
     database_url: str
-    variant: str = "shapes"
+    variant: str = "snapshot"
     host: str = "127.0.0.1"
     port: int = 0
     """0: a free one that uWSGI picks."""

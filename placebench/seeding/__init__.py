@@ -7,7 +7,7 @@ from placebench.seeding.catalogue import loader_named, topology_named
 from placebench.seeding.content import Content, content, data_digest, expected_content
 from placebench.seeding.database import continue_ids
 from placebench.seeding.loading import Loader, Meter, Progress, Target
-from placebench.seeding.migration import migrate, migrate_options, options_at
+from placebench.seeding.migration import has_change_log, migrate, migrate_options, options_at
 from placebench.seeding.receipt import SeedReceipt, receipt_of
 from placebench.seeding.rows import Rows, rows_of
 from placebench.seeding.seeder import seed
@@ -26,6 +26,7 @@ __all__ = [
     "continue_ids",
     "data_digest",
     "expected_content",
+    "has_change_log",
     "ids_for",
     "loader_named",
     "migrate",

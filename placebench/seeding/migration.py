@@ -52,6 +52,14 @@ def options_at(url: str) -> frozenset[str]:
         return frozenset(connection.scalars(text(f"SELECT version_num FROM {_OPTIONS_TABLE}")))
 
 
+def has_change_log(url: str) -> bool:
+    """Whether the database has the log that the variant snapshot reads: SELECT to_regproc('placebench_look')"""
+    with connected(url) as connection:
+        if connection.dialect.name != "postgresql":
+            return False
+        return connection.scalar(text("SELECT to_regproc('placebench_look') IS NOT NULL")) is True
+
+
 def _upgrade(connection: Connection, revision: str, *, versions: str, **attributes: Any) -> None:
     from alembic import command
     from alembic.config import Config

@@ -43,7 +43,8 @@ COMMENT ON TABLE placebench_readers IS
 
 # In READ COMMITTED only: elsewhere it is an error to remove what somebody else has removed, and writers call this, too.
 # A reader that registers after this has looked takes its first snapshot later still, so it misses nothing.
-# Of transactions to come speak rows that another server wrote: they came with a dump.
+# Of transactions to come speak rows that another server wrote: they came with a dump. The writer's own transaction is
+# one to come, too, by its snapshot, which was taken before it had an id or while none after it was over.
 PRUNE = """
 CREATE FUNCTION placebench_prune() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
@@ -51,7 +52,7 @@ BEGIN
     IF current_setting('transaction_isolation') = 'read committed' AND pg_try_advisory_xact_lock(7362651119) THEN
         DELETE FROM {schema}.placebench_readers WHERE seen_at < clock_timestamp() - interval '5 minutes';
         DELETE FROM {schema}.placebench_changes
-        WHERE xact >= pg_snapshot_xmax(pg_current_snapshot()) OR xact < coalesce(
+        WHERE (xact >= pg_snapshot_xmax(pg_current_snapshot()) AND xact <> pg_current_xact_id()) OR xact < coalesce(
             (SELECT unseen_from FROM {schema}.placebench_readers ORDER BY unseen_from LIMIT 1),
             pg_snapshot_xmin(pg_current_snapshot()));
     END IF;

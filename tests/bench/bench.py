@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=1000, help="for the candidates (default: 1000)")
     parser.add_argument("--repeats", type=int, default=6, help="of everything; an interval needs six (default: 6)")
     parser.add_argument("--requests", type=int, default=1000, help="that look for staleness (default: 1000)")
+    parser.add_argument("--sizes", metavar="N,N", help="trees, for the scale (default: 14 to 142858)")
     parser.add_argument("--placement-python", metavar="PATH", help="a Python with openstack-placement 16.0.0")
     parser.add_argument("--data", nargs="*", metavar="NAME", help="for the candidates: some of the data only")
     parser.add_argument("--arms", nargs="*", metavar="ARM", help="for candidates and http: some of the programs only")

@@ -1,22 +1,29 @@
 """The section of the bench about size: what a request costs from 100 to 1 000 000 providers, as JSON and as charts.
 
-The key piece is `bench_scale`. Server CPU (worker and backends) of each request, with limit=10 and in full, in rounds
-of ABC CBA; an arm goes no further up where ten times its last cost is over `MOST_S`.
+The key piece is `bench_scale`. Server CPU (worker and backends) and memory of each request, with limit=10 and in full,
+in rounds of ABC CBA; no two requests of an arm are equal, so that none is answered with a body that was kept. An arm
+goes no further up where a request would take more than `MOST_S`. A size may have a sitting of its own: scale.json keeps
+the others.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 from placebench import units
 from placebench.experiment.arms import Arm, read_arms
+from placebench.experiment.memory import memory_of
 from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
 from placebench.experiment.plan import plan_replicate
 from placebench.experiment.requesting import get
@@ -26,91 +33,186 @@ from placebench.page.picture_file import picture_file
 from placebench.postgres import Server, open_server
 from placebench.reference.variants import ALGORITHMS
 from placebench.seeding import seed, topology_named
+from placebench.topology import Topology
 
-TREES = (14, 143, 1429, 14_286, 142_858)
+# Trees of 7 providers, and rounds: each has two requests an arm and answer.
+SIZES = {14: 5, 143: 5, 1000: 3, 14_286: 1, 142_858: 3}
 ANSWERS = {"limit=10": "&limit=10", "all candidates": ""}
-ROUNDS = 3
 MOST_S = 30.0
 FOLDER = Path("docs") / "results"
+_DISK = "DISK_GB:10"
 
 
 @dataclass
 class Point:
-    """One arm at one size: a value a request, seconds."""
+    """One arm at one size: a value a request."""
 
     arm: str
     answer: str
     providers: int
     cpu_s: list[float] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
+    grown_bytes: list[int] = field(default_factory=list)  # the worker's peak RSS over what it had before the request
+
+
+@dataclass
+class Worker:
+    """What one worker holds by itself (USS): when it began to serve, and after all requests."""
+
+    arm: str
+    providers: int
+    start_bytes: int
+    end_bytes: int
+
+
+Sized = TypeVar("Sized", Point, Worker)
+
+
+@dataclass
+class Results:
+    """Everything measured so far."""
+
+    points: list[Point]
+    workers: list[Worker]
 
 
 def bench_scale(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
-    """A row for each arm, answer and size; scale.json and two charts in docs/results when all sizes are done."""
+    """A row for each arm, answer and size; scale.json and two charts in docs/results after each size."""
     python = Path(arguments.placement_python) if arguments.placement_python else None
     arms = read_arms(["naive", "tuned", *ALGORITHMS, *(["placement"] if python else [])], placement_python=python)
-    points: list[Point] = []
+    sizes = [int(each) for each in arguments.sizes.split(",")] if arguments.sizes else list(SIZES)
+    results = _kept()
     with open_server() as server:
-        for trees in TREES:
-            seen = _at(server, arms, trees, points)
-            for point in seen:
-                cpu, wall = ([seconds * 1e3 for seconds in each] for each in (point.cpu_s, point.wall_s))
-                title = f"{point.arm}, {point.answer}, {units.count(point.providers)}"
-                say(title, f"CPU {spread(cpu)} ms", f"wall {spread(wall)} ms", f"n = {len(cpu)}")
-            points += seen
-            _keep(points)
+        for trees in sizes:
+            seen = _at(server, arms, trees, results.points)
+            results = Results(_replaced(results.points, seen.points), _replaced(results.workers, seen.workers))
+            _keep(results)
+            _tell(seen, say, spread)
+    for point in results.points:
+        if (below := _last(results.points, point)) and point.providers > 1000:
+            say(f"{point.arm}, {point.answer}, {units.count(point.providers)}", f"grows with n^{_power(below, point)}")
 
 
-def _at(server: Server, arms: tuple[Arm, ...], trees: int, before: list[Point]) -> list[Point]:
+def _tell(seen: Results, say: Callable[..., None], spread: Callable[..., str]) -> None:
+    for point in seen.points:
+        cpu, wall = ([seconds * 1e3 for seconds in each] for each in (point.cpu_s, point.wall_s))
+        title = f"{point.arm}, {point.answer}, {units.count(point.providers)}"
+        grown = f"peak + {units.size(max(point.grown_bytes))}"
+        say(title, f"CPU {spread(cpu)} ms", f"wall {spread(wall)} ms", grown, f"n = {len(cpu)}")
+    for worker in seen.workers:
+        held = units.size(worker.end_bytes - worker.start_bytes)
+        say(f"{worker.arm}, {units.count(worker.providers)}", f"holds {units.size(worker.start_bytes)} + {held}")
+
+
+def _at(server: Server, arms: tuple[Arm, ...], trees: int, before: list[Point]) -> Results:
     """The points of one size."""
     topology = topology_named("nested-perfload", trees=trees, seed=1)
+    wanted = {arm.name: [answer for answer in ANSWERS if _affordable(arm, answer, topology, before)] for arm in arms}
+    points = [Point(name, answer, topology.providers) for name, answers in wanted.items() for answer in answers]
     url = server.create_database(f"bench_scale_{trees}")
     seed(topology, url)
+    with _served([arm for arm in arms if wanted[arm.name]], url) as served:
+        start = {name: _held(each) for name, each in served.items()}
+        asked = {name: _requests(topology) for name in served}
+        rounds = SIZES.get(trees, max(SIZES.values()))
+        plan = plan_replicate([str(number) for number in range(len(points))], 0, rounds=rounds, seed=trees)
+        for point in points:
+            _ask(served[point.arm], url, next(asked[point.arm]), point, keep=False)
+        for point in (points[int(each)] for turn in plan.rounds for each in turn):
+            _ask(served[point.arm], url, next(asked[point.arm]), point, keep=True)
+        workers = [Worker(name, topology.providers, start[name], _held(each)) for name, each in served.items()]
+    server.drop_database(f"bench_scale_{trees}")
+    return Results(points, workers)
+
+
+@contextmanager
+def _served(arms: Iterable[Arm], url: str) -> Iterator[dict[str, RunningServer]]:
     with ExitStack() as stack:
         log = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        served = {arm.name: stack.enter_context(serve(arm.spec(url, hash_seed=1, log=log / arm.name))) for arm in arms}
-        points = [
-            Point(name, answer, topology.providers)
-            for answer in ANSWERS
-            for name in served
-            if _affordable(name, answer, before)
-        ]
-        order = plan_replicate([str(number) for number in range(len(points))], 0, rounds=ROUNDS, seed=trees).rounds
-        for point in points:
-            _ask(served[point.arm], url, topology.request, point, keep=False)
-        for number in (int(each) for turn in order for each in turn):
-            _ask(served[points[number].arm], url, topology.request, points[number], keep=True)
-    server.drop_database(f"bench_scale_{trees}")
-    return points
+        yield {arm.name: stack.enter_context(serve(arm.spec(url, hash_seed=1, log=log / arm.name))) for arm in arms}
 
 
-def _affordable(name: str, answer: str, before: list[Point]) -> bool:
-    last = [point for point in before if (point.arm, point.answer) == (name, answer)]
-    if not last:
-        return not before
-    return last[-1].providers == before[-1].providers and 10 * statistics.median(last[-1].cpu_s) < MOST_S
+def _requests(topology: Topology) -> Iterator[str]:
+    """The topology's request for another amount of disk each time, of which every tree has enough."""
+    assert _DISK in topology.request
+    return (topology.request.replace(_DISK, f"DISK_GB:{amount}") for amount in count(11))
+
+
+def _affordable(arm: Arm, answer: str, topology: Topology, before: list[Point]) -> bool:
+    """By the largest size below: a cost that grows with the providers, and an arm that was left out stays out."""
+    smaller = [point for point in before if point.providers < topology.providers]
+    if not smaller:
+        return True
+    largest = max(point.providers for point in smaller)
+    costs = [
+        statistics.median(point.cpu_s) * topology.providers / largest
+        for point in smaller
+        if (point.arm, point.answer, point.providers) == (arm.name, answer, largest)
+    ]
+    return bool(costs) and costs[0] < MOST_S
 
 
 def _ask(served: RunningServer, url: str, request: str, point: Point, *, keep: bool) -> None:
-    def taken() -> dict[int, float]:
-        return cpu_by_pid([*served.worker_pids(), *(backend_pids(url) or [])])
-
-    before, began = taken(), os.times().elapsed
+    [worker] = served.worker_pids()
+    processes = [worker, *(backend_pids(url) or [])]
+    Path(f"/proc/{worker}/clear_refs").write_text("5")  # the peak of RSS begins anew
+    rss, before, began = memory_of(worker).rss_bytes, cpu_by_pid(processes), time.perf_counter()
     reply = get(served.url, request + ANSWERS[point.answer])
+    wall_s, after = time.perf_counter() - began, cpu_by_pid([worker, *(backend_pids(url) or [])])
     assert reply.status == 200, reply.body[:300]
     if keep:
-        point.wall_s.append(os.times().elapsed - began)
-        point.cpu_s.append(spent(before, taken()))
+        point.wall_s.append(wall_s)
+        point.cpu_s.append(spent(before, after))
+        point.grown_bytes.append(max(0, _peak_rss(worker) - rss))
 
 
-def _keep(points: list[Point]) -> None:
+def _held(served: RunningServer) -> int:
+    [worker] = served.worker_pids()
+    return memory_of(worker).uss_bytes
+
+
+def _peak_rss(pid: int) -> int:
+    """VmHWM of /proc/PID/status."""
+    _, _, line = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")
+    return int(line.split()[0]) * 1024
+
+
+def _last(points: list[Point], point: Point) -> Point | None:
+    """The same at the largest size below."""
+    below = [each for each in points if (each.arm, each.answer) == (point.arm, point.answer)]
+    below = [each for each in below if each.providers < point.providers]
+    return max(below, key=lambda each: each.providers, default=None)
+
+
+def _power(below: Point, point: Point) -> str:
+    """1 is a cost that grows as the number of providers does, 0 one that does not grow."""
+    costs = math.log(statistics.median(point.cpu_s) / statistics.median(below.cpu_s))
+    return f"{costs / math.log(point.providers / below.providers):.2f}"
+
+
+def _kept() -> Results:
+    """What scale.json holds; nothing without it."""
+    path = FOLDER / "scale.json"
+    if not path.exists():
+        return Results([], [])
+    document = json.loads(path.read_text())
+    return Results([Point(**each) for each in document["points"]], [Worker(**each) for each in document["workers"]])
+
+
+def _replaced(before: list[Sized], seen: list[Sized]) -> list[Sized]:
+    """With what was seen now in the place of what stood there for these sizes, the smallest first."""
+    sizes = {each.providers for each in seen}
+    return sorted([each for each in before if each.providers not in sizes] + seen, key=lambda each: each.providers)
+
+
+def _keep(results: Results) -> None:
     """scale.json, and scale-limit-10.svg and scale-all.svg beside it."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    document = {"format_version": 1, **machine, "points": [asdict(point) for point in points]}
-    (FOLDER / "scale.json").write_text(json.dumps(document, indent=1) + "\n")
+    document = {"format_version": 1, **machine, **asdict(results)}
+    (FOLDER / "scale.json").write_text(json.dumps(document) + "\n")
     for answer, name in zip(ANSWERS, ("limit-10", "all"), strict=True):
-        (FOLDER / f"scale-{name}.svg").write_text(_picture(answer, points))
+        (FOLDER / f"scale-{name}.svg").write_text(_picture(answer, results.points))
 
 
 def _picture(answer: str, points: list[Point]) -> str:

@@ -216,6 +216,19 @@ def test_nothing_is_pruned_that_a_reader_has_not_seen(engine: Engine) -> None:
     assert logged(engine) == []
 
 
+def test_who_prunes_keeps_what_it_wrote_itself(engine: Engine, connect: Open) -> None:
+    """A writer prunes now and then: the rows of its own transaction stay, whether others go on beside it or not."""
+    second, third = (f"UPDATE inventories SET total = 9 WHERE resource_provider_id = {each}" for each in (2, 3))
+    run(engine, f"BEGIN; {second}; SELECT placebench_prune(); COMMIT")
+    assert logged(engine) == [("provider", 2, 2)]
+
+    run(engine, "TRUNCATE placebench_changes")
+    connect("READ COMMITTED").execute(text("SELECT pg_current_xact_id()"))
+    run(engine, f"BEGIN; {second}; SELECT placebench_prune(); {third}; COMMIT")
+
+    assert logged(engine) == [("provider", 2, 2), ("provider", 3, 3)]
+
+
 def test_a_writer_in_repeatable_read_prunes_nothing(engine: Engine, connect: Open) -> None:
     """There, to remove what another has removed is an error, which Placement must not meet."""
     run(engine, "UPDATE inventories SET total = 9 WHERE resource_provider_id = 2")

@@ -1,5 +1,6 @@
 """The variant snapshot under foreign writers: no answer is from a state that is over, or that is not yet."""
 
+import logging
 import random
 import threading
 from collections.abc import Iterator
@@ -77,3 +78,31 @@ def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) 
     meddler.close()
 
     assert differing == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (
+            "DROP FUNCTION placebench_is_watching, placebench_look CASCADE",
+            "this database has no change log; `placebench",
+        ),
+        ("ALTER TABLE inventories DISABLE TRIGGER placebench_update", "triggers of the change log are missing or"),
+    ],
+)
+def test_without_a_whole_log_every_answer_is_read_anew(
+    engine: Engine, caplog: pytest.LogCaptureFixture, trouble: str, reason: str
+) -> None:
+    """What is written unseen is in the next answer; the log says why no picture is kept, once."""
+    database = Database(engine)
+    with engine.begin() as connection:
+        connection.execute(text(trouble))
+    with caplog.at_level(logging.WARNING):
+        for total in (4, 2, 1):
+            with engine.begin() as connection:
+                connection.execute(text(f"UPDATE inventories SET total = {total}"))
+
+            assert compare(database, "resources=VCPU:2", naive_first=False) is None
+
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"the variant snapshot keeps no picture and answers as shapes: {reason}")

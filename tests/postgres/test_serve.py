@@ -18,7 +18,7 @@ from placebench.experiment.requesting import get
 from placebench.experiment.server import ServerSpec, serve
 from placebench.guard import ChildSpec, start
 from placebench.postgres import Server
-from placebench.seeding import seed, topology_named
+from placebench.seeding import migrate, seed, topology_named
 
 NESTED = topology_named("nested-perfload", trees=3)
 
@@ -64,13 +64,14 @@ def test_serve_answers_until_it_is_told_to_stop(seeded: str, number: signal.Sign
 
 
 def test_serve_ends_when_a_worker_is_killed(seeded: str) -> None:
-    """Exit code 2 and one line with the end of uWSGI's log; nothing keeps running."""
+    """Exit code 2 and one line with the end of uWSGI's log; nothing keeps running. The default variant is snapshot."""
     with placebench_serve(seeded) as (process, ready):
         [worker] = Path(f"/proc/{ready['pid']}/task/{ready['pid']}/children").read_text().split()
         os.kill(int(worker), signal.SIGKILL)
         _, said = process.communicate(timeout=30)
 
     assert process.returncode == 2
+    assert said.startswith("snapshot answers at ")
     assert re.search(r"^placebench serve: a worker of uWSGI died while it served .*killed by signal 9.*$", said, re.M)
     assert not Path(f"/proc/{ready['pid']}").exists()
 
@@ -81,6 +82,19 @@ def test_serve_never_migrates(database_url: str, capsys: pytest.CaptureFixture[s
 
     assert exit_code == 2
     assert "has no table resource_providers: run `placebench seed --db URL` first" in capsys.readouterr().err
+
+
+def test_serve_without_a_change_log(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables as Placement makes them: snapshot is refused with what to do, and shapes is the default."""
+    migrate(database_url, "0001")
+    exit_code = main(["serve", "--db", database_url, "--variant", "snapshot", "--port", "0"])
+
+    assert exit_code == 2
+    assert (
+        "the variant snapshot: this database has no change log; `placebench seed --trees 0" in capsys.readouterr().err
+    )
+    with placebench_serve(database_url) as (_, ready):
+        assert ready["variant"] == "shapes"
 
 
 def test_serve_without_a_database(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

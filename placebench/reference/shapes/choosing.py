@@ -1,6 +1,6 @@
 """Which of the candidates are the answer: all, or so many of them. The key piece is `Choice`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from random import sample
@@ -25,7 +25,7 @@ class Chosen:
     guest_roots: set[int] = field(default_factory=set)
     count: int = 0
 
-    def add(self, parts: tuple[Part, ...], shape: Shape, trees: Sequence[Tree]) -> None:
+    def add(self, parts: tuple[Part, ...], shape: Shape, trees: Collection[Tree]) -> None:
         """Each of the parts for each of the trees, which are of this shape."""
         if not parts:
             return

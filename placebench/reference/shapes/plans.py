@@ -1,6 +1,6 @@
 """Which candidates each tree has: the key pieces are `Plan` and `pools`, the trees by their plans."""
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import NamedTuple, TypeVar
 
 from placebench.reference.shapes.anchors import Anchor, groups_at, guests_of, visiting
@@ -50,7 +50,7 @@ class Pool(NamedTuple):
 
     plan: Plan
     shape: Shape
-    trees: Sequence[Tree]
+    trees: Collection[Tree]
 
 
 def pools(picture: Picture, demands: Demands, roots: Collection[int] | None = None) -> Iterator[Pool]:
@@ -74,8 +74,8 @@ class _Planning:
 
     def pools(self) -> Iterator[Pool]:
         for shape in self._picture.shapes.values():
-            ordinary = list(shape.trees.values())
-            if self._special and not self._special.isdisjoint(shape.trees):
+            ordinary: Collection[Tree] = shape.trees.values()  # no copy: under a limit few are looked at
+            if not shape.trees.keys().isdisjoint(self._special):
                 ordinary = [tree for root_id, tree in shape.trees.items() if root_id not in self._special]
                 for root_id in self._special & shape.trees.keys():
                     yield Pool(self._plan(shape, root_id), shape, [shape.trees[root_id]])

@@ -21,8 +21,8 @@ _finding: Final = Lock()
 def answer_from_snapshot(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
     """The JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where something did.
 
-    As `shapes` answers where the picture will not do: before this worker is registered, while another thread is ahead
-    of this snapshot, and where the transaction is not REPEATABLE READ. Raises DatabaseError without a change log.
+    As `shapes` answers where the picture will not do: without a change log or all of its triggers, while another thread
+    is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
     """
     body = _keeper_of(connection.engine).answer(connection, request, settings, ways.likeness)
     return answer_by_shapes(connection, request, ways, settings) if body is None else body

@@ -8,11 +8,14 @@ from typing import Final
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from placebench.errors import DatabaseError
 from placebench.reference.snapshot.moment import Moment
 
 # placebench_look stops here: whoever has slept that long reads everything.
 MOST: Final = 1_000
+NO_CHANGE_LOG: Final = (
+    "this database has no change log; `placebench seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
+)
+_LOOK: Final = "SELECT now, home, holds, changes FROM placebench_look(%s, %s)"
 _NO_SUCH_FUNCTION: Final = "42883"
 
 Range = tuple[int, int]  # the lowest and the highest of some ids
@@ -64,17 +67,11 @@ def look(connection: Connection, reader: int, since: Moment | None) -> Look:
     """What became visible since, and at which moment this is; 1 round trip.
 
     since: None for a reader that has seen nothing yet; nothing changed then.
-    Raises DatabaseError where there is no change log.
 
     SELECT now, home, holds, changes FROM placebench_look(:reader, :since)
     """
     known = None if since is None else since.text
-    try:
-        row = connection.exec_driver_sql(
-            "SELECT now, home, holds, changes FROM placebench_look(%s, %s)", (reader, known)
-        ).one()
-    except DBAPIError as error:
-        raise explained(error) from error
+    row = connection.exec_driver_sql(_LOOK, (reader, known)).one()
     changed = read_changes(row.changes) if row.changes else None
     return Look(since if since and row.now == known else Moment.read(row.now), row.home, row.holds, changed)
 
@@ -104,18 +101,10 @@ def roots_touched(connection: Connection, changes: Changes) -> set[int]:
     return {row[0] for row in connection.execute(text(query)) if row[0] is not None}
 
 
-def explained(error: DBAPIError) -> Exception:
-    """The error that says what to do, if it is that there is no change log; else the error itself."""
+def reason(error: DBAPIError) -> str:
+    """Why the log cannot be read, in one line."""
     code = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
-    return no_change_log() if code == _NO_SUCH_FUNCTION else error
-
-
-def no_change_log() -> DatabaseError:
-    """What a database without the log gets to hear."""
-    return DatabaseError(
-        "variant snapshot: this database has no change log: PostgreSQL 13 or later, migrated by"
-        " `placebench seed --trees 0 --db URL`, has one; or take another variant"
-    )
+    return NO_CHANGE_LOG if code == _NO_SUCH_FUNCTION else " ".join(str(error.orig).split())
 
 
 def _between(column: str, ranges: Iterable[Range]) -> str:

@@ -54,7 +54,7 @@ class Keeper:
         """The JSON body as of the connection's snapshot; None if that has to be read by itself.
 
         1 round trip if nothing changed; 6 more for the trees that did, 1 more for an in_tree not asked for before.
-        Raises DatabaseError where there is no change log, BadRequest as `solve`.
+        Raises BadRequest as `solve`.
         """
         with self._lock:
             self._registry.renew(self._moment)

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import URL, Connection, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from placebench.reference.snapshot.changes import explained
+from placebench.reference.snapshot.changes import reason
 from placebench.reference.snapshot.moment import Moment
 
 log = logging.getLogger(__name__)
@@ -37,13 +37,14 @@ class Registry:
         self._engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._clock = clock
         self._due = -RENEWED_EVERY_S * 2
+        self._told = ""
         self.entry: Entry | None = None
         """None: nobody keeps the log for us, because the triggers are incomplete or the database let nobody in."""
 
     def renew(self, seen: Moment | None) -> None:
         """Every half minute: say what was seen, so that the log can be pruned, or register; else nothing.
 
-        Raises DatabaseError where there is no change log. Other trouble is logged, and leaves no entry.
+        Trouble leaves no entry, and is logged, each kind once.
         """
         now = self._clock()
         if now < self._due:
@@ -53,10 +54,7 @@ class Registry:
             with self._engine.connect() as connection:
                 self.entry = self._renewed(connection, seen)
         except DBAPIError as error:
-            self.entry = None
-            if (reason := explained(error)) is not error:
-                raise reason from error
-            log.warning("no picture is kept for the next %g s: %s", RENEWED_EVERY_S, str(error.orig).strip())
+            self._without_entry(reason(error))
 
     def forget(self) -> None:
         """The entry is of no use any more: the next call of `renew` registers anew."""
@@ -65,7 +63,7 @@ class Registry:
 
     def _renewed(self, connection: Connection, seen: Moment | None) -> Entry | None:
         if not connection.scalar(text("SELECT placebench_is_watching()")):
-            log.warning("no picture is kept: triggers of the change log are missing or disabled")
+            self._without_entry("triggers of the change log are missing or disabled")
             return None
         if self.entry is None:
             row = connection.execute(text("SELECT reader, registered_by::text, home FROM placebench_register()")).one()
@@ -74,3 +72,9 @@ class Registry:
             statement = text("SELECT placebench_renew(:reader, CAST(:oldest AS xid8))")
             connection.execute(statement, {"reader": self.entry.reader, "oldest": str(seen.oldest)})
         return self.entry
+
+    def _without_entry(self, why: str) -> None:
+        self.entry = None
+        if why != self._told:
+            log.warning("the variant snapshot keeps no picture and answers as shapes: %s", why)
+            self._told = why
