@@ -1,11 +1,11 @@
 """Which line of the application ran a statement: a short walk up the stack, past SQLAlchemy and the profiler."""
 
-import sys
 from pathlib import Path
 from types import FrameType
 
 import sqlalchemy
 
+from placebench.profiler.stacks import running_greenlet
 from placebench.profiler.statement import Caller
 
 _DEEPEST = 80
@@ -52,7 +52,6 @@ def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType |
 
 def _frame_before_greenlet() -> FrameType | None:
     """The frame that entered the running greenlet; None outside of one. Never imports greenlet itself."""
-    module = sys.modules.get("greenlet")
-    parent = None if module is None else module.getcurrent().parent
+    parent = getattr(running_greenlet(), "parent", None)
     frame: FrameType | None = None if parent is None else parent.gr_frame
     return frame

@@ -214,6 +214,11 @@ class Draft:
             rows, self.single_rows = self.single_rows, []
             self.rows_again = (self.rows_again or 0) + self.tape.repetition.seen(self.key, rows, id(self))
 
+    def count(self, rows: int) -> None:
+        """The driver's own count of rows; negative if it has none."""
+        if rows >= 0:
+            self.row_count = rows
+
     def failed(self, error: BaseException) -> None:
         """The driver raised."""
         self.error = type(error).__name__

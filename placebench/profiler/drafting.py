@@ -39,6 +39,8 @@ def describe(draft: Draft, known: Kinship, context: Any, statement: str, paramet
         draft.cache_hit = getattr(context, "cache_hit", None) is CacheStats.CACHE_HIT
     if context.execute_style is ExecuteStyle.INSERTMANYVALUES:
         draft.batch = context.placebench_batch = getattr(context, "placebench_batch", 0) + 1
+        if draft.batch > 1:
+            draft.cache_hit = None
     if tape.options.mode == "light":
         return
     draft.caller = caller_of(sys._getframe(2))

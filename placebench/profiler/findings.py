@@ -116,7 +116,7 @@ def duplicates(recording: Recording, limits: Limits) -> Iterator[Finding]:
         if len(again) >= limits.duplicates:
             yield _finding(
                 "duplicate",
-                f"{_most_in_one_request(again)} times in one request with values that it had asked for already",
+                f"{_times(_most_in_one_request(again))} in one request with values that it had asked for already",
                 "keep the first answer for the length of the request",
                 again,
             )

@@ -7,7 +7,7 @@ took themselves stands on a leaf of its own.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -61,12 +61,11 @@ class Flame:
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, clock: Clock, caller: FrameType | None) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, caller: FrameType | None, give_up: Callable[[Exception], None]) -> None:
         self._noted: list[_Noted] = []
         # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
         mode: Literal["enabled", "disabled"] = "enabled" if inside_event_loop() else "disabled"
-        self._profiler = Sampler(interval=INTERVAL_S, async_mode=mode)
+        self._profiler = Sampler(give_up, interval=INTERVAL_S, async_mode=mode)
         self._profiler.start(caller_frame=caller)
         self._started = clock()
 
@@ -77,11 +76,10 @@ class Flame:
         frames = [*frames_of(outside_profiler(sys._getframe(1))), *awaiting()]
         self._noted.append(_Noted(started, ended, frames, leaf(label, kind), draft))
 
-    def stop(self) -> Session:
-        """pyinstrument's session with the leaves on it. Has to be called on the thread that made the flame."""
-        ended = self._clock()
+    def stop(self, ended: float) -> Session:
+        """The session until *ended*, with the leaves on it. Has to be called on the thread that made the flame."""
         session = self._profiler.stop()
-        records = [(stack, seconds) for stack, seconds in session.frame_records]
+        records = until(ended - self._started, session.frame_records)
         # What ran after the last sample has no stack: it is charged to the frame that asked for the flame.
         unsampled = ended - self._started - sum(seconds for _, seconds in records)
         if unsampled > 0:
@@ -95,6 +93,17 @@ class Flame:
         """The intervals with their stacks."""
         stacks = Stacks(root_of_thread())
         return [Edge(each.started, each.ended, [*stacks(each.frames), each.leaf], each.draft) for each in self._noted]
+
+
+def until(length: float, records: Sequence[Record]) -> list[Record]:
+    """The first *length* seconds of the records."""
+    kept: list[Record] = []
+    for stack, seconds in records:
+        if length <= 0:
+            break
+        kept.append((stack, min(seconds, length)))
+        length -= seconds
+    return kept
 
 
 def with_plans(edges: Sequence[Edge]) -> list[Edge]:

@@ -336,9 +336,7 @@ class Hooks:
             if draft.execute_s is None:
                 draft.leave_execute(None)
             draft.running = False
-            rows = cursor.rowcount
-            if rows >= 0:
-                draft.row_count = rows
+            draft.count(cursor.rowcount)
             if tape.options.explain and draft.flow.feed is None and draft.step is None:
                 first = parameters[0] if executemany and isinstance(parameters, list) else parameters
                 self._explain(draft, connection.connection.dbapi_connection, statement, first)

@@ -167,7 +167,7 @@ class SqlProfiler:
         if mode in ("flame", "plans"):
             from placebench.profiler.flame import Flame
 
-            return Flame(self._clocks.elapsed, caller)
+            return Flame(self._clocks.elapsed, caller, self.give_up)
         return None
 
     def switch_to(self, tape: Tape | None) -> Tape | None:
@@ -182,7 +182,7 @@ class SqlProfiler:
         tape.end()
         self._hooks.rest()
         if tape.flame is not None:
-            recording.session = tape.flame.stop()
+            recording.session = tape.flame.stop(tape.started + tape.elapsed_s)
             tape.note_all(tape.flame.notes)
         tape.fill(recording, measured=self.active)
 

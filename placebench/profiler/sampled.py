@@ -52,9 +52,8 @@ class SampledFlame:
         if len(self._edges) < _MOST_EDGES:
             self._edges.append((started, ended, leaf(label, kind)))
 
-    def stop(self) -> Session:
-        """pyinstrument's session; each sample has the time since the one before it."""
-        ended = self._clock()
+    def stop(self, ended: float) -> Session:
+        """pyinstrument's session until *ended*; each sample has the time since the one before it."""
         self._ended.set()
         self._thread.join()
         return Session(

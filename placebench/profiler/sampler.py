@@ -6,6 +6,7 @@ instruction, and names come at the end. The look is private to pyinstrument (`St
 else's profiler runs on the same thread too, the looks are pyinstrument's own.
 """
 
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -20,7 +21,11 @@ _MOST_LOOKS = 40_000
 
 
 class Sampler(pyinstrument.Profiler):
-    """Samples the thread or task that starts it."""
+    """Samples the thread or task that starts it; a look that fails is told to *give_up*, and not to the application."""
+
+    def __init__(self, give_up: Callable[[Exception], None], **options: Any) -> None:
+        super().__init__(**options)
+        self.give_up = give_up
 
     def start(self, caller_frame: FrameType | None = None, target_description: str | None = None) -> None:
         """Begin."""
@@ -61,6 +66,14 @@ class _Looks(stack_sampler.StackSampler):
         if event == "context_changed" or len(samplers) < len(self.subscribers):
             super()._sample(frame, event, arg)
             return
+        try:
+            self._look(frame, event, arg, samplers)
+        except Exception as error:  # noqa: BLE001  called inside of the application's own calls
+            for sampler in samplers:
+                sampler.give_up(error)
+
+    def _look(self, frame: FrameType, event: str, arg: Any, samplers: list[Sampler]) -> None:
+        """One look for all of them."""
         now: float = self._timer()  # type: ignore[no-untyped-call]  # pyinstrument has not typed it
         # A function that is being called has done nothing yet; the built-in one that returned has.
         frames = [*frames_of(frame.f_back if event == "call" else frame), *awaiting()]

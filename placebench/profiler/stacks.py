@@ -26,12 +26,17 @@ def frames_of(frame: FrameType | None) -> Frames:
 
 def awaiting() -> Frames:
     """The frames that entered the greenlet in which SQLAlchemy works under asyncio; none outside of one."""
-    module = sys.modules.get("greenlet")
-    current = None if module is None else module.getcurrent()
+    current = running_greenlet()
     # Others, such as gevent's, are entered by their hub, which called nobody.
     if current is None or not getattr(current, "__sqlalchemy_greenlet_provider__", False):
         return []
     return frames_of(current.parent.gr_frame)
+
+
+def running_greenlet() -> Any:
+    """The greenlet that runs; None where greenlet is not loaded, or is being loaded at this moment."""
+    getcurrent = getattr(sys.modules.get("greenlet"), "getcurrent", None)
+    return None if getcurrent is None else getcurrent()
 
 
 def root_of_thread() -> str:

@@ -35,7 +35,7 @@ class Statement:
     row_count: rows returned, or touched by a write.
     bytes_sent, bytes_received: of the connection's TCP socket; None in mode "light", over TLS and on Unix sockets.
     round_trips: messages that waited for an answer, the hidden BEGIN included.
-    cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver.
+    cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, and for further batches.
     error: the class of the driver's exception; its message too if the recording was asked for parameters.
     plan: what PostgreSQL ran, in mode "plans" only.
     transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and of a

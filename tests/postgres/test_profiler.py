@@ -111,6 +111,8 @@ def test_each_batch_of_an_insertmanyvalues_has_its_rows_and_trips(profiler: SqlP
     assert len(returned) == 2500
     assert [(each.row_count, each.round_trips) for each in recording.statements] == [(1000, 2), (1000, 1), (500, 1)]
     assert len({statement.fingerprint for statement in recording.statements}) == 1
+    assert [(each.batch, each.cache_hit) for each in recording.statements] == [(1, False), (2, None), (3, None)]
+    assert recording.findings() == ()
     assert all(len(statement.sql) == 4000 for statement in recording.statements)
 
 
@@ -196,6 +198,28 @@ def test_a_copy_is_a_statement_too(profiler: SqlProfiler, engine: Engine) -> Non
         connection.connection.cursor().copy_expert("copy profiled from stdin", io.StringIO("1\ta\n2\tb\n"))
 
     assert [(each.sql, each.round_trips) for each in recording.statements] == [("copy profiled from stdin", 2)]
+
+
+def test_other_calls_of_a_raw_cursor_are_seen(profiler: SqlProfiler, engine: Engine) -> None:
+    """Each has a statement of its own, so that no row is taken for that of the statement before."""
+    import io
+
+    with profiler.record("raw") as recording, engine.begin() as connection:
+        cursor = connection.connection.cursor()
+        cursor.copy_from(io.StringIO("1\ta\n2\tb\n"), "profiled")
+        cursor.copy_to(io.StringIO(), "profiled")
+        cursor.execute("select * from profiled")
+        read = [row[0] for row in cursor]
+        cursor.callproc("generate_series", (1, 3))
+        cursor.fetchall()
+
+    assert read == [1, 2]
+    assert [(each.sql, each.row_count, each.round_trips) for each in recording.statements] == [
+        ("copy profiled from stdin", None, 2),
+        ("copy profiled to stdout", None, 1),
+        ("select * from profiled", 2, 1),
+        ("select * from generate_series(…)", 3, 1),
+    ]
 
 
 class OwnCursor(extensions.cursor):

@@ -59,6 +59,17 @@ def test_a_server_side_cursor_asks_for_its_rows(profiler: SqlProfiler, engine: E
     assert statement.fetch_s > 0
 
 
+def test_a_statement_that_the_driver_prepares_takes_a_round_trip_more(profiler: SqlProfiler, engine: Engine) -> None:
+    """On its sixth execution; not where an executemany sends it through a pipeline."""
+    with profiler.record("prepared") as recording, engine.connect() as connection:
+        for number in range(7):
+            connection.execute(text("select cast(:n as integer)"), {"n": number})
+        connection.exec_driver_sql("create temp table many (n int)")
+        connection.exec_driver_sql("insert into many values (%s)", [(number,) for number in range(20)])
+
+    assert [each.round_trips for each in recording.statements] == [2, 1, 1, 1, 1, 2, 1, 1, 1]
+
+
 def test_the_pools_ping_is_a_step_of_its_own(url: Any) -> None:
     """SQLAlchemy pings psycopg 3 with an empty statement, which is no statement of the application's."""
     engine = create_engine(url, pool_pre_ping=True)

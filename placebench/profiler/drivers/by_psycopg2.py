@@ -38,6 +38,21 @@ class Psycopg2Cursor(NetworkCursor):
         """psycopg2's COPY, timed."""
         return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
 
+    def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
+        """The same into a whole table."""
+        with self.running(f"copy {table} from stdin", self.trips_of_execute()):
+            return super().copy_from(file, table, *args, **kwargs)  # type: ignore[misc]
+
+    def copy_to(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
+        """The same out of a whole table."""
+        with self.running(f"copy {table} to stdout", self.trips_of_execute()):
+            return super().copy_to(file, table, *args, **kwargs)  # type: ignore[misc]
+
+    def callproc(self, name: str, *args: Any) -> Any:
+        """psycopg2's call of a function, timed."""
+        with self.running(f"select * from {name}(…)", self.trips_of_execute()):
+            return super().callproc(name, *args)  # type: ignore[misc]
+
     def trips_of_execute(self) -> int:
         connection = self.connection
         return 2 if connection.status == _READY and not connection.autocommit else 1

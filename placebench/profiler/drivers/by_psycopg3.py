@@ -25,9 +25,31 @@ class PsycopgCursor(NetworkCursor):
     connection: Any
     name: str
 
+    def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
+        """The driver's execute, timed."""
+        if self.placebench_watcher.current.get() is None:
+            return super().execute(sql, *args, **kwargs)
+        prepared = self._prepared()
+        try:
+            return super().execute(sql, *args, **kwargs)
+        finally:
+            self._add_prepared(prepared)
+
+    def _prepared(self) -> int:
+        """Statements that psycopg has prepared by itself, on their sixth execution: only its own counter tells."""
+        return int(self.connection._prepared._prepared_idx)
+
+    def _add_prepared(self, before: int) -> None:
+        """To prepare a statement is a round trip of its own, unless in a pipeline."""
+        draft, new = self.placebench_draft, self._prepared() - before
+        if new and draft is not None and not self.connection.pgconn.pipeline_status:
+            draft.round_trips = (draft.round_trips or 0) + new
+
     def trips_of_execute(self) -> int:
-        """The statement and, before the first one of a transaction, BEGIN."""
+        """The statement and, before the first one of a transaction, BEGIN; in a pipeline nobody waits."""
         connection = self.connection
+        if connection.pgconn.pipeline_status:
+            return 0
         begins = connection.pgconn.transaction_status == _IDLE and not connection.autocommit
         return 2 if begins else 1
 
@@ -51,8 +73,12 @@ class PsycopgAsyncCursor(PsycopgCursor):
 
     async def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed."""
-        with self.running(sql, self.trips_of_execute()):
-            return await super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
+        prepared = self._prepared()
+        try:
+            with self.running(sql, self.trips_of_execute()):
+                return await super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
+        finally:
+            self._add_prepared(prepared)
 
     async def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""

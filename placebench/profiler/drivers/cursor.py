@@ -14,6 +14,7 @@ class TimedCursor:
 
     placebench_watcher: ClassVar[Watcher]
     placebench_draft: "Draft | None" = None
+    rowcount: int
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed; written out, for it runs for every statement."""
@@ -114,6 +115,7 @@ class TimedCursor:
             raise
         finally:
             draft.leave_execute(trips)
+            draft.count(self.rowcount)
 
     def running(self, sql: Any, trips: int | None) -> "Running":
         """Around a call of the driver's that is no plain function: its time and error in the draft it belongs to."""

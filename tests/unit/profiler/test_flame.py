@@ -124,14 +124,27 @@ def test_what_ran_before_a_statement_is_not_the_drivers() -> None:
 def test_a_long_record_keeps_so_many_looks_and_all_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight looks of a second each, where four have room, the older ones stand for more."""
     monkeypatch.setattr(sampler, "_MOST_LOOKS", 4)
-    made = sampler.Sampler()
+    made = sampler.Sampler(pytest.fail, interval=1000.0)
     made.start()
-    made._active_session.frame_records.clear()
     for _ in range(8):
         made.looked(frames_of(sys._getframe()), [], 1.0, None)
     session = made.stop()
 
-    assert [seconds for _, seconds in session.frame_records][:4] == [4.0, 2.0, 1.0, 1.0]
+    assert [seconds for _, seconds in session.frame_records] == [4.0, 2.0, 1.0, 1.0]
+
+
+def test_a_look_that_fails_is_not_the_applications(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The profiler switches itself off and says so once, as for its hooks."""
+    profiler = SqlProfiler(create_engine("sqlite://"))
+    monkeypatch.setattr(sampler, "awaiting", lambda: 1 / 0)
+
+    with profiler.record("broken", mode="flame"):
+        busy(0.01)
+    profiler.remove()
+
+    assert (profiler.active, [record.name for record in caplog.records]) == (False, ["placebench.profiler"])
 
 
 def busy(seconds: float) -> None:
