@@ -52,6 +52,9 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
     parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
+    parser.add_argument(
+        "--claims", type=int, default=0, metavar="N", help="allocations of 1 DISK_GB in the seeded data (default: none)"
+    )
     parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
     parser.add_argument("--rounds", type=int, metavar="N", help="of a replicate (default: 32; ladder and ablation: 6)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
@@ -71,11 +74,14 @@ def run(arguments: Namespace) -> int:
     rounds = ROUNDS if arguments.rounds is None else arguments.rounds
     if replicates < 0 or rounds < 1:
         raise PlacebenchError(f"{replicates} replicates of {rounds} rounds: expected 0 or more, of 1 or more")
+    if arguments.claims < 0:
+        raise PlacebenchError(f"--claims {arguments.claims}: expected 0 or more")
     settings = Settings(
         arms=read_arms(arguments.arms, placement_python=arguments.placement_python),
         request=arguments.request or topology.request,
         replicates=replicates,
         looks=arguments.looks,
+        claims=arguments.claims,
         rounds=rounds,
     )
     folder = sit(topology, settings, arguments, tell=lambda made: _tell(made, gates, as_json=arguments.json))

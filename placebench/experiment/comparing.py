@@ -38,7 +38,7 @@ from placebench.experiment.spent import together
 from placebench.experiment.trials import Trial
 from placebench.experiment.watching import watched_pass
 from placebench.postgres import Server
-from placebench.seeding import data_digest, migrate_options, seed
+from placebench.seeding import claim, data_digest, migrate_options, seed
 from placebench.topology import Topology
 
 Say = Callable[[str], None]
@@ -68,6 +68,9 @@ class Settings:
     """Short, so that the arms of a round meet the same machine."""
     counted_requests: int = 12
     """Enough that a count which differs stays significant among the other metrics and arms."""
+
+    claims: int = 0
+    """How many consumers with an allocation each are put into the seeded database; the topologies have none."""
 
     trials: tuple[Trial, ...] = ()
     """What is compared with what; none: each arm with the first."""
@@ -170,9 +173,9 @@ class Comparing:
                 server.take_over(name)
                 server.drop_database(name)
             url = server.create_database(self._database)
-            receipt = seed(self._topology, url)
+            receipt = self._seeded(url)
             if server is servers.of(arms[0]):
-                self._kept.save(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
+                self._kept.save(receipt=receipt, manifest={**manifest(url), "calibration": kept()})
         databases = {arm.name: servers.of(arm).create_database(names[arm.name], self._database) for arm in arms}
         for arm in arms:
             migrate_options(databases[arm.name], arm.revisions)
@@ -183,6 +186,11 @@ class Comparing:
             folder=self._folder,
             block_s=self._settings.block_s,
         )
+
+    def _seeded(self, url: str) -> dict[str, Any]:
+        """The receipt of what was seeded, with the digest that holds when the claims are there too."""
+        receipt = seed(self._topology, url).to_json()
+        return {**receipt, "digest": claim(url, self._settings.claims)} if self._settings.claims else receipt
 
     @property
     def _statistics(self) -> str:

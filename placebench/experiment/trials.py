@@ -2,7 +2,7 @@
 
     ladder      each rung against the rung before it
     ablation    each optimization alone (naive+x against naive) and missed (tuned against tuned-x)
-    FILE.toml   your own: name, arms, trials, request, topology, trees, seed, replicates, rounds
+    FILE.toml   your own: name, arms, trials, request, topology, trees, seed, replicates, rounds, claims
 
     ladder+driver:psycopg3,pg:jit=on      every rung with a choice, or on a PostgreSQL with settings of its own
 
@@ -64,6 +64,7 @@ class Experiment:
     seed: int | None = None
     replicates: int | None = None
     rounds: int | None = None
+    claims: int | None = None
 
 
 def ladder_trials() -> Experiment:
@@ -130,7 +131,16 @@ def read_experiment(path: Path) -> Experiment:
     return Experiment(**{**given, "name": given.get("name", path.stem), "arms": arms, "trials": trials})
 
 
-_TYPES = {"name": str, "request": str, "topology": str, "trees": int, "seed": int, "replicates": int, "rounds": int}
+_TYPES = {
+    "name": str,
+    "request": str,
+    "topology": str,
+    "trees": int,
+    "seed": int,
+    "replicates": int,
+    "rounds": int,
+    "claims": int,
+}
 
 
 def _only_known(path: Path, given: Mapping[str, Any], kind: type) -> None:

@@ -4,6 +4,7 @@ The door is `seed`; `migrate` makes the schema alone, and `data_digest` says wha
 """
 
 from placebench.seeding.catalogue import loader_named, topology_named
+from placebench.seeding.claiming import claim
 from placebench.seeding.content import Content, content, data_digest, expected_content
 from placebench.seeding.database import continue_ids
 from placebench.seeding.loading import Loader, Meter, Progress, Target
@@ -22,6 +23,7 @@ __all__ = [
     "Rows",
     "SeedReceipt",
     "Target",
+    "claim",
     "content",
     "continue_ids",
     "data_digest",
