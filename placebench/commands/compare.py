@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from placebench.commands.console import print_json, print_result, say, steps
 from placebench.commands.folders import reported, run_folder
-from placebench.errors import PlacebenchError, TooFewReplicatesError
+from placebench.errors import TooFewReplicatesError
 
 if TYPE_CHECKING:
     from placebench.experiment.comparing import Settings
@@ -71,18 +71,13 @@ def run(arguments: Namespace) -> int:
     gates = [read_gate(text) for text in arguments.fail_if]
     topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed)
     replicates = PUBLISH if arguments.publish else SCREEN if arguments.replicates is None else arguments.replicates
-    rounds = ROUNDS if arguments.rounds is None else arguments.rounds
-    if replicates < 0 or rounds < 1:
-        raise PlacebenchError(f"{replicates} replicates of {rounds} rounds: expected 0 or more, of 1 or more")
-    if arguments.claims < 0:
-        raise PlacebenchError(f"--claims {arguments.claims}: expected 0 or more")
     settings = Settings(
         arms=read_arms(arguments.arms, placement_python=arguments.placement_python),
         request=arguments.request or topology.request,
         replicates=replicates,
         looks=arguments.looks,
         claims=arguments.claims,
-        rounds=rounds,
+        rounds=ROUNDS if arguments.rounds is None else arguments.rounds,
     )
     folder = sit(topology, settings, arguments, tell=lambda made: _tell(made, gates, as_json=arguments.json))
     return held_to(gates, folder)

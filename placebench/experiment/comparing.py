@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.compare import PRIMARY, compare_blocks
-from placebench.errors import UndecidedError
+from placebench.errors import PlacebenchError, UndecidedError
 from placebench.experiment.arms import Arm, in_place
 from placebench.experiment.calibrated import kept
 from placebench.experiment.counting import statistics, wire_pass
@@ -74,6 +74,14 @@ class Settings:
 
     trials: tuple[Trial, ...] = ()
     """What is compared with what; none: each arm with the first."""
+
+    def __post_init__(self) -> None:
+        """Raises PlacebenchError for numbers below those that make sense."""
+        if self.replicates < 0 or self.rounds < 1:
+            asked = f"{self.replicates} replicates of {self.rounds} rounds"
+            raise PlacebenchError(f"{asked}: expected 0 or more, of 1 or more")
+        if self.claims < 0:
+            raise PlacebenchError(f"{self.claims} claims: expected 0 or more")
 
     @property
     def confidence(self) -> float:

@@ -79,7 +79,7 @@ def same_question(folder: Path, asked: RunHead) -> RunHead:
         return asked
     begun = RunHead.load(path)
     for name in _FIXED:
-        if (before := getattr(begun, name)) != (now := getattr(asked, name)):
+        if (before := _question(begun, name)) != (now := _question(asked, name)):
             raise RunFolderError(f"{folder} holds a run with another {name}: {'; '.join(_changed(name, before, now))}")
     return begun
 
@@ -93,6 +93,14 @@ def _changed(name: str, before: Any, now: Any) -> Iterator[str]:
     else:
         was, wanted = (shorten(str(value), _TOLD_AT_MOST, placeholder=" …") for value in (before, now))
         yield f"{name} was {was}, is now {wanted}"
+
+
+def _question(head: RunHead, name: str) -> Any:
+    """What decides the measurement: not the words about its trials, nor a setting that was not known when it began."""
+    value = getattr(head, name)
+    if name != "settings" or "trials" not in value:
+        return value
+    return {"claims": 0, **value, "trials": [(trial["baseline"], trial["variant"]) for trial in value["trials"]]}
 
 
 @contextmanager

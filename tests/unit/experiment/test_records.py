@@ -9,6 +9,7 @@ import pytest
 from placebench import results
 from placebench.errors import RunFolderError
 from placebench.experiment.interleaved import append_blocks
+from placebench.experiment.kept import same_question
 from placebench.experiment.records import Block, LoadPass, LoadResult, Meters, RunHead
 
 LOADED = LoadPass(
@@ -51,6 +52,19 @@ HEAD = RunHead(
 def block(replicate: int) -> Block:
     """A block of one request."""
     return Block(replicate=replicate, quad=0, position=0, arm="naive", requests=1, wall_s=[0.5], cpu_s=0.4)
+
+
+def test_a_run_goes_on_when_its_words_have_changed(tmp_path: Path) -> None:
+    """Why a change is tried decides nothing, and a run from before claims had none; what is measured decides."""
+    trial = {"baseline": "naive", "variant": "tuned", "why": "as it was said then"}
+    begun = replace(HEAD, settings={"rounds": 6, "trials": [trial]})
+    begun.save(tmp_path / "run.json")
+
+    said_better = replace(HEAD, settings={"rounds": 6, "claims": 0, "trials": [{**trial, "why": "better"}]})
+    assert begun == same_question(tmp_path, said_better)
+    for settings in ({"rounds": 7, "trials": [trial]}, {"rounds": 6, "claims": 9, "trials": [trial]}):
+        with pytest.raises(RunFolderError, match="holds a run with another settings"):
+            same_question(tmp_path, replace(HEAD, settings=settings))
 
 
 def test_a_pass_is_read_as_it_was_saved(tmp_path: Path) -> None:
