@@ -14,8 +14,9 @@ def configure(parser: ArgumentParser) -> None:
     """The options of `experiment`."""
     parser.add_argument(
         "name",
-        metavar="ladder|ablation|FILE.toml",
-        help="what to try; ladder+driver:psycopg3 or ladder,pg:jit=on has that in every arm",
+        metavar="ladder|ablation|STEP|FILE.toml",
+        help="what to try: all, one step of the catalogue (pruning), or your own; ladder+driver:psycopg3 or "
+        "ladder,pg:jit=on has that in every arm",
     )
     add_measuring_options(parser)
     parser.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
@@ -27,7 +28,7 @@ def run(arguments: Namespace) -> int:
     """Make the replicates and the ledger; what was measured is reported even when it is interrupted or fails."""
     from placebench.experiment.arms import read_arms
     from placebench.experiment.comparing import ROUNDS, SCREEN, Settings
-    from placebench.experiment.trials import experiment_named
+    from placebench.experiment.experiments import experiment_named
     from placebench.seeding import topology_named
 
     asked = experiment_named(arguments.name)

@@ -2,29 +2,19 @@
 
     ladder      each rung against the rung before it
     ablation    each optimization alone (naive+x against naive) and missed (tuned against tuned-x)
-    FILE.toml   your own: name, arms, trials, request, topology, trees, seed, replicates, rounds, claims
+    pruning     one step of the catalogue: alone, missed, and its further ways, on the request on which it should show
 
-    ladder+driver:psycopg3,pg:jit=on      every rung with a choice, or on a PostgreSQL with settings of its own
-
-The key pieces are `ladder_trials`, `ablation_trials` and `read_experiment`.
+The key pieces are `Trial`, `Experiment`, `ladder_trials`, `ablation_trials` and `trials_of`.
 """
 
-import re
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
-from placebench.compare import COUNTED, METRICS
-from placebench.errors import PlacebenchError
 from placebench.reference.steps.optimization import Optimization
-from placebench.reference.variants import OPTIMIZATIONS, differing, ladder
+from placebench.reference.variants import OPTIMIZATIONS, ladder
 
-_METRICS = (*METRICS, *COUNTED)
 _ROUNDS = 6
 """Fewer than a pair of arms has: eleven arms and more take their time."""
-_SUFFIX = re.compile(r"([a-z]+)([+,].*)")
 
 
 @dataclass(frozen=True)
@@ -34,7 +24,7 @@ class Trial:
     name: str
     """Of the optimization, or what the file calls it."""
     kind: str
-    """rung, alone, missed or own."""
+    """rung, alone, missed, way or own."""
     baseline: str
     variant: str
     why: str = ""
@@ -83,99 +73,20 @@ def ablation_trials() -> Experiment:
     return Experiment("ablation", arms, (*alone, *missed), rounds=_ROUNDS)
 
 
-NAMED = {"ladder": ladder_trials, "ablation": ablation_trials}
+def trials_of(step: Optimization) -> Experiment:
+    """One step on its own request: alone and missed where one way is better, and each further way in tuned.
 
-
-def experiment_named(name: str) -> Experiment:
-    """ladder or ablation, with what every arm shall have, or the one in a TOML file.
-
-    Raises PlacebenchError for anything else.
+    Ways whose package is not installed are left out.
     """
-    found = _SUFFIX.fullmatch(name)
-    base, suffix = found.groups() if found else (name, "")
-    if base in NAMED:
-        return _everywhere(NAMED[base](), suffix)
-    return read_experiment(Path(name))
-
-
-def _everywhere(made: Experiment, suffix: str) -> Experiment:
-    """The same experiment with *suffix* at every arm: +step:way, or ,pg:NAME=VALUE."""
-    trials = (replace(each, baseline=each.baseline + suffix, variant=each.variant + suffix) for each in made.trials)
-    return replace(made, arms=tuple(arm + suffix for arm in made.arms), trials=tuple(trials))
-
-
-def read_experiment(path: Path) -> Experiment:
-    """The experiment in a TOML file; raises PlacebenchError that names the file and the key.
-
-    name = "containers"
-    arms = ["naive", "naive+sets"]
-    trees = 500
-    [[trials]]
-    name = "sets"
-    baseline = "naive"
-    variant = "naive+sets"
-    """
-    try:
-        given = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise PlacebenchError(
-            f"no experiment {str(path)!r} ({error.strerror}): expected ladder, ablation or a file"
-        ) from error
-    except tomllib.TOMLDecodeError as error:
-        raise PlacebenchError(f"{path} is not TOML: {error}") from error
-    _only_known(path, given, Experiment)
-    arms = _texts(path, given, "arms")
-    trials = tuple(_trial(path, each, arms) for each in given.get("trials", ())) or tuple(
-        _own(arms[0], arm) for arm in arms[1:]
+    ways = tuple(
+        Trial.of(step, "way", "tuned", f"tuned+{step.step}:{way.name}", name=f"{step.step}:{way.name}")
+        for way in step.others
+        if not way.lack()
     )
-    return Experiment(**{**given, "name": given.get("name", path.stem), "arms": arms, "trials": trials})
-
-
-_TYPES = {
-    "name": str,
-    "request": str,
-    "topology": str,
-    "trees": int,
-    "seed": int,
-    "replicates": int,
-    "rounds": int,
-    "claims": int,
-}
-
-
-def _only_known(path: Path, given: Mapping[str, Any], kind: type) -> None:
-    known = [each.name for each in fields(kind)]
-    for key, value in given.items():
-        if key not in known:
-            raise PlacebenchError(f"{path}: unknown key {key!r}, expected one of {', '.join(known)}")
-        if key in _TYPES and (not isinstance(value, _TYPES[key]) or isinstance(value, bool)):
-            expected = "a whole number" if _TYPES[key] is int else "a text"
-            raise PlacebenchError(f"{path}: {key} is {value!r}, expected {expected}")
-
-
-def _texts(path: Path, given: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    texts = given.get(key)
-    if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(each, str) for each in texts):
-        raise PlacebenchError(f"{path}: {key} is {texts!r}, expected a list of two names or more")
-    return tuple(texts)
-
-
-def _trial(path: Path, given: Mapping[str, Any], arms: tuple[str, ...]) -> Trial:
-    _only_known(path, given, Trial)
-    for key in ("baseline", "variant"):
-        if given.get(key) not in arms:
-            raise PlacebenchError(f"{path}: {key} of a trial is {given.get(key)!r}, expected one of {', '.join(arms)}")
-    if (metric := given.get("shows_in")) and metric not in _METRICS:
-        raise PlacebenchError(f"{path}: shows_in is {metric!r}, expected one of {', '.join(_METRICS)}")
-    return _own(**given)
-
-
-def _own(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
-    """A trial of a file, explained by the catalogue where its arms differ in just one step of it."""
-    said = {"name": variant, **said}
-    steps = differing(baseline, variant)
-    return (
-        Trial.of(steps[0], kind, baseline, variant, **said)
-        if len(steps) == 1
-        else Trial(kind=kind, baseline=baseline, variant=variant, **said)
+    better = (
+        Trial.of(step, "alone", "naive", f"naive+{step.name}"),
+        Trial.of(step, "missed", f"tuned-{step.name}", "tuned"),
     )
+    trials = (*(better if step.better else ()), *ways)
+    arms = dict.fromkeys(arm for trial in trials for arm in (trial.baseline, trial.variant))
+    return Experiment(step.name, tuple(arms), trials, request=step.request)

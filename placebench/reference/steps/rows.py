@@ -1,4 +1,4 @@
-"""How the rows of a result reach the loop that reads them: as dicts, as namedtuples, or as they come."""
+"""How the rows of a result reach the loop that reads them: as dicts, namedtuples, as they come, or past SQLAlchemy."""
 
 from collections import namedtuple
 from collections.abc import Iterable
@@ -28,12 +28,19 @@ def rows_as_they_come(result: CursorResult[Any]) -> Iterable[Any]:
     return result.all()
 
 
+def rows_of_the_driver(result: CursorResult[Any]) -> Iterable[Any]:
+    """The driver's tuples, with no row of SQLAlchemy's around them; none of its types is converted either."""
+    rows: list[Any] = result.cursor.fetchall() if result.cursor is not None else []
+    result.close()
+    return rows
+
+
 OPTIMIZATION = Optimization(
     name="rows",
     step="rows",
     plain=Way("dicts", rows_as_dicts),
     better=Way("as_they_come", rows_as_they_come),
-    others=(Way("namedtuples", rows_as_namedtuples),),
+    others=(Way("namedtuples", rows_as_namedtuples), Way("raw", rows_of_the_driver)),
     why="A row that is read once needs no second container: a dict a row costs more than fetching it.",
     source="Placement copied rows into dicts until 2019 and reads them directly since.",
     metric="cpu_s",

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.experiment.trials import ablation_trials, experiment_named, ladder_trials, read_experiment
+from placebench.experiment.experiments import experiment_named, read_experiment
+from placebench.experiment.trials import ablation_trials, ladder_trials
 from placebench.reference.variants import OPTIMIZATIONS, variant
 
 
@@ -59,6 +60,17 @@ def test_a_suffix_is_in_every_arm() -> None:
     )
 
 
+def test_a_step_is_tried_on_its_own_request() -> None:
+    """copies stand alone and missed, psycopg 3 beside psycopg2, where the catalogue says that they show."""
+    copies, driver = experiment_named("copies"), experiment_named("driver,pg:jit=on")
+
+    assert copies.arms == ("naive", "naive+copies", "tuned-copies", "tuned")
+    assert [(each.name, each.kind) for each in copies.trials] == [("copies", "alone"), ("copies", "missed")]
+    assert "resources_A=VCPU:1&resources_B=VCPU:1" in str(copies.request)
+    assert driver.arms[:2] == ("tuned,pg:jit=on", "tuned+driver:psycopg3,pg:jit=on")
+    assert (driver.trials[0].name, driver.trials[0].kind) == ("driver:psycopg3", "way")
+
+
 def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -> None:
     """Request and metric; in a file of one's own too, where two arms differ in one step, unless it says otherwise."""
     path = tmp_path / "own.toml"
@@ -104,5 +116,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> No
 
 def test_no_such_experiment() -> None:
     """Neither a name nor a file."""
-    with pytest.raises(PlacebenchError, match=r"no experiment 'ladders' .*: expected ladder, ablation or a file"):
+    with pytest.raises(
+        PlacebenchError, match=r"no experiment 'ladders' .*: expected ladder, ablation, a file, or one of summ"
+    ):
         experiment_named("ladders")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placebench.experiment.arms import read_arms
-from placebench.experiment.trials import read_experiment
+from placebench.experiment.experiments import read_experiment
 from placebench.reference.steps.optimization import HEADLINE, Optimization
 from placebench.reference.variants import CATALOGUE
 
