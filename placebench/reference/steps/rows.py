@@ -30,7 +30,7 @@ def rows_as_they_come(result: CursorResult[Any]) -> Iterable[Any]:
 
 def rows_of_the_driver(result: CursorResult[Any]) -> Iterable[Any]:
     """The driver's tuples, with no row of SQLAlchemy's around them; none of its types is converted either."""
-    rows: list[Any] = result.cursor.fetchall() if result.cursor is not None else []
+    rows: Iterable[Any] = result.cursor.fetchall() if result.cursor is not None else []
     result.close()
     return rows
 
