@@ -19,12 +19,16 @@ def configure(parser: ArgumentParser) -> None:
         help="two runs side by side, the earlier one first",
     )
     parser.add_argument("--json", action="store_true", help="what the page says as one JSON document on stdout")
+    parser.add_argument(
+        "--figures", action="store_true", help="its figures alone as a small JSON document on stdout, to be published"
+    )
 
 
 def run(arguments: Namespace) -> int:
     """Write the page, and say where it is as the last line."""
     from placebench import paths, results
-    from placebench.report import document_of, text_of, write_index, write_report
+    from placebench.report import document_of, published, text_of, write_index, write_report
+    from placebench.report.published import in_lines
 
     if arguments.diff:
         return _differ(*arguments.diff, as_json=arguments.json)
@@ -37,6 +41,9 @@ def run(arguments: Namespace) -> int:
         write_index(page.parent.parent)
     if arguments.json:
         print_json(document_of(loaded))
+        say(page.as_uri())
+    elif arguments.figures:
+        print_result(in_lines(published(loaded)))
         say(page.as_uri())
     else:
         print_result(text_of(loaded))

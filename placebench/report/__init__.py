@@ -12,6 +12,7 @@ from placebench.report.difference import difference_document, difference_table
 from placebench.report.document import summary
 from placebench.report.index import write_index
 from placebench.report.page import write_report
+from placebench.report.published import published
 from placebench.report.telling import document_of, text_of
 from placebench.report.text import comparison_table, terminal_table
 
@@ -21,6 +22,7 @@ __all__ = [
     "difference_document",
     "difference_table",
     "document_of",
+    "published",
     "summary",
     "terminal_table",
     "text_of",

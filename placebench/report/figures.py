@@ -121,7 +121,7 @@ class Figures:
     tried: tuple[Tried, ...]
     """What stands for each pair that is compared."""
     ends: Comparison | None
-    """Of a ladder, its last rung against its first by the primary metric."""
+    """All changes together by the primary metric: a ladder's last rung against its first, tuned against naive."""
 
     @property
     def names(self) -> dict[tuple[str, str], str]:
@@ -166,12 +166,15 @@ def figures_of(run: Run) -> Figures:
 
 
 def _ends(run: Run) -> Comparison | None:
-    """All rungs together; None for what is no ladder, or has no replicates."""
-    kinds = {each["kind"] for each in run.head.settings.get("trials", ())}
-    confidence = float(run.head.settings.get("confidence", 0.95))
-    if kinds != {"rung"}:
+    """All changes together; None for a run that has no two such ends, or no replicates."""
+    trials = run.head.settings.get("trials", ())
+    first = {each["kind"]: each["baseline"] for each in reversed(trials)}
+    last = {each["kind"]: each["variant"] for each in trials}
+    begin, end = ("rung", "rung") if "rung" in first else ("alone", "missed")
+    if begin not in first or end not in last:
         return None
-    made = compare_blocks(run.blocks, run.head.variants[0], run.head.variants[-1], PRIMARY, confidence=confidence)
+    confidence = float(run.head.settings.get("confidence", 0.95))
+    made = compare_blocks(run.blocks, first[begin], last[end], PRIMARY, confidence=confidence)
     return made if made.measured else None
 
 

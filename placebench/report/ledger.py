@@ -4,30 +4,20 @@ The key piece is `ledger_of`. The decision is the primary metric's verdict; a ch
 it asks the database for less, because counts have no noise.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from placebench.compare import PRIMARY, Comparison, hodges_lehmann
-from placebench.compare.family import benjamini_hochberg
-from placebench.compare.interaction import remainder
-from placebench.compare.signed_rank import signed_rank_p
-from placebench.errors import TooFewReplicatesError
+from placebench.compare import PRIMARY, Comparison
 from placebench.report import words
+from placebench.report.claims import claims_of
 from placebench.report.comparisons import comparisons_of
+from placebench.report.interactions import in_words, interactions_of
 from placebench.report.tried import arm_shortened
 from placebench.results import Run
 
 KEPT, DROPPED, OPEN = "kept", "dropped", "open"
-_CLAIMS = {
-    "slots": "`__slots__` really does speed up",
-    "sets": "asking sets instead of lists speeds up",
-    "expanding": "expanding parameters save compiling",
-    "copies": "copying objects is what makes it slow",
-    "freeze": "the collector takes a third of the time",
-}
-"""What was said of an optimization, by its name."""
 _MEANT = {"faster": KEPT, "slower": DROPPED, "equivalent": DROPPED, "small": DROPPED, "cannot tell": OPEN}
 
 
@@ -54,17 +44,6 @@ class Entry:
     why: str
 
 
-@dataclass(frozen=True)
-class Interaction:
-    """A change that does something else among the others than alone; log ratios, below 0 is more gain than alone."""
-
-    name: str
-    estimate: float
-    low: float
-    high: float
-    p_adjusted: float
-
-
 def ledger_of(run: Run, comparisons: Sequence[Comparison] | None = None) -> list[Entry]:
     """An entry for each trial of the run, in the order they were named; empty for a run without trials.
 
@@ -82,63 +61,30 @@ def ledger_of(run: Run, comparisons: Sequence[Comparison] | None = None) -> list
     return entries
 
 
-def interactions_of(run: Run) -> list[Interaction]:
-    """Optimizations that were tried alone and missed, and did not do the same both times.
-
-    Empty where nothing of the kind was tried, or the replicates are too few to tell.
-    """
-    trials = run.head.settings.get("trials", ())
-    pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in trials}
-    found = []
-    for name in dict.fromkeys(name for name, kind in pairs if kind == "missed" and (name, "alone") in pairs):
-        left = remainder(run.blocks, pairs[name, "missed"], [pairs[name, "alone"]])
-        try:
-            found.append((name, hodges_lehmann(left), signed_rank_p(left)))
-        except TooFewReplicatesError:
-            return []
-    adjusted = benjamini_hochberg(p for _, _, p in found)
-    return [
-        Interaction(name, interval.estimate, interval.low, interval.high, p)
-        for (name, interval, _), p in zip(found, adjusted, strict=True)
-        if p <= 1 - interval.confidence and not interval.low <= 0 <= interval.high
-    ]
-
-
-def claims_of(run: Run, ledger: Sequence[Entry]) -> Iterator[tuple[str, str]]:
-    """What was always said, and what this run and its ledger say to it; nothing without a ledger."""
-    baseline = run.counted.get(run.head.variants[0])
-    if ledger and baseline is not None and baseline.elapsed_s:
-        share = baseline.sql_s / baseline.elapsed_s
-        answer = "true" if share > 0.5 else "not here"
-        yield "most of the time is the database", f"{answer}: {share:.0%} of a request of {baseline.variant} is SQL"
-    for entry in ledger:
-        if claim := _CLAIMS.get(entry.name):
-            yield claim, f"{entry.verdict}: {entry.effect} ({entry.tried})"
-
-
 def ledger_document(run: Run) -> dict[str, Any]:
     """All of it for `--json`."""
     ledger = ledger_of(run)
     return {
         "ledger": [asdict(each) for each in ledger],
-        "interactions": [asdict(each) for each in interactions_of(run)],
-        "claims": [{"claim": claim, "answer": answer} for claim, answer in claims_of(run, ledger)],
+        "interactions": [{**asdict(each), "said": str(each)} for each in interactions_of(run)],
+        "claims": [asdict(each) for each in claims_of(run, ledger)],
     }
 
 
 def write_ledger(run: Run) -> Path:
     """ledger.md in the run's folder; returns its path."""
-    entries, interactions = ledger_of(run), interactions_of(run)
+    entries = ledger_of(run)
     lines = [f"# Ledger of {run.head.name}", "", f"Request: `{run.head.request}`", ""]
     lines += ["| tried | arms | effect on server CPU | verdict | should show in | decision | why |", "| --- " * 7 + "|"]
     lines += [_row(each) for each in entries]
     elsewhere = {each.name: each.shows_on for each in entries if each.shows_on not in ("", run.head.request)}
     for name, request in elsewhere.items():
         lines += ["", f"{name} should show on another request than this run's: `{request}`."]
-    for each in interactions:
-        lines += ["", f"{each.name} interacts: among the others its log ratio is {each.estimate:+.3f} away from alone."]
-    for claim, answer in claims_of(run, entries):
-        lines += ["", f"“{claim}”: {answer}."]
+    for sentence in in_words(run, interactions_of(run)):
+        lines += ["", sentence]
+    if claims := list(claims_of(run, entries)):
+        lines += ["", "| it was said | here | because |", "| --- " * 3 + "|"]
+        lines += [f"| {each.said} | **{each.answer}** | {each.evidence} |" for each in claims]
     path = run.folder / "ledger.md"
     path.write_text("\n".join([*lines, ""]))
     return path
@@ -165,6 +111,8 @@ def _entry(
     request: str,
 ) -> Entry:
     decision, why = _decision(primary, counted)
+    if decision != KEPT and trial.get("shows_on", "") not in ("", request):
+        why += f"; but this is not the request for it: `placebench experiment {trial['name']}` asks that one"
     return Entry(
         name=trial["name"],
         kind=trial["kind"],

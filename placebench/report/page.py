@@ -11,10 +11,12 @@ from placebench import results, units
 from placebench.compare import samples_needed
 from placebench.page import shell
 from placebench.report import details, words
+from placebench.report.claims import claims_of
 from placebench.report.drawings import drawings_of, frames_drawing
 from placebench.report.figures import QUANTILES, Figures, figures_of
 from placebench.report.headline import below_it, headline
-from placebench.report.ledger import claims_of, interactions_of, ledger_of
+from placebench.report.interactions import in_words, interactions_of
+from placebench.report.ledger import ledger_of
 from placebench.report.pairs import flames_of, pairs_of
 from placebench.report.surveys import is_survey
 from placebench.report.surveys.page import render as render_survey
@@ -46,7 +48,7 @@ def render(figures: Figures) -> str:
             headline=sentence,
             below=below_it(figures),
             ledger=ledger,
-            interactions=interactions_of(figures.run),
+            interactions=in_words(figures.run, interactions_of(figures.run)),
             claims=list(claims_of(figures.run, ledger)),
             words=words,
             charts=drawings_of(figures),

@@ -1,12 +1,10 @@
 """How the report turns its templates into files: `templates` and `write_page`."""
 
 import functools
-import math
 from pathlib import Path
 
 import jinja2
 
-from placebench import units
 from placebench.page import environment
 from placebench.report import words
 from placebench.report.tried import arm_shortened
@@ -19,7 +17,6 @@ def templates() -> jinja2.Environment:
     made.filters["quantile"] = words.quantile_text
     made.filters["shortened"] = words.statement_shortened
     made.filters["arm"] = arm_shortened
-    made.filters["changed"] = lambda log_ratio: units.change(math.exp(log_ratio))
     return made
 
 
