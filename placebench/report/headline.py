@@ -45,12 +45,21 @@ def below_it(figures: Figures) -> list[str]:
     if len(figures.primaries) == 1:
         others = [each for each in figures.comparisons if each.measured and each.metric == "wall_s"]
         said = [words.comparison_sentence(each) for each in others if each is not figures.primary]
-    elif figures.ends:
-        said = [words.comparison_sentence(figures.ends)]
     else:
         few = figures.primaries if len(figures.primaries) <= _FEW else ()
-        said = [words.comparison_sentence(each) for each in few]
+        said = [words.comparison_sentence(each) for each in ([figures.ends] if figures.ends else few)]
+        said += worth_keeping(figures) if figures.changes else []
     return [*said, f"For {words.METRIC_LABELS[figures.primary.metric]}, {power_sentence(figures.primaries)}."]
+
+
+def worth_keeping(figures: Figures) -> list[str]:
+    """The changes that take less, the largest effect first; where both is known, by what they do among the others."""
+    pairs = {(each.baseline, each.variant): each for each in figures.tried}
+    missed = any(each.kind == "missed" for each in figures.tried)
+    faster = [each for each in figures.primaries if each.ratio and each.verdict == "faster"]
+    ordered = [pairs[each.baseline, each.variant] for each in sorted(faster, key=lambda each: each.ratio or 1.0)]
+    names = [each.label.removesuffix(", among the others") for each in ordered if not missed or each.kind != "alone"]
+    return [f"Worth keeping here, the largest effect first: {_listed(names)}."] if names else []
 
 
 def several_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str], *, changes: bool) -> str:

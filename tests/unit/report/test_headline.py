@@ -68,6 +68,7 @@ def test_a_ladder_says_what_all_rungs_bring_together(tmp_path: Path) -> None:
 
     assert headline(made).startswith("All 2 changes take less server CPU; the largest effect is that of sets: 25.9")
     assert below_it(made)[0].startswith("tuned answers this request with 1.6")
+    assert below_it(made)[1] == "Worth keeping here, the largest effect first: sets and slots."
     assert below_it(made)[-1].startswith("For server CPU, the smallest effect that it could have seen is about 0.")
 
 
