@@ -13,8 +13,8 @@ from typing import Self
 from placebench.reference.steps.optimization import Optimization
 from placebench.reference.variants import OPTIMIZATIONS, ladder
 
-_ROUNDS = 6
-"""Fewer than a pair of arms has: eleven arms and more take their time."""
+_ROUNDS, _ROUNDS_OF_A_STEP = 6, 12
+"""Fewer than a pair of arms has: eleven arms and more take their time, and naive takes it too."""
 
 
 @dataclass(frozen=True)
@@ -89,4 +89,4 @@ def trials_of(step: Optimization) -> Experiment:
     )
     trials = (*(better if step.better else ()), *ways)
     arms = dict.fromkeys(arm for trial in trials for arm in (trial.baseline, trial.variant))
-    return Experiment(step.name, tuple(arms), trials, request=step.request)
+    return Experiment(step.name, tuple(arms), trials, request=step.request, rounds=_ROUNDS_OF_A_STEP)

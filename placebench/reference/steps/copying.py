@@ -31,7 +31,7 @@ OPTIMIZATION = Optimization(
     plain=Way("copy_module", without_copy_method),
     better=Way("copy_method", with_copy_method),
     why="The copy protocol takes the object apart through pickle's hooks; a method that calls the class does not.",
-    source="Placement 1a7d39be (August 2019).",
+    source="Placement 1a7d39be (August 2019). Our profile of Placement 16.0.0: under 1 % of a request is copying.",
     request="/allocation_candidates?resources_A=VCPU:1&resources_B=VCPU:1&resources_C=VCPU:1&group_policy=none",
     metric="cpu_s",
 )

@@ -34,7 +34,7 @@ def test_each_experiment_can_be_run(path: Path) -> None:
     made = read_experiment(path)
 
     assert f"placebench experiment docs/experiments/{path.name}" in PAGE
-    assert len(read_arms(made.arms)) == len(made.arms) == 4
+    assert len(read_arms(made.arms)) == len(made.arms) >= 4
     assert [each.name for each in made.trials if not (each.shows_in and each.why)] == [
         name for name in ("tuned+driver:psycopg3+binding:any_array",) if path.stem == "drivers"
     ]
