@@ -56,9 +56,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
         "--claims", type=int, default=0, metavar="N", help="allocations of 1 DISK_GB in the seeded data (default: none)"
     )
     parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
-    parser.add_argument(
-        "--rounds", type=int, metavar="N", help="of a replicate (default: 32; a step: 12; ladder, ablation: 6)"
-    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="of a replicate (32; a step: 12; ladder, ablation: 6)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
