@@ -37,6 +37,7 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
     if _renew_after_fork(engine, telemeter):
         app = chunked(app)
     asked.ways.collector()
+    asked.deployment.heap()
     return app if telemeter is None else telemeter.wsgi(app)
 
 

@@ -17,6 +17,7 @@ from placebench.reference.steps import (
     collector,
     copying,
     driver,
+    heap,
     indexes,
     likeness,
     membership,
@@ -63,11 +64,12 @@ CHOICES: tuple[Optimization, ...] = (
     ping.OPTIMIZATION,
     workers.OPTIMIZATION,
 )
-# Of the algorithms beside it: paths that the request opens, with what each brings.
+# Of the algorithms beside it: paths that the request opens, and what helps them alone.
 PATHS: tuple[Optimization, ...] = (
     reach.OPTIMIZATION,
     memberships.OPTIMIZATION,
     likeness.OPTIMIZATION,
+    heap.OPTIMIZATION,
 )
 CATALOGUE = (*OPTIMIZATIONS, *CHOICES, *PATHS)
 REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.ways if way.revision}))
@@ -139,14 +141,14 @@ def differing(baseline: str, other: str) -> tuple[Optimization, ...]:
 
 
 def _chosen(name: str) -> dict[str, Way]:
-    """The way of each step; the steps of another algorithm are taken the best way."""
+    """The way of each step: naive takes none the best way, tuned its own ones and an algorithm beside it all; but for
+    what the parts of the name change."""
     base, parts = _base(name), _PART.findall(name)
     if base not in _SIGNS:
         raise _no_such(name)
     steps = [each for each in CATALOGUE if algorithm_of(name) in each.of]
-    chosen = {each.step: each.best for each in CATALOGUE}
-    if base == "naive":
-        chosen.update((each.step, each.plain) for each in steps)
+    improved = {"naive": [], "tuned": steps}.get(base, CATALOGUE)
+    chosen = {each.step: each.best if each in improved else each.plain for each in CATALOGUE}
     changed = [_change(name, steps, given, part) for given, part in parts]
     if len({step for step, _ in changed}) < len(changed):
         raise VariantError(f"variant {name!r} changes one step twice: name each step once")

@@ -55,4 +55,5 @@ class Deployment:
     driver: Callable[[URL], URL]
     pool: Callable[[int], Mapping[str, Any]]  # from the size that was told, what create_engine takes
     ping: bool
+    heap: Callable[[], None]
     workers: tuple[int, int] | None  # processes, and threads in each; None: as the server was told

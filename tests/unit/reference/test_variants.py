@@ -8,6 +8,7 @@ from placebench.compare import COUNTED, METRICS
 from placebench.errors import MissingExtraError, VariantError
 from placebench.reference.steps import optimization
 from placebench.reference.steps.collector import collector_as_shipped, collector_frozen
+from placebench.reference.steps.heap import given_back, kept
 from placebench.reference.steps.reach import all_trees
 from placebench.reference.steps.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
 from placebench.reference.variants import (
@@ -72,7 +73,8 @@ def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
     assert variant("shapes-few").ways.likeness is variant("shapes").ways.likeness
     assert variant("shapes-few").algorithm == "shapes"
     assert variant("shapes-few").postgresql_only is True
-    assert detours() == ("shapes-few", "shapes-unshared", "shapes-alike", "snapshot-alike")
+    expected = ("shapes-few", "shapes-unshared", "shapes-alike", "snapshot-alike", "shapes-heap", "snapshot-heap")
+    assert expected == detours()
     assert [each.name for each in differing("shapes", "shapes-few")] == ["few"] == [PATHS[0].name]
     for name in ("tuned-few", "snapshot-few", "shapes-slots", "shapes+few"):
         with pytest.raises(VariantError, match="shapes-few"):
@@ -131,3 +133,10 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
         assert each.source
         assert each.request.startswith(("/allocation_candidates?", "/resource_classes"))
         assert each.metric in (*METRICS, *COUNTED)
+
+
+def test_the_heap_is_kept_by_the_algorithms_beside_the_ladder() -> None:
+    """Unless the name takes it away; tuned leaves it to the C library."""
+    names = ("naive", "tuned", "shapes-heap", "shapes", "snapshot")
+
+    assert [variant(name).deployment.heap for name in names] == [given_back, given_back, given_back, kept, kept]
