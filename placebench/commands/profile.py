@@ -145,7 +145,7 @@ def _written(recording: "Recording", earlier: "Recording | None", folder: Path) 
     from placebench.profiler import write_difference_page, write_flame_page, write_speedscope
 
     files = {"page": folder / "index.html", "recording": folder / "recording.json"}
-    recording.write_page(files["page"])
+    recording.write_page(files["page"], flame_page=None if recording.session is None else "flame.html")
     recording.save(files["recording"])
     if recording.session is not None:
         files |= {"flame": folder / "flame.html", "speedscope": folder / "flame.speedscope.json"}

@@ -4,6 +4,7 @@ The key piece is `difference`. All figures are means of one request, so that rec
 requests compare. Two recordings are no experiment: they show where something changed, not whether a change is faster.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyinstrument.session import Session
 
 _MOST_LINES = 30
+_INSTALLED = re.compile(r"\(\S*/(?:site|dist)-packages/")
 _SMALLEST_S = 1e-6
 
 
@@ -80,7 +82,7 @@ class Difference:
         lines.extend(map(_statement_line, self.statements[:_MOST_LINES]))
         if self.frames:
             lines.append("frames, own time")
-            lines.extend(f"  {shown(frame):<32} {frame.name}" for frame in self.frames[:_MOST_LINES])
+            lines.extend(f"  {shown(frame):<32} {frame_name(frame)}" for frame in self.frames[:_MOST_LINES])
         if self.plans:
             lines.append("plans")
             lines.extend(line for plan in self.plans for line in _plan_lines(plan))
@@ -106,8 +108,15 @@ def shown(change: Change) -> str:
         eyes = units.duration
     elif change.name.startswith("bytes"):
         eyes = units.size
+    if change.before == change.after:
+        return f"{eyes(change.before)}, as before"
     ratio = change.after / change.before if change.before and change.after is not None else None
     return f"{eyes(change.before)} → {eyes(change.after)}" + ("" if ratio is None else f" ({units.change(ratio)})")
+
+
+def frame_name(change: Change) -> str:
+    """A frame's name for eyes: without the unit, and an installed package's file from its package on."""
+    return _INSTALLED.sub("(", change.name.removesuffix(" own_s"))
 
 
 def _totals(before: Recording, after: Recording) -> tuple[Change, ...]:
@@ -199,6 +208,8 @@ def _size(change: Change) -> float:
 def _statement_line(change: StatementChange) -> str:
     """One fingerprint on one line."""
     calls = f"{units.average(change.calls.before)} → {units.average(change.calls.after)} x"
+    if change.calls.before == change.calls.after:
+        calls = f"{units.average(change.calls.after)} x"
     return f"  {change.state:<5} {shown(change.seconds):<32} {calls:<14} {one_line(change.sql)[:80]}"
 
 

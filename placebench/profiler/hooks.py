@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, Exe
 from placebench.profiler.auto_explain import arm, disarm, explained
 from placebench.profiler.draft import Draft, guarded
 from placebench.profiler.drafting import dbapi_of, describe, raw_draft, unborn
-from placebench.profiler.drivers import TimedConnection, TimedCursor, physical, time_connection, use_timed_classes
+from placebench.profiler.drivers import TimedCursor, WatchedConnection, physical, time_connection, use_timed_classes
 from placebench.profiler.kinship import of_compiled, of_text
 from placebench.profiler.pool import PoolWatch
 from placebench.profiler.rest import rest_of
@@ -136,12 +136,12 @@ class Hooks:
         return cursor.placebench_draft
 
     @guarded
-    def driver_step(self, connection: TimedConnection[Any], step: str) -> Draft | None:
-        """A new draft of a COMMIT or ROLLBACK; None for the pool's rollback of what is not open, and in a CONNECT."""
+    def driver_step(self, connection: WatchedConnection, step: str) -> Draft | None:
+        """A new draft of a step; None for the pool's rollback of what is not open, and in a CONNECT."""
         tape = self._tape()
         if tape is None or self._connecting.get() is not None:
             return None
-        if tape.flow(connection).transaction is None and not connection.in_a_transaction():
+        if step != "PING" and tape.flow(connection).transaction is None and not connection.in_a_transaction():
             return None
         draft = tape.draft(connection, step, step)
         draft.flow.transaction = None
@@ -167,9 +167,9 @@ class Hooks:
     @guarded
     def _checkin(self, dbapi_connection: object, _record: object) -> None:
         connection = physical(dbapi_connection)
-        if not isinstance(connection, TimedConnection):
+        if not isinstance(connection, WatchedConnection):
             return
-        feed = vars(connection).get("placebench_plans")
+        feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # asking for it would make it
         if feed is not None and feed.armed and not connection.in_a_transaction():
             with self._unwatched():
                 disarm(feed, dbapi_connection)
@@ -190,8 +190,8 @@ class Hooks:
         if flow.feed is not None and flow.feed.armed:
             return
         connection = physical(dbapi_connection)
-        feed = connection.placebench_plans if isinstance(connection, TimedConnection) else None
-        if not isinstance(connection, TimedConnection) or feed is None:
+        feed = connection.placebench_plans if isinstance(connection, WatchedConnection) else None
+        if not isinstance(connection, WatchedConnection) or feed is None:
             tape.note(
                 "no plans: only PostgreSQL by psycopg2 or psycopg 3 sends them, on connections made after SqlProfiler"
             )
@@ -211,7 +211,7 @@ class Hooks:
     def _explain(self, draft: Draft, dbapi_connection: object, statement: str, parameters: object) -> None:
         """Ask for the estimated plan of a statement that has just run."""
         connection = physical(dbapi_connection)
-        if isinstance(connection, TimedConnection) and connection.placebench_plans is not None:
+        if isinstance(connection, WatchedConnection) and connection.placebench_plans is not None:
             with self._unwatched():
                 draft.plan_text = explained(dbapi_connection, statement, parameters)
 
@@ -268,7 +268,7 @@ class Hooks:
     def _ended(self, tape: Tape, connection: Connection, step: str) -> None:
         """The event comes before the driver's call and nothing comes after it: only a timed connection can time it."""
         dbapi_connection = dbapi_of(connection)
-        if dbapi_connection is not None and not isinstance(physical(dbapi_connection), TimedConnection):
+        if dbapi_connection is not None and not isinstance(physical(dbapi_connection), WatchedConnection):
             tape.draft(dbapi_connection, step, step).flow.transaction = None
 
     # Statements.

@@ -184,6 +184,8 @@ class SqlProfiler:
         if tape.flame is not None:
             recording.session = tape.flame.stop(tape.started + tape.elapsed_s)
             tape.note_all(tape.flame.notes)
+        if not self.active:
+            tape.note("nothing is measured: the profiler was removed, or has switched itself off and told the log why")
         tape.fill(recording, measured=self.active)
 
     @guarded

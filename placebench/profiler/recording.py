@@ -109,11 +109,14 @@ class Recording:
 
         return difference(self, after)
 
-    def write_page(self, path: Path | str) -> None:
-        """Write it as one HTML file that opens without a network, runs no script and escapes everything."""
+    def write_page(self, path: Path | str, *, flame_page: str | None = None) -> None:
+        """Write it as one HTML file that opens without a network, runs no script and escapes everything.
+
+        flame_page: where its flame lies as a page of its own (`write_flame_page`), if it does.
+        """
         from placebench.profiler.recording_page import write_recording_page
 
-        write_recording_page(self, Path(path))
+        write_recording_page(self, Path(path), flame_page=flame_page)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""

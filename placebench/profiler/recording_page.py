@@ -9,30 +9,66 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from placebench import units
 from placebench.page import environment, shell
-from placebench.profiler.difference import Difference, shown
+from placebench.page.charts.shares import Whole, shares
+from placebench.profiler.difference import Difference, frame_name, shown
 from placebench.profiler.findings import find
 from placebench.profiler.fingerprint import one_line
 from placebench.profiler.icicle import icicle
 from placebench.profiler.plans import PlanNode
 from placebench.profiler.recording import Recording, write_whole
 from placebench.profiler.statement import Statement
+from placebench.profiler.summary import Summary
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_STATEMENTS = 500
 
 
-def write_recording_page(recording: Recording, path: Path) -> None:
-    """Write the recording as one HTML file that a browser opens without a network; no script, no outside request."""
+def write_recording_page(recording: Recording, path: Path, *, flame_page: str | None = None) -> None:
+    """Write the recording as one HTML file that a browser opens without a network; no script, no outside request.
+
+    Figures are of the mean request, lists of the first one. flame_page: where its page of `write_flame_page` is.
+    """
+    summary = recording.summary()
     body = _template("recording.html").render(
         recording=recording,
-        summary=recording.summary(),
+        summary=summary,
+        parts=_parts(summary),
         findings=find(recording),
         plans=dearest_plans(recording),
         flame=None if recording.session is None else icicle(recording.session),
-        statements=recording.statements[:_MOST_STATEMENTS],
+        flame_page=flame_page,
+        statements=[each for each in recording.statements if each.request == 1][:_MOST_STATEMENTS],
+        steps=[each for each in recording.transactions if each.request == 1][:_MOST_STATEMENTS],
     )
     write_whole(path, shell(recording.name, Markup(body), description="What one recording of the SQL profiler saw."))
+
+
+def _parts(summary: Summary) -> Markup | None:
+    """Where the time went as a bar; None where statements overlapped, whose times are no parts of a whole."""
+    if summary.python_s is None:
+        return None
+    seconds = (
+        summary.python_s,
+        summary.compile_s,
+        summary.pool_wait_s,
+        summary.fetch_s,
+        summary.execute_s,
+        summary.transactions_s,
+    )
+    return shares(
+        [
+            Whole(
+                "where the time went",
+                tuple(part or 0.0 for part in seconds),
+                units.duration(summary.mean(summary.elapsed_s)),
+            )
+        ],
+        part_names=("Python", "compile", "pool wait", "fetch", "execute", "transaction steps"),
+        title="Where the time went",
+        description="A bar whose parts add up to the time of one request.",
+    )
 
 
 def write_difference_page(difference: Difference, path: Path) -> None:
@@ -58,6 +94,6 @@ def dearest_plans(recording: Recording) -> list[tuple[Statement, PlanNode]]:
 def _template(name: str) -> jinja2.Template:
     """A template of the profiler's, which escapes what it is given."""
     made = environment(_TEMPLATES)
-    made.globals["shown"] = shown
+    made.globals.update(shown=shown, frame_name=frame_name)
     made.filters["one_line"] = one_line
     return made.get_template(name)

@@ -17,7 +17,7 @@ from pyinstrument.session import Session
 from placebench import units
 from placebench.profiler.flame import without_profiler
 from placebench.profiler.stacks import Frames, Stacks, frames_of, leaf, root_of_thread
-from placebench.profiler.tape import Clock
+from placebench.profiler.tape import Clock, inside_event_loop
 
 if TYPE_CHECKING:
     from placebench.profiler.draft import Draft
@@ -36,6 +36,7 @@ class SampledFlame:
         self._above = self._stacks(frames_of(caller))
         self._samples: list[tuple[float, Frames]] = []
         self._edges: list[tuple[float, float, str]] = []
+        self._shared = ("its thread's other tasks are in the flame too",) if inside_event_loop() else ()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="placebench-sampler", daemon=True)
         self._started = clock()
@@ -45,7 +46,8 @@ class SampledFlame:
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know of this flame."""
         count = len(self._samples)
-        return (f"the flame is estimated from {units.count(count)} samples by another thread: shares, not times",)
+        estimated = f"the flame is estimated from {units.count(count)} samples by another thread: shares, not times"
+        return (estimated, *self._shared)
 
     def add(self, started: float, ended: float, label: str, kind: str, draft: "Draft | None" = None) -> None:  # noqa: ARG002
         """Something from *started* to *ended*; the samples in between stand on a leaf of that name."""

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 
+import psycopg2
 import pytest
 from psycopg2 import extensions
 from sqlalchemy import (
@@ -16,6 +17,7 @@ from sqlalchemy import (
     create_engine,
     exc,
     insert,
+    make_url,
     select,
     text,
     update,
@@ -197,7 +199,7 @@ def test_a_copy_is_a_statement_too(profiler: SqlProfiler, engine: Engine) -> Non
     with profiler.record("copy") as recording, engine.begin() as connection:
         connection.connection.cursor().copy_expert("copy profiled from stdin", io.StringIO("1\ta\n2\tb\n"))
 
-    assert [(each.sql, each.round_trips) for each in recording.statements] == [("copy profiled from stdin", 2)]
+    assert [(each.sql, each.round_trips) for each in recording.statements] == [("copy profiled from stdin", 3)]
 
 
 def test_other_calls_of_a_raw_cursor_are_seen(profiler: SqlProfiler, engine: Engine) -> None:
@@ -215,7 +217,7 @@ def test_other_calls_of_a_raw_cursor_are_seen(profiler: SqlProfiler, engine: Eng
 
     assert read == [1, 2]
     assert [(each.sql, each.row_count, each.round_trips) for each in recording.statements] == [
-        ("copy profiled from stdin", None, 2),
+        ("copy profiled from stdin", None, 3),
         ("copy profiled to stdout", None, 1),
         ("select * from profiled", 2, 1),
         ("select * from generate_series(…)", 3, 1),
@@ -240,6 +242,24 @@ def test_a_cursor_class_of_the_users_is_kept(database_url: str) -> None:
     engine.dispose()
     assert isinstance(cursor, OwnCursor)
     assert [each.row_count for each in recording.statements] == [1]
+
+
+def test_a_connection_of_the_applications_own_making_has_timed_cursors(database_url: str) -> None:
+    """By `creator`, which SQLAlchemy asks without an event: its class stays; COMMIT and bytes are not measured."""
+    address = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    engine = create_engine(database_url, creator=lambda: psycopg2.connect(address, cursor_factory=OwnCursor))
+    profiler = SqlProfiler(engine)
+    engine.connect().close()
+
+    with profiler.record("own") as recording, engine.begin() as connection:
+        cursor = connection.execute(text("select generate_series(1, 7)")).cursor
+        kept = isinstance(cursor, OwnCursor)
+
+    profiler.remove()
+    engine.dispose()
+    (statement,) = recording.statements
+    assert (kept, statement.row_count, statement.round_trips, statement.bytes_received) == (True, 7, 2, None)
+    assert steps(recording) == [("BEGIN", None), ("COMMIT", None)]
 
 
 def test_bytes_are_counted_for_each_statement(profiler: SqlProfiler, engine: Engine) -> None:

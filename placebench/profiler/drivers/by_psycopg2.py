@@ -28,6 +28,17 @@ def time_psycopg2(watcher: Watcher, arguments: MutableMapping[str, Any]) -> None
         arguments["cursor_factory"] = timed_class(Psycopg2Cursor, users_cursor or extensions.cursor, watcher)
 
 
+def time_cursors(watcher: Watcher, connection: Any) -> None:
+    """Have a connection that somebody else made (`creator=`) make timed cursors; its own class cannot be changed."""
+    from psycopg2 import extensions
+
+    # A connection class of the application's may choose its cursors by itself.
+    usual = extensions.cursor if type(connection) is extensions.connection else None
+    users = connection.cursor_factory or usual
+    if users is not None and not isinstance(connection, Psycopg2Connection):
+        connection.cursor_factory = timed_class(Psycopg2Cursor, users, watcher)
+
+
 class Psycopg2Cursor(NetworkCursor):
     """psycopg2 sends a BEGIN before the first statement of a transaction, and each executemany parameter set alone."""
 
@@ -36,11 +47,11 @@ class Psycopg2Cursor(NetworkCursor):
 
     def copy_expert(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """psycopg2's COPY, timed."""
-        return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
+        return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_copy(sql))  # type: ignore[misc]
 
     def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
         """The same into a whole table."""
-        with self.running(f"copy {table} from stdin", self.trips_of_execute()):
+        with self.running(f"copy {table} from stdin", self.trips_of_execute() + 1):
             return super().copy_from(file, table, *args, **kwargs)  # type: ignore[misc]
 
     def copy_to(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
@@ -94,5 +105,5 @@ class Psycopg2Connection(TimedConnection[Any]):
         """Whether a BEGIN has been sent."""
         return self.status != _READY
 
-    def trips_of_step(self) -> int:
+    def trips_of_step(self, _step: str) -> int:
         return 1 if self.in_a_transaction() else 0

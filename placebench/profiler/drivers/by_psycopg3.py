@@ -46,12 +46,12 @@ class PsycopgCursor(NetworkCursor):
             draft.round_trips = (draft.round_trips or 0) + new
 
     def trips_of_execute(self) -> int:
-        """The statement and, before the first one of a transaction, BEGIN; in a pipeline nobody waits."""
+        """The statement, what a server-side cursor is described by, and BEGIN; in a pipeline nobody waits."""
         connection = self.connection
         if connection.pgconn.pipeline_status:
             return 0
         begins = connection.pgconn.transaction_status == _IDLE and not connection.autocommit
-        return 2 if begins else 1
+        return 1 + begins + self.streams()
 
     def trips_of_executemany(self, _parameters: Any) -> int:
         """They are sent without waiting, and answered together."""
@@ -64,7 +64,7 @@ class PsycopgCursor(NetworkCursor):
     @contextmanager
     def copy(self, statement: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """psycopg's COPY, from its first to its last byte."""
-        with self.running(statement, self.trips_of_execute()), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
+        with self.running(statement, self.trips_of_copy(statement)), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
             yield copy
 
 
@@ -105,7 +105,7 @@ class PsycopgAsyncCursor(PsycopgCursor):
     @asynccontextmanager
     async def copy(self, statement: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
         """psycopg's COPY, from its first to its last byte."""
-        with self.running(statement, self.trips_of_execute()):
+        with self.running(statement, self.trips_of_copy(statement)):
             async with super(NetworkCursor, self).copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
                 yield copy
 
@@ -136,6 +136,7 @@ class PsycopgConnection(TimedConnection[Any]):
 
     fileno: Callable[[], int]
     pgconn: Any
+    _prepared: Any
     add_notice_handler: Callable[[Callable[[Any], None]], None]
 
     @cached_property
@@ -154,9 +155,11 @@ class PsycopgConnection(TimedConnection[Any]):
         """Whether a BEGIN has been sent."""
         return bool(self.pgconn.transaction_status != _IDLE)
 
-    def trips_of_step(self) -> int:
-        """COMMIT and ROLLBACK are sent only if a transaction is open."""
-        return 1 if self.in_a_transaction() else 0
+    def trips_of_step(self, step: str) -> int:
+        """COMMIT and ROLLBACK are sent only if a transaction is open; after a rollback psycopg prepares anew."""
+        if not self.in_a_transaction():
+            return 0
+        return 2 if step == "ROLLBACK" and self._prepared._names else 1
 
 
 class PsycopgAsyncConnection(PsycopgConnection):

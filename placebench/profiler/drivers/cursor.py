@@ -1,5 +1,6 @@
 """Cursors that tell their draft how long the driver took: `TimedCursor`, and with a server `NetworkCursor`."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -135,8 +136,15 @@ class TimedCursor:
         return None
 
 
+_COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
+
+
 class NetworkCursor(TimedCursor):
     """A cursor that may live on a server: each of its fetches, and its end, is a round trip."""
+
+    def trips_of_copy(self, statement: Any) -> int:
+        """Round trips of a COPY: one into the server waits for its leave, and then for its end."""
+        return (self.trips_of_execute() or 0) + bool(_COPY_IN.search(str(statement)))
 
     def streams(self) -> bool:
         """Whether this is a server-side cursor."""

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from contextvars import ContextVar
 
     from placebench.profiler.draft import Draft
-    from placebench.profiler.drivers.connection import TimedConnection
+    from placebench.profiler.drivers.connection import WatchedConnection
     from placebench.profiler.drivers.cursor import TimedCursor
     from placebench.profiler.tape import Tape
 
@@ -21,8 +21,8 @@ class Watcher(Protocol):
     def driver_call(self, cursor: "TimedCursor", sql: object) -> "Draft | None":
         """The draft that this execute belongs to; None if nothing is being recorded."""
 
-    def driver_step(self, connection: "TimedConnection[Any]", step: str) -> "Draft | None":
-        """A new draft of a COMMIT or ROLLBACK; None if nothing is being recorded."""
+    def driver_step(self, connection: "WatchedConnection", step: str) -> "Draft | None":
+        """A new draft of a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
 
 
 class Running:
@@ -60,7 +60,7 @@ def timed_class(mixin: type, base: Any, watcher: Watcher) -> Any:
     if key not in watcher.timed_classes:
         name = f"Timed{base.__name__.capitalize()}"
         body: dict[str, Any] = {"placebench_watcher": watcher}
-        if base.__dictoffset__:
+        if base.__dictoffset__ or "__slots__" in vars(mixin):
             body["__slots__"] = ()  # the same layout: an object's class can be replaced by the timed one
         watcher.timed_classes[key] = type(name, (mixin, base), body)
     return watcher.timed_classes[key]

@@ -7,6 +7,7 @@ import pytest
 from pyinstrument.session import Session
 
 from placebench.profiler import Recording, Statement
+from placebench.profiler.difference import Change, frame_name, shown
 from placebench.profiler.plans import PlanNode
 from placebench.profiler.stacks import leaf
 
@@ -86,6 +87,15 @@ def test_a_changed_plan_is_told(before: Recording, after: Recording) -> None:
 
     assert (change.before, change.after) == (("Seq Scan on t",), ("Index Scan using t_pkey on t",))
     assert before.diff(before).plans == ()
+
+
+def test_a_frame_is_shown_from_its_package_on() -> None:
+    """Not with the folder that it is installed in; an application's own file as it is."""
+    installed = Change("execute (/venv/lib/python3.11/site-packages/sqlalchemy/engine/base.py) own_s", 1.0, 2.0)
+
+    assert frame_name(installed) == "execute (sqlalchemy/engine/base.py)"
+    assert frame_name(Change("view (/app/views.py) own_s", 1.0, 2.0)) == "view (/app/views.py)"
+    assert shown(Change("row_count", 3.0, 3.0)) == "3, as before"
 
 
 def test_the_text_and_the_json_tell_the_same(before: Recording, after: Recording) -> None:

@@ -595,6 +595,7 @@ def test_a_failing_profiler_switches_itself_off_and_says_so_once(
 
     profiler.remove()
     assert (answer, profiler.active, recording.sql_s) == ([1, 1, 1], False, None)
+    assert recording.notes[-1].startswith("nothing is measured: the profiler was removed, or has switched itself off")
     assert len(caplog.records) == 1
 
 

@@ -43,6 +43,28 @@ def test_the_page_tells_all_and_escapes_all(recording: Recording, tmp_path: Path
     assert page.count("&lt;script&gt;") >= 5
 
 
+def test_of_merged_requests_the_page_shows_the_mean_one(recording: Recording, tmp_path: Path) -> None:
+    """Its figures are means, its lists are of the first request, and the flame's own page is one link away."""
+    Recording.merge([recording, recording]).write_page(tmp_path / "page.html", flame_page="flame.html")
+
+    page = " ".join((tmp_path / "page.html").read_text().split())
+    assert "mean of 2 requests" in page
+    assert "200 ms, of it SQL" in page
+    assert "<summary>Statements of the first request: 6</summary>" in page
+    assert "6 of 12; the JSON file has all." in page
+
+
+def test_the_time_is_a_bar_unless_statements_overlapped(tmp_path: Path) -> None:
+    """Half of it SQL, half of it Python; overlapping times are no parts of a whole."""
+    statement = Statement("select 1", "f", 0.0, execute_s=0.1)
+    Recording("r", "full", statements=[statement], elapsed_s=0.2, sql_s=0.1).write_page(tmp_path / "whole.html")
+    Recording("r", "full", statements=[statement] * 3, elapsed_s=0.2, sql_s=0.3).write_page(tmp_path / "overlap.html")
+
+    pages = [(tmp_path / name).read_text() for name in ("whole.html", "overlap.html")]
+    assert "(Python 50 %, compile 0 %, pool wait 0 %, fetch 0 %, execute 50 %" in pages[0].replace("50.0", "50")
+    assert "where the time went" not in pages[1]
+
+
 def test_the_page_of_a_difference_escapes_all(recording: Recording, tmp_path: Path) -> None:
     """Its names and statements too."""
     write_difference_page(recording.diff(Recording("after", "full")), tmp_path / "page.html")
