@@ -2,7 +2,8 @@
 
 import traceback
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,9 @@ def run(arguments: Namespace) -> int:
         print_json(_document(recording, statuses, files))
     else:
         _show(recording, files)
+    if len(statuses) < arguments.repeat:
+        say(f"{len(statuses)} of {arguments.repeat} requests were made")
+        raise KeyboardInterrupt
     return _judged(recording, statuses, budget)
 
 
@@ -87,17 +91,28 @@ def _asked(
     profiler: "SqlProfiler", application: "Application", request: "Request", arguments: Namespace
 ) -> "tuple[list[Recording], list[int]]":
     """A recording and a status for each request after the warm-up."""
-    recordings, statuses = [], []
+    recordings: list[Recording] = []
+    statuses: list[int] = []
     for _ in range(arguments.warmup):
         with suppress(Exception):  # the recorded ones will tell
             application.answer(request)
-    with progress("requests", arguments.repeat) as advance:
+    with progress("requests", arguments.repeat) as advance, _as_many_as_there_are(statuses):
         for number in range(arguments.repeat):
             recording, status = _one(profiler, application, request, arguments)
             recordings.append(recording)
             statuses.append(status)
             advance(number + 1)
     return recordings, statuses
+
+
+@contextmanager
+def _as_many_as_there_are(statuses: list[int]) -> Iterator[None]:
+    """An interrupt ends the requests, and what was recorded by then is written all the same."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not statuses:
+            raise
 
 
 def _one(
@@ -135,7 +150,14 @@ def _request(arguments: Namespace) -> "Request":
 def _application(arguments: Namespace) -> "Application":
     from placebench.profiler.asking import AsgiCaller, WsgiCaller, application_named, is_asgi
 
-    found = application_named(arguments.app)
+    try:
+        found = application_named(arguments.app)
+    except PlacebenchError:
+        raise
+    except Exception as error:
+        say(traceback.format_exc())
+        seen = f"{type(error).__name__}, see above"
+        raise ProfilerError(f"application {arguments.app!r} could not be loaded: {seen}") from error
     asgi = is_asgi(found) if arguments.interface is None else arguments.interface == "asgi"
     return AsgiCaller(found) if asgi else WsgiCaller(found)
 

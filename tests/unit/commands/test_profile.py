@@ -45,6 +45,16 @@ def silent(environ, start_response):
     return []
 
 
+asked = []
+
+
+def interrupted(environ, start_response):
+    asked.append(environ)
+    if len(asked) > int(environ["QUERY_STRING"]):
+        raise KeyboardInterrupt
+    return wsgi(environ, start_response)
+
+
 async def asgi(scope, receive, send):
     if scope["type"] == "lifespan":
         began.append(await receive())
@@ -156,6 +166,31 @@ def test_what_an_application_logs_for_its_server_is_shown(
     profile("--app", "shop:silent", "--request", "GET /")
 
     assert "a line for the server's log" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_what_was_recorded(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    """Two of five requests: their page is written; one that comes before the first leaves nothing to write."""
+    code = profile("--app", "shop:interrupted", "--request", "GET /?3", "--repeat", "5", "--mode", "full")
+    at_once = profile("--app", "shop:interrupted", "--request", "GET /?1", "--mode", "full", "--out", "other")
+
+    assert (code, at_once) == (130, 130)
+    assert "2 of 5 requests were made" in capsys.readouterr().err
+    assert Recording.load("profile/recording.json").requests == 2
+    assert not Path("other/recording.json").exists()
+
+
+def test_an_application_that_cannot_be_loaded_is_not_our_bug(
+    profile: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its traceback, and one line."""
+    (tmp_path / "wrong_shop.py").write_text("engine = 1 / 0")
+
+    assert profile("--app", "wrong_shop:app", "--request", "GET /") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert (
+        "placebench profile: application 'wrong_shop:app' could not be loaded: ZeroDivisionError, see above" == told[-1]
+    )
+    assert any("engine = 1 / 0" in line for line in told)
 
 
 def test_an_earlier_recording_that_is_none_costs_no_requests(profile: Callable[..., int]) -> None:
