@@ -77,7 +77,7 @@ class Difference:
     def __str__(self) -> str:
         """Three tables for a terminal, a request's means."""
         lines = [f"{self.before} → {self.after}, means of one request"]
-        lines.extend(f"  {change.name:<14} {shown(change)}" for change in self.totals)
+        lines.extend(f"  {plain_name(change):<14} {shown(change)}" for change in self.totals)
         lines.append("statements")
         lines.extend(map(_statement_line, self.statements[:_MOST_LINES]))
         if self.frames:
@@ -112,6 +112,11 @@ def shown(change: Change) -> str:
         return f"{eyes(change.before)}, as before"
     ratio = change.after / change.before if change.before and change.after is not None else None
     return f"{eyes(change.before)} → {eyes(change.after)}" + ("" if ratio is None else f" ({units.change(ratio)})")
+
+
+def plain_name(change: Change) -> str:
+    """The name of one of the sums for eyes: "elapsed", "row count"."""
+    return change.name.removesuffix("_s").replace("_", " ")
 
 
 def frame_name(change: Change) -> str:

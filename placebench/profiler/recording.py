@@ -39,9 +39,8 @@ class Recording:
     own_s: what the profiler itself took of elapsed_s, by its own stamps between its hook and the driver's call; what
         SQLAlchemy takes to call the hooks, and a flame's sampling, are not in it.
     notes: what could not be measured and why, one line each.
-    session: pyinstrument's session of a record in mode "flame", with the statements as leaves, of merged requests the
-        mean one; in a file of
-        its own.
+    session: pyinstrument's session of a record in mode "flame", with the statements as leaves; of merged requests the
+        mean one. It is saved in a file of its own.
     """
 
     name: str

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from placebench import units
 from placebench.page import environment, shell
 from placebench.page.charts.shares import Whole, shares
-from placebench.profiler.difference import Difference, frame_name, shown
+from placebench.profiler.difference import Difference, frame_name, plain_name, shown
 from placebench.profiler.findings import find
 from placebench.profiler.fingerprint import one_line
 from placebench.profiler.icicle import icicle
@@ -94,6 +94,6 @@ def dearest_plans(recording: Recording) -> list[tuple[Statement, PlanNode]]:
 def _template(name: str) -> jinja2.Template:
     """A template of the profiler's, which escapes what it is given."""
     made = environment(_TEMPLATES)
-    made.globals.update(shown=shown, frame_name=frame_name)
+    made.globals.update(shown=shown, frame_name=frame_name, plain_name=plain_name)
     made.filters["one_line"] = one_line
     return made.get_template(name)

@@ -104,7 +104,7 @@ def test_the_text_and_the_json_tell_the_same(before: Recording, after: Recording
 
     lines = str(found).splitlines()
     assert lines[0] == "before → after, means of one request"
-    assert "  elapsed_s      200 ms → 100 ms (−50 %)" in lines
+    assert "  elapsed        200 ms → 100 ms (−50 %)" in lines
     assert "    + Index Scan using t_pkey on t" in lines
     assert json.loads(json.dumps(found.to_json()))["statements"][0]["calls"] == {
         "name": "calls",
