@@ -1,6 +1,7 @@
 """What many tests share: one PostgreSQL for the whole session, a fresh empty database for each test that asks for one,
 and patience for what happens in another process."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -53,3 +54,15 @@ def runs() -> Callable[[int], bool]:
         return state not in "ZX"
 
     return is_alive
+
+
+@pytest.fixture
+def documented() -> Callable[[str], set[str]]:
+    """A function that gives the keys of a row that a page of docs/ names, behind `--json` prints `{"rows": [...]}`."""
+
+    def keys(page: str) -> set[str]:
+        text = (Path(__file__).parents[1] / "docs" / f"{page}.md").read_text()
+        sentence = re.split(r"\.\s", text.partition('prints `{"rows": [...]}`')[2])[0]
+        return {key for named in re.findall(r"`([^`]+)`", sentence) for key in re.split(r",\s*", named)}
+
+    return keys

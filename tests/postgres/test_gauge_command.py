@@ -1,6 +1,7 @@
 """`placebench gauge` on a real PostgreSQL, uWSGI and locust: its bars add up to what the client waited."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from placebench.postgres import Server
 
 
 def test_the_parts_of_every_row_are_the_clients_latency(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
 ) -> None:
     """A no-op without a statement, and a provider with one; the telemetry stays in the run."""
     folder, small = tmp_path / "run", ["--trees", "2", "--repeats", "1", "--json", "--db", server.url]
@@ -22,6 +23,7 @@ def test_the_parts_of_every_row_are_the_clients_latency(
     assert ("no-op", 1.0, 0.0, 0.0) == tuple(
         noop[name] for name in ("endpoint", "share_of_noop", "statements", "unexplained_s")
     )
+    assert documented("telemetry") <= set(noop)
     assert ("one provider", 1.0) == (provider["endpoint"], provider["statements"])
     parts = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")
     for row in (noop, provider):

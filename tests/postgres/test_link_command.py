@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,13 @@ def asked(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> 
 
 
 def test_a_variant_waits_a_latency_for_each_of_its_turnarounds(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
 ) -> None:
     """The same bytes and turnarounds at 0 and at 20 ms; naive makes more of both than tuned, and waits for each."""
     rows = asked(server, capsys, "--latency-ms", "0,20", "--out", str(tmp_path / "run"))
 
     naive, naive_away, tuned, tuned_away = rows
+    assert documented("link") <= set(naive)
     for near, away in ((naive, naive_away), (tuned, tuned_away)):
         for name in ("round_trips", "bytes_sent", "bytes_received", "body_bytes"):
             assert near[name] == away[name] > 0

@@ -1,6 +1,7 @@
 """`placebench workers` on a real PostgreSQL and real uWSGIs: every mix answers alike, and its memory is seen."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,11 @@ from placebench.postgres import Server
 
 
 def test_every_mix_answers_the_same_and_its_family_is_weighed(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    documented: Callable[[str], set[str]],
 ) -> None:
     """Two processes of the query and of a state of 20 000 records, read whole: pages that were shared are lost."""
     monkeypatch.setenv("PLACEBENCH_STATE_RECORDS", "20000")
@@ -25,6 +30,7 @@ def test_every_mix_answers_the_same_and_its_family_is_weighed(
     assert [("query", 2, 1, 60), ("state", 2, 1, 60)] == [
         (row["workload"], row["processes"], row["threads"], row["requests"]) for row in (query, state)
     ]
+    assert documented("workers") <= set(query)
     for row in (query, state):
         assert row["rss_bytes"] > row["pss_bytes"] > row["uss_bytes"] > 0
         assert row["cpu_s"] > 0

@@ -17,8 +17,8 @@ from placebench.results import Run
 
 
 def _over(seconds: float | None) -> str:
-    """A duration; a dash for the control, which is over nothing."""
-    return "–" if seconds is None else units.duration(seconds)
+    """A duration, below 0 where it is quicker; a dash for the control, which is over nothing."""
+    return "–" if seconds is None else units.duration(seconds).replace("-", "−")
 
 
 _FIGURES = (
@@ -50,7 +50,7 @@ def tell(run: Run) -> Told:
         rows=rows,
         columns=[*_axes(rows, settings), *_FIGURES],
         pictures=_pictures(rows, settings),
-        remarks=_remarks(rows),
+        remarks=list(_remarks(rows)),
         reading=(
             f"The control of a row is the same combination with {_told(settings['control']) or 'nothing exchanged'}.",
             "Duration is the median of the repeats; five enclose the true one between their limits with 93.75 %.",
@@ -134,7 +134,8 @@ def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[C
     """The axes on which the rows differ, at least the service; and the versions, where they do."""
     axes = [axis for axis in settings["usual"] if axis not in _AXES_OF_VERSIONS]
     varied = [axis for axis in axes if axis == "service" or _differ(row[axis] for row in rows)]
-    named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in rows)]
+    judged = [row for row in rows if not row["is_control"]] or rows
+    named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in judged)]
     return [
         *(Column(axis, "Environment" if axis == "python" else axis.capitalize()) for axis in varied),
         *(Column("versions", _VERSIONS[name], partial(_version, name)) for name in named),
@@ -154,9 +155,11 @@ def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> st
     if not judged:
         return f"{settings['title']} Not one combination was measured together with its control."
     least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
-    job = f"{units.count(most['requests'])} requests for {units.count(most['trees'])} trees"
-    first = f"{settings['title']} {job}, over the control ({_told(settings['control'])}): {_cost(least, rows)}"
-    return f"{first}." if least is most else f"{first} at the least, {_cost(most, rows)} at the most."
+    job = f"{units.count(most['requests'])} requests of {units.count(most['trees'])} trees"
+    told = f"{_over(least['overhead_s'])} ({_label(least, rows)})"
+    if least is not most:
+        told += f" to {_over(most['overhead_s'])} ({_label(most, rows)})"
+    return f"{settings['title']} {told} over the control, for {job}."
 
 
 def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
@@ -164,27 +167,35 @@ def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     limits = (
         "no interval"
         if row["overhead_low_s"] is None
-        else f"{units.duration(row['overhead_low_s'])} to {units.duration(row['overhead_high_s'])}"
+        else f"{_over(row['overhead_low_s'])} to {_over(row['overhead_high_s'])}"
     )
-    each = f"{units.duration(row['overhead_per_result_s'])} a result; " if row["results"] else ""
-    return f"{units.duration(row['overhead_s'])} ({each}{limits}, n = {row['n']}) for {_label(row, rows)}"
+    each = f"{_over(row['overhead_per_result_s'])} a result; " if row["results"] else ""
+    return f"{_over(row['overhead_s'])} ({each}{limits}, n = {row['n']}) for {_label(row, rows)}"
 
 
-def _remarks(rows: Sequence[dict[str, Any]]) -> list[str]:
-    judged = [row for row in _largest(rows) if row["overhead_low_s"] is not None]
+def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    judged = [row for row in _largest(rows) if row["overhead_s"] is not None]
+    if judged:
+        least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
+        yield f"Least over its control: {_cost(least, rows)}."
+        if least is not most:
+            yield f"Most: {_cost(most, rows)}."
+        yield from _directions([row for row in judged if row["overhead_low_s"] is not None])
+
+
+def _directions(judged: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How many are slower and quicker than their control."""
     if not judged:
-        return []
+        return
     more = sum(row["overhead_low_s"] > 0 for row in judged)
     less = sum(row["overhead_high_s"] < 0 for row in judged)
     told = {
-        "took longer than its control": more,
+        "took longer than their control": more,
         "took less": less,
-        "cannot be told from it": len(judged) - more - less,
+        "cannot be told from theirs": len(judged) - more - less,
     }
     said = ", ".join(f"{units.count(number)} {what}" for what, number in told.items() if number)
-    return [
-        f"Of {units.count(len(judged))} combinations that were asked the largest job, by all their repeats: {said}."
-    ]
+    yield f"Of {units.count(len(judged))} combinations that were asked the largest job, by all their repeats: {said}."
 
 
 def _pictures(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Picture]:

@@ -3,11 +3,13 @@
 The key pieces are `render`, `survey_table` and `survey_document`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 from markupsafe import Markup
 
+from placebench import units
 from placebench.page import shell
 from placebench.report import details, words
 from placebench.report.surveys import told
@@ -72,6 +74,17 @@ def cells(said: Told, row: dict[str, Any]) -> list[str]:
 
 
 def impossible(run: Run) -> Iterator[tuple[str, str]]:
-    """Each point that cannot be measured, as text, and why."""
+    """What cannot be measured, as text, and why; points with the same reason together."""
+    by_reason: dict[str, list[dict[str, Any]]] = {}
     for each in run.head.settings["impossible"]:
-        yield ", ".join(f"{name} {value}" for name, value in each["point"].items()), each["reason"]
+        by_reason.setdefault(each["reason"], []).append(each["point"])
+    for reason, points in by_reason.items():
+        yield _together(points), reason
+
+
+def _together(points: Sequence[dict[str, Any]]) -> str:
+    """'service naive, tuned; server none'; '3 of service …' where these are not all of such points."""
+    values = {name: list(dict.fromkeys(point[name] for point in points)) for name in points[0]}
+    said = "; ".join(f"{name} {', '.join(map(str, found))}" for name, found in values.items())
+    every = prod(len(found) for found in values.values()) == len(points)
+    return said if every else f"{units.count(len(points))} of {said}"
