@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from placebench.commands.console import print_json, print_result, say, steps
 from placebench.commands.folders import reported, run_folder
-from placebench.errors import TooFewReplicatesError
+from placebench.errors import PlacebenchError, TooFewReplicatesError
 
 if TYPE_CHECKING:
     from placebench.experiment.comparing import Settings
@@ -79,8 +79,14 @@ def run(arguments: Namespace) -> int:
         claims=arguments.claims,
         rounds=ROUNDS if arguments.rounds is None else arguments.rounds,
     )
-    folder = sit(topology, settings, arguments, tell=lambda made: _tell(made, gates, as_json=arguments.json))
-    return held_to(gates, folder)
+    sit(
+        topology,
+        settings,
+        arguments,
+        tell=lambda folder: _tell(folder, gates, as_json=arguments.json),
+        hold=lambda folder: held_to(gates, folder),
+    )
+    return 0
 
 
 def sit(
@@ -90,17 +96,20 @@ def sit(
     *,
     name: str = "compare",
     tell: Callable[[Path], None] = lambda _: None,
+    hold: Callable[[Path], object] = lambda _: None,
 ) -> Path:
     """One sitting, with its page, in a new folder called after *name* or the one to resume; returns the folder.
 
-    tell: is given the folder at the end, however the sitting ended.
-    Raises TooFewReplicatesError when too few replicates count then.
+    tell: is given the folder at the end, however the sitting ended; hold: after one that came to its end, to raise what
+    a gate says. Raises TooFewReplicatesError when too few replicates count then: a gate that failed goes before it.
     """
     from placebench.experiment.comparing import Comparing
     from placebench.experiment.kept import held
     from placebench.experiment.servers import check_settings
     from placebench.postgres import open_server
 
+    if topology.trees < 1:
+        raise PlacebenchError(f"--trees {topology.trees} leaves nothing to ask for: give 1 or more")
     with open_server(arguments.db) as server:
         check_settings(settings.arms, server)
         folder = run_folder(arguments, name)
@@ -108,6 +117,7 @@ def sit(
             sitting = Comparing(topology, settings, folder, server)
             with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
                 sitting.run(announce)
+    hold(folder)
     valid, lost = len(sitting.valid()), len(sitting.invalid())
     if settings.replicates and valid < _NEEDED:
         thrown_away = f" ({lost} do not count: --resume makes others in their place)" if lost else ""

@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
         arms=arms,
         request=arguments.request or asked.request or topology.request,
         replicates=SCREEN if replicates is None else replicates,
-        rounds=arguments.rounds or asked.rounds or ROUNDS,
+        rounds=next(each for each in (arguments.rounds, asked.rounds, ROUNDS) if each is not None),
         claims=arguments.claims or asked.claims or 0,
         trials=tuple(
             replace(each, baseline=names[each.baseline], variant=names[each.variant]) for each in asked.trials

@@ -20,6 +20,7 @@ from placebench.experiment.trials import Experiment, Trial, ablation_trials, lad
 from placebench.reference.variants import CATALOGUE, differing
 
 _METRICS = (*METRICS, *COUNTED)
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _SUFFIX = re.compile(r"([a-z]+)([+,].*)")
 _STEPS = {each.name: each for each in CATALOGUE}
 
@@ -60,26 +61,21 @@ def read_experiment(path: Path) -> Experiment:
     except OSError as error:
         expected = f"ladder, ablation, a file, or one of {', '.join(_STEPS)}"
         raise PlacebenchError(f"no experiment {str(path)!r} ({error.strerror}): expected {expected}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PlacebenchError(f"{path} is not TOML: {error}") from error
     _only_known(path, given, Experiment)
-    arms = _texts(path, given, "arms")
-    trials = tuple(_trial(path, each, arms) for each in given.get("trials", ())) or tuple(
+    arms, name = _texts(path, given, "arms"), given.get("name", path.stem)
+    if not _NAME.fullmatch(name):
+        raise PlacebenchError(f"{path}: name is {name!r}, expected a folder's name: letters, digits, _ . -")
+    trials = tuple(_trial(path, each, arms) for each in _tables(path, given, "trials")) or tuple(
         _own(arms[0], arm) for arm in arms[1:]
     )
-    return Experiment(**{**given, "name": given.get("name", path.stem), "arms": arms, "trials": trials})
+    return Experiment(**{**given, "name": name, "arms": arms, "trials": trials})
 
 
-_TYPES = {
-    "name": str,
-    "request": str,
-    "topology": str,
-    "trees": int,
-    "seed": int,
-    "replicates": int,
-    "rounds": int,
-    "claims": int,
-}
+_TEXTS = ("name", "request", "topology", "kind", "baseline", "variant", "why", "shows_on", "shows_in")
+_NUMBERS = ("trees", "seed", "replicates", "rounds", "claims")
+_TYPES = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, int)}
 
 
 def _only_known(path: Path, given: Mapping[str, Any], kind: type) -> None:
@@ -96,7 +92,16 @@ def _texts(path: Path, given: Mapping[str, Any], key: str) -> tuple[str, ...]:
     texts = given.get(key)
     if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(each, str) for each in texts):
         raise PlacebenchError(f"{path}: {key} is {texts!r}, expected a list of two names or more")
+    if twice := [each for each in texts if texts.count(each) > 1]:
+        raise PlacebenchError(f"{path}: {key} names {twice[0]!r} twice: `placebench compare` holds a program to itself")
     return tuple(texts)
+
+
+def _tables(path: Path, given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    tables = given.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise PlacebenchError(f"{path}: {key} is {tables!r}, expected tables, as in [[{key}]]")
+    return tables
 
 
 def _trial(path: Path, given: Mapping[str, Any], arms: tuple[str, ...]) -> Trial:

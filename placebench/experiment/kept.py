@@ -106,6 +106,7 @@ def _question(head: RunHead, name: str) -> Any:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Nobody else works in *folder* meanwhile; raises RunFolderError where somebody does."""
+    (folder / "log").mkdir(exist_ok=True)
     with (folder / "log" / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -42,6 +42,8 @@ class Record:
         """Read what `save` wrote; raises RunFolderError for a damaged file or a newer format."""
         try:
             return cls.from_json(json.loads(path.read_text()))
+        except RunFolderError as error:
+            raise RunFolderError(f"{path}: {error}") from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunFolderError(f"{path} cannot be read as {cls.__name__}: {error}") from error
 

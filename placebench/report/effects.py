@@ -71,12 +71,19 @@ def _row(label: str, made: Comparison, *, points: tuple[float, ...]) -> Effect:
     )
 
 
+def replicated(figures: Figures) -> list[Comparison]:
+    """What is shown replicate by replicate: both times of a single pair, of several the primary metric of each."""
+    several = len(figures.primaries) > 1
+    shown = figures.primaries if several else [each for each in figures.comparisons if each.metric in ALWAYS]
+    return [each for each in shown if each.measured]
+
+
 def replicates_drawing(figures: Figures) -> Drawing:
     """Both times of a single pair, replicate by replicate."""
     clouds = [
         Cloud(METRIC_LABELS[each.metric], each.ratios, each.ratio)
-        for each in figures.comparisons
-        if each.metric in ALWAYS and each.ratio is not None
+        for each in replicated(figures)
+        if each.ratio is not None
     ]
     svg = scatter(
         clouds,

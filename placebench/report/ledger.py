@@ -133,7 +133,7 @@ def _entry(
 
 def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, str]:
     less = [words.METRIC_LABELS[each.metric] for each in counted if each.ratio is not None and each.ratio < 1]
-    if _MEANT[primary.verdict] != KEPT and primary.verdict != "slower" and less:
+    if primary.low is not None and primary.verdict not in ("faster", "slower") and less:
         return KEPT, f"fewer {' and '.join(less)}, at no more CPU that could be seen"
     reasons = {
         "faster": "less server CPU beyond the margin",

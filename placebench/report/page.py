@@ -13,6 +13,7 @@ from placebench.page import shell
 from placebench.report import details, words
 from placebench.report.claims import claims_of
 from placebench.report.drawings import drawings_of, frames_drawing
+from placebench.report.effects import replicated
 from placebench.report.figures import QUANTILES, Figures, figures_of
 from placebench.report.headline import below_it, headline
 from placebench.report.interactions import in_words, interactions_of
@@ -63,6 +64,7 @@ def render(figures: Figures) -> str:
             manifest=details.manifest(head),
             explained=[rung for rung in figures.rungs if rung.why],
             opened=[rung for rung in figures.rungs if rung.open],
+            replicated=replicated(figures),
             reasons=sorted({each.reason for each in figures.comparisons if each.reason}),
             quantiles=list(QUANTILES),
             quantile_note=_quantile_note(),

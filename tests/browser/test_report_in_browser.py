@@ -155,6 +155,8 @@ def test_a_ladder_is_read_row_by_row(ladder: Path, visit: Callable, width: int) 
     assert labels == ["slots", "sets", "rows"]
     assert seen.locator("#comparison svg.chart .mote").count() == 3 * 12
     assert not seen.locator("#comparisons").is_visible()
+    seen.get_by_text("Every replicate").click()
+    assert [row.locator("td").count() for row in seen.locator("#replicates tbody tr").all()] == [12, 12, 12]
     seen.get_by_text("Every metric of every pair").click()
     assert seen.locator("#comparisons tbody tr").first.locator("td").first.inner_text() == "slots"
     assert seen.evaluate("document.documentElement.scrollWidth") <= width

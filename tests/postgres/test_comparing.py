@@ -258,7 +258,10 @@ def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen
 
 
 def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> None:
-    """kill -9 in the second replicate of two; --resume makes it anew, and too few are one line and exit code 3."""
+    """kill -9 in the second replicate of two; --resume makes it anew, and too few are one line and exit code 3.
+
+    A gate that failed goes before that: the same run once more, which has all its replicates, ends with 1.
+    """
     arms = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
     asked = (*arms, "--request", SLEEPY, "--replicates", "2")
     with _compare(server, tmp_path / "run", *asked) as command:
@@ -278,6 +281,10 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
     assert again.returncode == 3
     assert stderr.splitlines()[-1] == "placebench compare: cannot tell: 2 replicates, 6 needed"
     assert json.loads(stdout)["replicates"] == 2
+    with _compare(server, tmp_path / "run", *asked, "--resume", "--fail-if", "round_trips <= 0") as gated:
+        _, stderr = gated.communicate(timeout=100)
+    assert stderr.splitlines()[-1].startswith("placebench compare: gate 'round_trips <= 0' failed for two: 0")
+    assert gated.returncode == 1
 
 
 def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:

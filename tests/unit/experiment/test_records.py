@@ -9,7 +9,7 @@ import pytest
 from placebench import results
 from placebench.errors import RunFolderError
 from placebench.experiment.interleaved import append_blocks
-from placebench.experiment.kept import same_question
+from placebench.experiment.kept import held, same_question
 from placebench.experiment.records import Block, LoadPass, LoadResult, Meters, RunHead
 
 LOADED = LoadPass(
@@ -92,8 +92,10 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({**document, "format_version": 99}))
 
-    with pytest.raises(RunFolderError, match="format 99 was written by a newer placebench, this one reads up to 1"):
+    with pytest.raises(RunFolderError, match=r"run\.json: format 99 was written by a newer placebench, this one reads"):
         results.load(tmp_path)
+    with pytest.raises(RunFolderError, match="format 99"), held(tmp_path):
+        same_question(tmp_path, HEAD)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

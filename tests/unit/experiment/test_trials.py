@@ -101,6 +101,10 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
             "expected one of cpu_s, wall_s",
         ),
         ("arms = [", "is not TOML: "),
+        ('arms = ["a", "b"]\ntrials = "b"', r"trials is 'b', expected tables, as in \[\[trials\]\]"),
+        ('arms = ["a", "b", "a"]', "arms names 'a' twice: `placebench compare` holds a program to itself"),
+        ('name = "a/b"\narms = ["a", "b"]', "name is 'a/b', expected a folder's name"),
+        ('arms = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nwhy = 3', "why is 3, expected a text"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:

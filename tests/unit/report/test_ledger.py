@@ -43,6 +43,7 @@ def test_too_few_replicates_stay_open(tmp_path: Path) -> None:
 
     assert entries["slots", "alone"].decision == "open"
     assert entries["slots", "alone"].why.startswith("3 replicates, 6 needed; ")
+    assert entries["sets", "alone"].decision == "open", "fewer statements, and nobody knows at what CPU"
 
 
 def test_what_did_not_help_here_may_help_elsewhere(tmp_path: Path) -> None:

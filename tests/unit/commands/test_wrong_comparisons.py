@@ -1,0 +1,63 @@
+"""What `compare` and `experiment` refuse before anything is started: one line each, exit code 2."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench.cli import main
+
+COMMAND = "placebench compare: "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["naive", "fastest"], "no variant 'fastest': expected naive, tuned, naive+NAME+NAME, "),
+        (["naive", "tuned-speed"], "no variant 'tuned-speed': expected "),
+        (["naive"], "1 arm was named: a comparison needs two, the baseline first"),
+        (["naive", "app=shop"], "the arm 'app=shop' names no application: expected app=module:callable"),
+        (["naive", "placement"], "the arm placement needs the Python of an environment with openstack-placement"),
+        (["naive", "tuned", "--fail-if", "latency > 3"], "no metric 'latency': expected 'METRIC > NUMBER' or "),
+        (["naive", "tuned", "--fail-if", "faster, please"], "no gate 'faster, please': expected 'METRIC > NUMBER' or "),
+        (["naive", "tuned", "--replicates", "-1"], "-1 replicates of "),
+        (["naive", "tuned", "--rounds", "0"], "12 replicates of 0 rounds: expected 0 or more, of 1 or more"),
+        (["naive", "tuned", "--request", "orders"], "the request 'orders' is no path: expected /path?query"),
+        (["naive", "tuned", "--trees", "0"], "--trees 0 leaves nothing to ask for: give 1 or more"),
+        (["naive", "tuned", "--topology", "none"], "no topology 'none': there are "),
+    ],
+)
+def test_a_comparison_that_cannot_be_made(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It says what was seen and what was expected, and leaves no folder."""
+    assert 2 == main(["compare", *arguments, "--out", str(tmp_path / "run")])
+
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(COMMAND + line)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The file, the key and what there is; the same limits as on the command line."""
+    wrong, none = tmp_path / "wrong.toml", tmp_path / "none.toml"
+    wrong.write_text('arms = ["naive", "tuned"]\nreplicats = 3\n')
+    none.write_text('arms = ["naive", "tuned"]\nrounds = 0\n')
+    assert [2, 2] == [main(["experiment", str(each)]) for each in (wrong, none)]
+
+    key, rounds = capsys.readouterr().err.splitlines()
+    assert key.startswith(f"placebench experiment: {wrong}: unknown key 'replicats', expected one of name, arms, ")
+    assert rounds.startswith("placebench experiment: 12 replicates of 0 rounds: expected 0 or more, of 1 or more")
+
+
+def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Neither its page nor a difference is made, and it is not resumed; it is named."""
+    newer = '{"format_version": 99, "name": "later"}'
+    (tmp_path / "run.json").write_text(newer)
+    folder = str(tmp_path)
+    codes = [main(["report", folder]), main(["report", "--diff", folder, folder])]
+
+    assert codes == [2, 2]
+    for said in capsys.readouterr().err.splitlines():
+        assert f"{folder}/run.json: format 99 was written by a newer placebench, this one reads up to 1: " in said
+    assert (tmp_path / "run.json").read_text() == newer
+    assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
