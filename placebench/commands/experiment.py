@@ -57,14 +57,14 @@ def run(arguments: Namespace) -> int:
 def _tell(folder: Path, *, as_json: bool) -> None:
     """The ledger, in the folder and on stdout; the address of the page is the last line."""
     from placebench import results
-    from placebench.report import summary
-    from placebench.report.ledger import ledger_document, write_ledger
+    from placebench.report import document_of, text_of
+    from placebench.report.ledger import write_ledger
 
     loaded, page = results.load(folder), (folder / "index.html").as_uri()
-    ledger = write_ledger(loaded)
+    write_ledger(loaded)
     if as_json:
-        print_json({**summary(loaded), **ledger_document(loaded)})
+        print_json(document_of(loaded))
         say(page)
     else:
-        print_result(ledger.read_text())
+        print_result(text_of(loaded))
         print_result(page)

@@ -25,23 +25,17 @@ _KINDS = ("sql", "plan", "gc", "profiler")
 
 
 @dataclass
-class _Box:
+class Box:
     """One frame with the seconds below it, by the frames it called."""
 
     frame: str
     seconds: float = 0.0
-    calls: "dict[str, _Box]" = field(default_factory=dict)
+    calls: "dict[str, Box]" = field(default_factory=dict)
 
 
 def icicle(session: "Session") -> Markup:
     """The session as an SVG; frames of less than 0.3 % of the whole are left out."""
-    root = _Box("whole\x00\x00")
-    for stack, seconds in session.frame_records:
-        box = root
-        box.seconds += seconds
-        for frame in _folded(stack)[:_DEEPEST]:
-            box = box.calls.setdefault(_name(frame), _Box(frame))
-            box.seconds += seconds
+    root = tree_of(session)
     boxes: list[Markup] = []
     deepest = _lay(root, 0.0, 0, root.seconds or 1.0, boxes)
     return picture(
@@ -50,6 +44,18 @@ def icicle(session: "Session") -> Markup:
         description="Each box is a frame, as wide as its time; below it what it called, SQL and plan nodes at the end.",
         height=(deepest + 1) * _ROW,
     )
+
+
+def tree_of(session: "Session") -> Box:
+    """The session as a tree of boxes, runs of frames of a library folded."""
+    root = Box("whole\x00\x00")
+    for stack, seconds in session.frame_records:
+        box = root
+        box.seconds += seconds
+        for frame in _folded(stack)[:_DEEPEST]:
+            box = box.calls.setdefault(_name(frame), Box(frame))
+            box.seconds += seconds
+    return root
 
 
 def _folded(stack: list[str]) -> list[str]:
@@ -72,7 +78,7 @@ def _library(file: str) -> str:
     return "python" if file.startswith("<") or _STANDARD.search(file) else ""
 
 
-def _lay(box: _Box, left: float, depth: int, whole: float, boxes: list[Markup]) -> int:
+def _lay(box: Box, left: float, depth: int, whole: float, boxes: list[Markup]) -> int:
     """Draw *box* and what it called from *left* on; gives the deepest row."""
     share = box.seconds / whole
     if share < _SMALLEST_SHARE:
@@ -85,7 +91,7 @@ def _lay(box: _Box, left: float, depth: int, whole: float, boxes: list[Markup]) 
     return deepest
 
 
-def _drawn(box: _Box, left: float, depth: int, share: float) -> Markup:
+def _drawn(box: Box, left: float, depth: int, share: float) -> Markup:
     """One box; an SVG inside of the SVG cuts its text off."""
     label = box.frame.partition("\x00")[0]
     kind = _kind(box.frame)

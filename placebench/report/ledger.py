@@ -73,6 +73,13 @@ def ledger_document(run: Run) -> dict[str, Any]:
 
 def write_ledger(run: Run) -> Path:
     """ledger.md in the run's folder; returns its path."""
+    path = run.folder / "ledger.md"
+    path.write_text(ledger_text(run))
+    return path
+
+
+def ledger_text(run: Run) -> str:
+    """All of it as Markdown."""
     entries = ledger_of(run)
     lines = [f"# Ledger of {run.head.name}", "", f"Request: `{run.head.request}`", ""]
     lines += ["| tried | arms | effect on server CPU | verdict | should show in | decision | why |", "| --- " * 7 + "|"]
@@ -85,9 +92,7 @@ def write_ledger(run: Run) -> Path:
     if claims := list(claims_of(run, entries)):
         lines += ["", "| it was said | here | because |", "| --- " * 3 + "|"]
         lines += [f"| {each.said} | **{each.answer}** | {each.evidence} |" for each in claims]
-    path = run.folder / "ledger.md"
-    path.write_text("\n".join([*lines, ""]))
-    return path
+    return "\n".join([*lines, ""])
 
 
 def _row(entry: Entry) -> str:

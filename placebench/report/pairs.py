@@ -10,12 +10,15 @@ from markupsafe import Markup
 
 from placebench.compare import Comparison
 from placebench.profiler.icicle import icicle
+from placebench.profiler.icicle_difference import icicle_difference
 from placebench.report.frames import FrameChange, frame_changes
 from placebench.report.statements import StatementChange, statement_changes
 from placebench.results import Run
 
 _MOST_FLAMES = 6
 """With more arms the flames stand on pages of their own: some 40 KB each."""
+_MOST_LAID_OVER = 3
+"""So many pairs have their flames laid over each other on the page."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Pair:
     """Empty where either was not watched."""
     statements: tuple[StatementChange, ...]
     """Empty where either was not counted, or asks nothing."""
+    flames: Markup | None
+    """Both flames laid over each other; None where either was not watched, or for many pairs."""
 
     @property
     def dearer_s(self) -> float:
@@ -67,6 +72,7 @@ def pairs_of(run: Run, comparisons: Sequence[Comparison]) -> tuple[Pair, ...]:
                 variant=variant,
                 frames=frame_changes(before, after) if before and after else (),
                 statements=statement_changes(counted[0], counted[1]) if counted[0] and counted[1] else (),
+                flames=icicle_difference(before, after) if before and after and len(names) <= _MOST_LAID_OVER else None,
             )
         )
     return tuple(made)

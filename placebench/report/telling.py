@@ -3,6 +3,9 @@
 from typing import Any
 
 from placebench.report.document import summary
+from placebench.report.figures import figures_of
+from placebench.report.headline import headline
+from placebench.report.ledger import ledger_document, ledger_text
 from placebench.report.surveys import is_survey
 from placebench.report.surveys.page import survey_document, survey_table
 from placebench.report.text import comparison_table, terminal_table
@@ -13,9 +16,13 @@ def text_of(run: Run) -> str:
     """The first sentence, how the run ended, and its table."""
     if is_survey(run):
         return survey_table(run)
+    if run.head.settings.get("trials"):
+        return f"{headline(figures_of(run))}\n\n{ledger_text(run)}"
     return terminal_table(run) if run.closed else comparison_table(run)
 
 
 def document_of(run: Run) -> dict[str, Any]:
     """What the page says, as plain values."""
-    return survey_document(run) if is_survey(run) else summary(run)
+    if is_survey(run):
+        return survey_document(run)
+    return {**summary(run), **(ledger_document(run) if run.head.settings.get("trials") else {})}

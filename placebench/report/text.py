@@ -31,16 +31,16 @@ def comparison_table(run: Run) -> str:
     figures = figures_of(run)
     lines = [headline(figures), *_doubts(figures)]
     if figures.comparisons:
-        lines += ["", *aligned([_COMPARED, *(_compared(each) for each in figures.comparisons)])]
+        lines += ["", *aligned([_COMPARED, *(_compared(each, figures) for each in figures.comparisons)])]
     reasons = dict.fromkeys(
         each.reason for each in figures.comparisons if each.reason and each.baseline_value is not None
     )
     return "\n".join([*lines, *(f"  {reason}" for reason in reasons)])
 
 
-def _compared(comparison: Comparison) -> tuple[str, ...]:
+def _compared(comparison: Comparison, figures: Figures) -> tuple[str, ...]:
     return (
-        f"{comparison.variant}: {words.METRIC_LABELS[comparison.metric]}",
+        f"{figures.names[comparison.baseline, comparison.variant]}: {words.METRIC_LABELS[comparison.metric]}",
         words.value_text(comparison, comparison.baseline_value),
         words.value_text(comparison, comparison.variant_value),
         *(units.ratio(each) for each in (comparison.ratio, comparison.low, comparison.high)),

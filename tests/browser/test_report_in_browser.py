@@ -99,9 +99,10 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
     seen = visit(inside, java_script_enabled=scripts).page
     assert not seen.locator("#walls").is_visible()
     seen.get_by_text("The figures").click()
+    seen.get_by_text("both flames, laid over each other").click()
     seen.get_by_text("All frames that changed").click()
     seen.locator(".statements summary").first.click()
-    seen.locator(".flame summary").first.click()
+    seen.locator(".flame:not(.laid-over) summary").first.click()
 
     walls = sorted(
         wall for block in results.load(inside.parent).blocks if block.arm == "naive" for wall in block.wall_s
@@ -123,8 +124,11 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
     assert seen.locator(".statements pre").first.inner_text() == "SELECT a FROM things WHERE id IN ($1)"
     cells = seen.locator(".statements tbody tr").first.locator("td").all_inner_texts()
     assert cells == ["changed", "3", "→", "1", "60", "→", "20", "6.00 ms", "→", "2.00 ms"]
-    assert seen.locator(".flame svg.chart").first.is_visible()
-    assert seen.locator(".flame svg.chart").first.locator("text", has_text="copy_row").count() == 1
+    gone = seen.locator(".laid-over svg.chart svg", has=seen.locator("text", has_text="copy_row"))
+    assert gone.locator("rect").get_attribute("class") == "frame cheaper by-3"
+    assert (gone.is_visible(), gone.get_attribute("width")) == (True, "50%"), "30 of 60 ms"
+    assert seen.locator(".flame:not(.laid-over) svg.chart").first.is_visible()
+    assert seen.locator(".flame:not(.laid-over) svg.chart").first.locator("text", has_text="copy_row").count() == 1
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from fake_experiment import ARMS, write_experiment
 
 from placebench import results
+from placebench.report import document_of, text_of
 from placebench.report.ledger import ledger_of, write_ledger
 
 
@@ -63,6 +64,8 @@ def test_the_ledger_is_a_table(run: results.Run) -> None:
     assert "| slots (alone) | naive → naive+slots | 18" in text
     assert "**kept**" in text
     assert "| statements, 0 % more: equivalent |" in text
+    assert text in text_of(run)
+    assert document_of(run)["ledger"][0]["name"] == "slots"
     assert "slots should show on another request than this run's: `/elsewhere`." in text
     assert "All changes do more together than each by itself adds up to: 39 % less server CPU (95 % interval" in text
     assert "| `__slots__` really does speed up | **yes** | alone 18" in text
