@@ -1,7 +1,7 @@
-"""Two runs side by side: what each variant took in the one and in the other.
+"""Two runs side by side: what each variant took in the one and in the other, and what it asks of the database.
 
-The key piece is `differences`. The runs were made at different times, so times have no verdict here: on a shared
-machine the same code differs by 44 % from one run to the next. Counts have one: they have no noise.
+The key pieces are `differences` and `statements_changed`. The runs were made at different times, so times have no
+verdict here: on a shared machine the same code differs by 44 % from one run to the next. Counts have one: no noise.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,17 @@ from placebench import units
 from placebench.compare import COUNTED
 from placebench.report import words
 from placebench.report.comparisons import comparisons_of
+from placebench.report.statements import StatementChange, statement_changes
 from placebench.report.text import aligned
 from placebench.results import Run
 
 _HEADINGS = ("variant and metric", "before", "after", "ratio", "")
+_STATEMENT_HEADINGS = ("variant and statement", "", "calls before", "after", "rows before", "after")
+_MADE_WITH = {
+    "commit of placebench": ("commit",),
+    "processor": ("machine", "processor"),
+    "PostgreSQL": ("postgresql", "version"),
+}
 
 
 @dataclass(frozen=True)
@@ -50,15 +57,36 @@ def differences(before: Run, after: Run) -> list[Difference]:
 def doubts(before: Run, after: Run) -> list[str]:
     """Why the two runs are not about the same thing."""
     names = ("request", "topology", "trees", "seed")
-    pairs = ((name, getattr(before.head, name), getattr(after.head, name)) for name in names)
-    return [f"another {name}: {then} before, {now} after" for name, then, now in pairs if then != now]
+    pairs = [(name, getattr(before.head, name), getattr(after.head, name)) for name in names]
+    made_with = [(name, *(_of_manifest(run, path) for run in (before, after))) for name, path in _MADE_WITH.items()]
+    known = [*pairs, *(each for each in made_with if None not in each)]
+    return [f"another {name}: {then} before, {now} after" for name, then, now in known if then != now]
+
+
+def statements_changed(before: Run, after: Run) -> list[tuple[str, StatementChange]]:
+    """Each statement that a variant asks only now, not any more, or more or less often, with the variant.
+
+    None where a run's answers differ, or its statements were not counted one by one.
+    """
+    if not all(run.head.same_answers.get("equal") for run in (before, after)):
+        return []
+    return [
+        (variant, each)
+        for variant, then in before.wire.items()
+        if (now := after.wire.get(variant)) and then.by_statement and now.by_statement
+        for each in statement_changes(then, now)
+        if each.state != "same"
+    ]
 
 
 def difference_table(before: Run, after: Run) -> str:
     """Both runs as an aligned table, with what makes them different first."""
     rows = [_row(each) for each in differences(before, after)]
     lines = [f"{before.head.name} before, {after.head.name} after", *doubts(before, after), ""]
-    return "\n".join([*lines, *(aligned([_HEADINGS, *rows]) if rows else ["nothing that both runs measured"])])
+    lines += aligned([_HEADINGS, *rows]) if rows else ["nothing that both runs measured"]
+    if asked := [_statement_row(*each) for each in statements_changed(before, after)]:
+        lines += ["", *aligned([_STATEMENT_HEADINGS, *asked])]
+    return "\n".join(lines)
 
 
 def difference_document(before: Run, after: Run) -> dict[str, Any]:
@@ -69,6 +97,10 @@ def difference_document(before: Run, after: Run) -> dict[str, Any]:
         "after": str(after.folder),
         "doubts": doubts(before, after),
         "differences": [{**asdict(each), "ratio": each.ratio, "note": each.note} for each in found],
+        "statements": [
+            {"variant": variant, "state": each.state, **asdict(each)}
+            for variant, each in statements_changed(before, after)
+        ],
     }
 
 
@@ -85,6 +117,18 @@ def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
             yield (variant, "closed_wall_s"), median(loaded.result.latency_s)
         if (cpu_s := loaded.cpu_s_per_request) is not None:
             yield (variant, "closed_cpu_s"), cpu_s
+
+
+def _of_manifest(run: Run, path: Sequence[str]) -> Any:
+    found: Any = run.head.manifest
+    for name in path:
+        found = (found or {}).get(name)
+    return found
+
+
+def _statement_row(variant: str, found: StatementChange) -> Sequence[str]:
+    told = f"{variant}: {words.statement_shortened(found.sql)}"
+    return told, found.state, *(units.average(each) for each in (*found.calls, *found.rows))
 
 
 def _row(found: Difference) -> Sequence[str]:

@@ -1,11 +1,12 @@
 """Two runs side by side."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from fake_run import FakeRun, write_run
 
 from placebench import results
-from placebench.experiment.records import WirePass
+from placebench.experiment.records import RunHead, StatementCount, WirePass
 from placebench.report.difference import difference_document, difference_table
 
 
@@ -37,8 +38,36 @@ def test_another_seed_is_said(tmp_path: Path) -> None:
     assert {each["metric"] for each in document["differences"]} >= {"statements", "cpu_s", "closed_wall_s"}
 
 
+def test_statements_that_changed_are_named(tmp_path: Path) -> None:
+    """One is asked three times instead of once, one is new; what stayed the same is not named."""
+    before, after = run(tmp_path / "a", 3.0), run(tmp_path / "b", 5.0)
+    things, traits, same = "SELECT a FROM things", "SELECT b FROM traits", "SELECT c FROM rest"
+    asked = ([(things, 1, 9), (same, 1, 1)], [(things, 3, 27), (traits, 1, 4), (same, 1, 1)])
+    for made, statements in zip((before, after), asked, strict=True):
+        counts = [StatementCount(sql, calls, rows, 0.001) for sql, calls, rows in statements]
+        replace(made.wire["tuned"], by_statement=counts).save(made.folder / "wire-tuned.json")
+    before, after = results.load(tmp_path / "a"), results.load(tmp_path / "b")
+    told = [line.split() for line in difference_table(before, after).splitlines()[-2:]]
+
+    assert told == [
+        ["tuned:", "SELECT", "…", "things", "changed", "1", "3", "9", "27"],
+        ["tuned:", "SELECT", "…", "traits", "new", "0", "1", "0", "4"],
+    ]
+    assert [each["state"] for each in difference_document(before, after)["statements"]] == ["changed", "new"]
+
+
+def test_another_commit_is_said(tmp_path: Path) -> None:
+    """Of placebench itself, whose variants may have changed with it."""
+    before, after = run(tmp_path / "a", 11.0), run(tmp_path / "b", 11.0)
+    head = RunHead.load(after.folder / "run.json")
+    replace(head, manifest={**head.manifest, "commit": "ffff"}).save(after.folder / "run.json")
+
+    document = difference_document(before, results.load(after.folder))
+    assert document["doubts"] == ["another commit of placebench: 0b918402d2c1 before, ffff after"]
+
+
 def test_no_speed_of_a_run_whose_answers_differ(tmp_path: Path) -> None:
     """Nothing of it is put beside anything."""
     document = difference_document(run(tmp_path / "a", 11.0), run(tmp_path / "b", 11.0, equal=False))
 
-    assert document["differences"] == []
+    assert (document["differences"], document["statements"]) == ([], [])
