@@ -70,6 +70,13 @@ def ratio(value: float | None) -> str:
     return "none" if value is None else significant(value, digits=4)
 
 
+def probability(value: float | None) -> str:
+    """A p value, two significant digits: 0.0006836 → '0.00068'; below 0.0001 it is '< 0.0001'; None → 'none'."""
+    if value is None:
+        return "none"
+    return "< 0.0001" if value < 1e-4 else significant(value, digits=2)
+
+
 def times(factor: float) -> str:
     """A ratio as a factor: 3.141 → '3.14 ×'."""
     return f"{significant(factor)} ×"

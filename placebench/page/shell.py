@@ -21,6 +21,7 @@ _FILTERS = (
     units.percent,
     units.rate,
     units.ratio,
+    units.probability,
     units.size,
     units.step,
 )

@@ -14,7 +14,7 @@ from placebench.experiment.spent import harness_share
 from placebench.report import words
 from placebench.report.figures import Figures, Loaded, Rung
 
-_SHOWN_ELSEWHERE = ("rungs", "points", "impossible")
+_SHOWN_ELSEWHERE = ("rungs", "points", "impossible", "trials")
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,17 @@ def manifest(head: RunHead) -> list[tuple[str, str]]:
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each plain value of a nested document with its dotted name; lists are joined by spaces, None is 'unknown'."""
+    """Each plain value of a nested document with its dotted name; lists are joined by spaces, None is 'unknown'.
+
+    What stands in a list goes by its name, and what is empty there is left out.
+    """
     for name, value in document.items():
         if isinstance(value, Mapping):
             yield from flattened(value, f"{prefix}{name}.")
+        elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+            for number, each in enumerate(value):
+                told = {key: part for key, part in each.items() if key != "name" and part not in (None, "", {}, [])}
+                yield from flattened(told, f"{prefix}{name}.{each.get('name', number)}.")
         else:
             yield f"{prefix}{name}", _plain(value)
 

@@ -60,3 +60,11 @@ def test_significant_digits_without_exponents(value: float, text: str) -> None:
 def test_an_estimate_and_its_limits_are_rounded_alike(values: tuple[float, ...], texts: list[str]) -> None:
     """As few digits as tell the numbers apart, the same for all of them."""
     assert units.alike(*values) == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0006836, "0.00068"), (0.125, "0.12"), (1.0, "1.0"), (3e-7, "< 0.0001"), (None, "none")]
+)
+def test_a_probability_has_two_digits(value: float | None, text: str) -> None:
+    """More would be read as more than it is."""
+    assert units.probability(value) == text

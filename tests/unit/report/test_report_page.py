@@ -8,6 +8,7 @@ from fake_run import FakeRun, write_run
 
 from placebench.errors import RunFolderError
 from placebench.report import write_report
+from placebench.report.details import flattened
 
 
 class Text(HTMLParser):
@@ -133,6 +134,16 @@ def test_the_manifest_is_a_table_of_dotted_names(tmp_path: Path) -> None:
     assert "postgresql.settings.max_parallel_workers_per_gather" in words
     assert "machine.memory_limit" in words
     assert "run.rungs" not in words
+
+
+def test_what_stands_in_a_list_goes_by_its_name() -> None:
+    """The settings of two arms are rows of their own; what is empty there is left out."""
+    arms = [{"name": "base", "module": "shop:app", "python": None}, {"name": "change", "variables": {"A": "1"}}]
+
+    assert list(flattened({"arms": arms}, "run.")) == [
+        ("run.arms.base.module", "shop:app"),
+        ("run.arms.change.variables.A", "1"),
+    ]
 
 
 def test_the_page_is_made_again_in_the_same_bytes(tmp_path: Path) -> None:
