@@ -1,7 +1,8 @@
 """Loads a topology through Placement's public API, so that it can load any server that speaks it.
 
 Several threads take one tree after the other and make its providers in order, each with its inventories, traits and
-aggregates: at most four requests a provider. There is no transaction around it: a run that stops leaves what it wrote.
+aggregates: at most four requests a provider; then the consumers of the tree, many a request. There is no transaction
+around it: a run that stops leaves what it wrote.
 """
 
 import json
@@ -14,12 +15,13 @@ import urllib3
 
 from placebench.errors import SeedError
 from placebench.seeding import Meter, Progress, Target
-from placebench.topology import Inventory, Provider, Topology, is_custom
+from placebench.topology import CONSUMER_TYPE, OWNER, Inventory, Provider, Takes, Topology, is_custom
 
 CONCURRENCY = 8
 # The threads wait for each other after so many trees; what waits to be made stays small.
 _TREES_AT_ONCE = 256
 _TIMEOUT_S = 60.0
+_CONSUMERS_AT_ONCE = 100
 _HEADERS = {
     "Accept": "application/json",
     "Content-Type": "application/json",
@@ -80,6 +82,8 @@ def _make_trees(api: Api, topology: Topology, meter: Meter) -> None:
 def _make_tree(api: Api, topology: Topology, number: int) -> None:
     for provider in topology.tree(number):
         _make(api, provider)
+    if topology.is_used:
+        _claim(api, topology, number)
 
 
 def _make(api: Api, provider: Provider) -> None:
@@ -97,6 +101,25 @@ def _make(api: Api, provider: Provider) -> None:
             body = {"resource_provider_generation": generation, kind: content}
             answer = api.send("PUT", f"/resource_providers/{provider.uuid}/{kind}", body)
             generation = answer["resource_provider_generation"]
+
+
+def _claim(api: Api, topology: Topology, number: int) -> None:
+    """What the consumers of the tree have, so many of them in one request: all or nothing of these."""
+    uuids = topology.uuids(number)
+    whose = {"project_id": OWNER, "user_id": OWNER, "consumer_type": CONSUMER_TYPE, "consumer_generation": None}
+    bodies = [
+        (consumer, {"allocations": _allocations(takes, uuids), **whose})
+        for consumer, takes in topology.consumers(number)
+    ]
+    for first in range(0, len(bodies), _CONSUMERS_AT_ONCE):
+        api.send("POST", "/allocations", dict(bodies[first : first + _CONSUMERS_AT_ONCE]))
+
+
+def _allocations(takes: Takes, uuids: list[str]) -> dict[str, Any]:
+    allocations: dict[str, Any] = {}
+    for place, name, amount in takes:
+        allocations.setdefault(uuids[place], {"resources": {}})["resources"][name] = amount
+    return allocations
 
 
 def _amounts(inventory: Inventory) -> dict[str, Any]:

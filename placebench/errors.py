@@ -35,6 +35,10 @@ class TopologyError(PlacebenchError):
     """A topology file that cannot be used: names file, key and what was expected."""
 
 
+class ExportError(PlacebenchError):
+    """A live Placement that cannot be read, or holds nothing to export."""
+
+
 class SeedError(PlacebenchError):
     """Seeding stopped, or did not write what it should have written."""
 

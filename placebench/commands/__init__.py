@@ -11,6 +11,7 @@ NAMES = (
     "perfload",
     "db",
     "seed",
+    "topology",
     "serve",
     "load",
     "profile",

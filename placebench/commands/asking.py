@@ -20,8 +20,9 @@ QUICK_TREES = 50
 
 
 def add_asking_options(parser: ArgumentParser) -> None:
-    """--topology and --request, and those of `add_sitting_options`."""
+    """--topology, --fill and --request, and those of `add_sitting_options`."""
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
+    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
     add_sitting_options(parser)
 
@@ -42,7 +43,7 @@ def topology_asked(arguments: Namespace) -> "Topology":
     """The topology that the options name."""
     from placebench.seeding import topology_named
 
-    return topology_named(arguments.topology, trees=trees_asked(arguments), seed=arguments.seed)
+    return topology_named(arguments.topology, trees=trees_asked(arguments), seed=arguments.seed, fill=arguments.fill)
 
 
 def trees_asked(arguments: Namespace) -> int | None:

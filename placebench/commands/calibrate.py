@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
     if arguments.aa < _FEWEST:
         raise PlacebenchError(f"--aa {arguments.aa}: at least {_FEWEST} replicates are needed, 60 make ten runs of six")
     trees = _QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
-    topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed)
+    topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed, fill=arguments.fill)
     settings = Settings(
         arms=read_arms([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,

@@ -51,6 +51,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
     parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
+    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
     parser.add_argument(
         "--claims", type=int, default=0, metavar="N", help="allocations of 1 DISK_GB in the seeded data (default: none)"
@@ -69,7 +70,7 @@ def run(arguments: Namespace) -> int:
     from placebench.seeding import topology_named
 
     gates = [read_gate(text) for text in arguments.fail_if]
-    topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed)
+    topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed, fill=arguments.fill)
     replicates = PUBLISH if arguments.publish else SCREEN if arguments.replicates is None else arguments.replicates
     settings = Settings(
         arms=read_arms(arguments.arms, placement_python=arguments.placement_python),

@@ -36,6 +36,7 @@ def run(arguments: Namespace) -> int:
         asked.topology or arguments.topology,
         trees=arguments.trees if arguments.trees is not None else asked.trees,
         seed=asked.seed if asked.seed is not None else arguments.seed,
+        fill=arguments.fill,
     )
     arms = read_arms(asked.arms, placement_python=arguments.placement_python)
     names = dict(zip(asked.arms, (arm.name for arm in arms), strict=True))

@@ -22,6 +22,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
     parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
+    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="of ids and of every random choice (default: 1)"
     )
@@ -41,7 +42,7 @@ def run(arguments: Namespace) -> int:
     from placebench.seeding import topology_named
 
     trees = arguments.trees if arguments.trees is not None else (_QUICK_TREES if arguments.quick else None)
-    topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed)
+    topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed, fill=arguments.fill)
     if not topology.trees:
         raise PlacebenchError("--trees 0 leaves nothing to ask for: give 1 or more")
     settings = replace(Settings.quick() if arguments.quick else Settings.default(), telemetry=arguments.telemetry)

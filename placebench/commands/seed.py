@@ -23,6 +23,7 @@ def configure(parser: ArgumentParser) -> None:
         "--topology", default="nested-perfload", metavar="NAME", help="a topology's name, or the path of its .toml file"
     )
     parser.add_argument("--trees", type=int, metavar="N", help="how often the tree is repeated; 0: the schema only")
+    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers, whatever the topology says")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same rows")
     parser.add_argument("--loader", default="copy", metavar="copy|sql|http", help="how the rows get in (default: copy)")
     parser.add_argument("--db", metavar="URL", help=f"the database (default: ${_VARIABLE})")
@@ -41,9 +42,9 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Seed; prints the receipt."""
     from placebench.postgres import check_database, normalise_url
-    from placebench.seeding import migrate_options, seed, topology_named
+    from placebench.seeding import consumers_and_allocations, migrate_options, seed, topology_named
 
-    topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed)
+    topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed, fill=arguments.fill)
     url = normalise_url(_named(arguments.db))
     check_database(url)
     with _api(arguments, url) as api_url, progress("providers", topology.providers) as advance:
@@ -57,7 +58,8 @@ def run(arguments: Namespace) -> int:
             notice=say,
         )
     migrate_options(url, arguments.option)
-    _print(receipt, as_json=arguments.json)
+    used = consumers_and_allocations(url) if topology.trees and topology.is_used else (0, 0)
+    _print(receipt, *used, as_json=arguments.json)
     return 0
 
 
@@ -83,13 +85,14 @@ def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
         yield server.url
 
 
-def _print(receipt: "SeedReceipt", *, as_json: bool) -> None:
+def _print(receipt: "SeedReceipt", consumers: int, allocations: int, *, as_json: bool) -> None:
     if as_json:
-        print_json(receipt.to_json())
+        print_json({**receipt.to_json(), "consumers": consumers, "allocations": allocations})
         return
+    used = f", {units.count(consumers)} consumers with {units.count(allocations)} allocations" if consumers else ""
     print_result(
         f"{receipt.topology}, {units.count(receipt.trees)} trees, seed {receipt.seed}, by_{receipt.loader}:"
         f" {units.count(receipt.providers)} providers, {units.count(receipt.inventories)} inventories,"
         f" {units.count(receipt.provider_traits)} traits and {units.count(receipt.provider_aggregates)} aggregates"
-        f" of providers in {units.duration(receipt.elapsed_s)}; digest {receipt.digest}"
+        f" of providers{used} in {units.duration(receipt.elapsed_s)}; digest {receipt.digest}"
     )

@@ -163,7 +163,7 @@ class Comparing:
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             status="running",
             request=self._settings.request,
-            topology=self._topology.name,
+            topology=self._topology.title,
             trees=self._topology.trees,
             seed=self._topology.seed,
             variants=[arm.name for arm in self._settings.arms],
@@ -176,7 +176,7 @@ class Comparing:
 
     def _prepared(self, servers: Servers, arms: tuple[Arm, ...]) -> Arms:
         """A seeded database on each server, and a copy of it for each arm, at the revisions that the arm wants."""
-        self._say(f"seed {self._topology.name}, {self._topology.trees} trees")
+        self._say(f"seed {self._topology.title}, {self._topology.trees} trees")
         names = {arm.name: f"{self._database}_{number}" for number, arm in enumerate(arms)}
         for server in dict.fromkeys(map(servers.of, arms)):
             for name in (*names.values(), self._database, self._statistics):

@@ -88,7 +88,7 @@ class Perfload:
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             status="running",
             request=topology.request,
-            topology=topology.name,
+            topology=topology.title,
             trees=topology.trees,
             seed=topology.seed,
             variants=list(settings.variants),
@@ -123,7 +123,7 @@ class Perfload:
 
     def _seeded(self) -> Bench:
         topology, settings = self._topology, self._settings
-        self._say(f"seed {topology.name}, {topology.trees} trees")
+        self._say(f"seed {topology.title}, {topology.trees} trees")
         url = self._server.create_database(self._database)
         receipt = seed(topology, url)
         self._kept.save(receipt=receipt.to_json(), manifest=manifest(url))

@@ -129,7 +129,7 @@ class Surveying:
         """
         with self._kept.until_the_end():
             keep_whole_lines(self._path)
-            say(f"seed {self._ground.topology.name}, {self._ground.topology.trees} trees")
+            say(f"seed {self._ground.topology.title}, {self._ground.topology.trees} trees")
             described = {**manifest(self._ground.seeded), "calibration": kept()}
             self._kept.save(receipt=self._ground.receipt, manifest=described)
             with self._question.prepare(self._ground) as measure:
@@ -195,7 +195,7 @@ def _head(question: Question, ground: Ground) -> RunHead:
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         status="running",
         request=question.request,
-        topology=ground.topology.name,
+        topology=ground.topology.title,
         trees=ground.topology.trees,
         seed=ground.topology.seed,
         variants=list(question.variants),

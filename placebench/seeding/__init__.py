@@ -5,25 +5,27 @@ The door is `seed`; `migrate` makes the schema alone, and `data_digest` says wha
 
 from placebench.seeding.catalogue import loader_named, topology_named
 from placebench.seeding.claiming import claim
-from placebench.seeding.content import Content, content, data_digest, expected_content
-from placebench.seeding.database import continue_ids
+from placebench.seeding.content import Content, consumers_and_allocations, content, data_digest, expected_content
+from placebench.seeding.database import continue_ids, reading
 from placebench.seeding.loading import Loader, Meter, Progress, Target
 from placebench.seeding.migration import has_change_log, migrate, migrate_options, options_at
 from placebench.seeding.receipt import SeedReceipt, receipt_of
 from placebench.seeding.rows import Rows, rows_of
 from placebench.seeding.seeder import seed
-from placebench.seeding.vocabulary import Ids, ids_for
+from placebench.seeding.vocabulary import Ids, Owner, ids_for
 
 __all__ = [
     "Content",
     "Ids",
     "Loader",
     "Meter",
+    "Owner",
     "Progress",
     "Rows",
     "SeedReceipt",
     "Target",
     "claim",
+    "consumers_and_allocations",
     "content",
     "continue_ids",
     "data_digest",
@@ -34,6 +36,7 @@ __all__ = [
     "migrate",
     "migrate_options",
     "options_at",
+    "reading",
     "receipt_of",
     "rows_of",
     "seed",

@@ -10,17 +10,19 @@ from placebench.seeding.loading import Loader
 from placebench.topology import Topology, read
 
 
-def topology_named(name: str, *, trees: int | None = None, seed: int = 1) -> Topology:
+def topology_named(name: str, *, trees: int | None = None, seed: int = 1, fill: float | None = None) -> Topology:
     """The topology of that name, or the one in the file that *name* is the path of (`….toml`).
+
+    trees, seed, fill: as in `placebench.topology.read`.
 
     Raises TopologyError: for a file with a mistake, or with the list of topologies when there is none of that name.
     """
     if name.endswith(".toml"):
-        return read(Path(name), trees=trees, seed=seed)
+        return read(Path(name), trees=trees, seed=seed, fill=fill)
     files = {path.stem: path for path in sorted((room("loaders") / "topologies").glob("*.toml"))}
     if name not in files:
         raise TopologyError(f"no topology {name!r}: there are {', '.join(files)}, or the path of a .toml file")
-    return read(files[name], trees=trees, seed=seed)
+    return read(files[name], trees=trees, seed=seed, fill=fill)
 
 
 def loader_named(name: str) -> Loader:

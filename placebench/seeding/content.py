@@ -16,11 +16,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Connection, Select, func, literal_column, select, text
 
+from placebench import tables
 from placebench.seeding.database import connected
 from placebench.seeding.lines import LINES
-from placebench.topology import Inventory, Kind, Node, Topology
+from placebench.topology import CONSUMER_TYPE, OWNER, Consumer, Inventory, Kind, Node, Topology
 
 _MODULUS = 2**64
+_USED = (tables.consumers, tables.allocations)
 _md5 = hashlib.md5
 
 # The settings of a server of ours are for measuring: one process, little memory. A million providers are joined four
@@ -61,6 +63,13 @@ def data_digest(database: str | Connection) -> str:
         return content(connection).digest
 
 
+def consumers_and_allocations(url: str) -> tuple[int, int]:
+    """How many consumers the database holds, and how many allocations they have."""
+    with connected(url) as connection:
+        counts = [connection.scalar(select(func.count()).select_from(table)) or 0 for table in _USED]
+    return counts[0], counts[1]
+
+
 def content(connection: Connection) -> Content:
     """What the database holds: six queries; PostgreSQL adds the lines up itself, from others they are fetched."""
     add_up = _in_postgresql if connection.dialect.name == "postgresql" else _here
@@ -87,6 +96,10 @@ def expected_content(topology: Topology) -> Content:
             chosen = topology.chosen_traits(tree, node), topology.chosen_aggregates(tree, node)
             sums["provider_traits"].add([f"{uuids[place]}|{name}" for name in chosen[0]])
             sums["provider_aggregates"].add([f"{uuids[place]}|{aggregate_uuids[name]}" for name in chosen[1]])
+        if topology.is_used:
+            consumers = topology.consumers(tree)
+            sums["consumers"].add([f"{uuid}|{OWNER}|{OWNER}|{CONSUMER_TYPE}" for uuid, _ in consumers])
+            sums["allocations"].add(_allocations(uuids, consumers))
     return Content(tuple((kind, found.lines) for kind, found in sums.items()))
 
 
@@ -110,6 +123,10 @@ def _providers(nodes: Sequence[Node], tree: int, uuids: list[str]) -> list[str]:
         f"{uuid}|{node.name}-{tree}|{'' if node.parent is None else uuids[node.parent]}|{root}"
         for uuid, node in zip(uuids, nodes, strict=True)
     ]
+
+
+def _allocations(uuids: list[str], consumers: Sequence[Consumer]) -> list[str]:
+    return [f"{uuids[place]}|{uuid}|{name}|{amount}" for uuid, takes in consumers for place, name, amount in takes]
 
 
 def _inventory(each: Inventory) -> str:

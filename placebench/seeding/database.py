@@ -21,12 +21,31 @@ def connected(url: str) -> Iterator[Connection]:
     Raises DatabaseError, in one line and without the password, for no URL, no answer, a lost connection, a full disk,
     missing rights, and what the database refuses. What was not committed by then is gone.
     """
+    with _opened(url) as connection:
+        _wait_for_others(connection)
+        yield connection
+
+
+@contextmanager
+def reading(url: str) -> Iterator[Connection]:
+    """One connection that only reads, and sees one moment where the database can; waits for nobody.
+
+    Raises DatabaseError as `connected` does.
+    """
+    with _opened(url) as connection:
+        if connection.dialect.name == "sqlite":
+            yield connection
+        else:
+            yield connection.execution_options(isolation_level="REPEATABLE READ")
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Connection]:
     engine = _engine(url)
     driver = engine.dialect.loaded_dbapi
     refusals = (driver.OperationalError, driver.InterfaceError, driver.NotSupportedError)
     try:
         with engine.connect() as connection:
-            _wait_for_others(connection)
             yield connection
     except (DBAPIError, driver.Error) as error:
         cause = _first(error, (DBAPIError, driver.Error))

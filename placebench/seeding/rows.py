@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Table
 
 from placebench import tables
-from placebench.seeding.vocabulary import Ids
+from placebench.seeding.vocabulary import Ids, Owner
 from placebench.topology import Node, Topology
 
 Row = tuple[object, ...]
@@ -18,6 +18,8 @@ Row = tuple[object, ...]
 _AMOUNTS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 _PROVIDER = ("id", "uuid", "name", "generation", "root_provider_id", "parent_provider_id")
 _INVENTORY = ("id", "resource_provider_id", "resource_class_id", *_AMOUNTS)
+_CONSUMER = ("id", "uuid", "project_id", "user_id", "generation", "consumer_type_id")
+_ALLOCATION = ("id", "resource_provider_id", "consumer_id", "resource_class_id", "used")
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,21 @@ class Rows:
 
 
 def rows_of(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
-    """The rows of every table that a topology fills, parents first."""
+    """The rows of every table that a topology fills, parents first; of consumers only where it has some."""
+    used = (
+        ()
+        if ids.owner is None
+        else (
+            Rows(tables.consumers, _CONSUMER, _consumers(topology, ids.owner)),
+            Rows(tables.allocations, _ALLOCATION, _allocations(topology, ids)),
+        )
+    )
     return (
         Rows(tables.resource_providers, _PROVIDER, _providers(topology)),
         Rows(tables.inventories, _INVENTORY, _inventories(topology, ids)),
         Rows(tables.resource_provider_traits, ("resource_provider_id", "trait_id"), _traits(topology, ids)),
         Rows(tables.resource_provider_aggregates, ("resource_provider_id", "aggregate_id"), _aggregates(topology, ids)),
+        *used,
     )
 
 
@@ -89,6 +100,27 @@ def _links(
         for place, node in enumerate(topology.kinds[kind].nodes):
             rows += [(root + place, ids[name]) for name in chosen(tree, node)]
         yield rows
+
+
+def _consumers(topology: Topology, owner: Owner) -> Iterator[list[Row]]:
+    whose = (owner.project, owner.user, 1, owner.consumer_type)
+    first = 1
+    for tree in range(topology.trees):
+        consumers = topology.consumers(tree)
+        yield [(first + number, uuid, *whose) for number, (uuid, _) in enumerate(consumers)]
+        first += len(consumers)
+
+
+def _allocations(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
+    first = 1
+    for tree, _, root in _trees(topology):
+        rows: list[Row] = [
+            (root + place, uuid, ids.resource_classes[name], amount)
+            for uuid, takes in topology.consumers(tree)
+            for place, name, amount in takes
+        ]
+        yield [(first + number, *row) for number, row in enumerate(rows)]
+        first += len(rows)
 
 
 def _trees(topology: Topology) -> Iterator[tuple[int, int, int]]:

@@ -6,19 +6,29 @@ from dataclasses import dataclass
 from sqlalchemy import Column, Connection, Table, func, select
 
 from placebench import tables
-from placebench.topology import Topology, is_custom
+from placebench.topology import CONSUMER_TYPE, OWNER, Topology, is_custom
 
 # Placement counts custom classes from here; below are the standard ones, which the migration has added.
 _FIRST_CUSTOM_CLASS = 10_000
 
 
 @dataclass(frozen=True)
+class Owner:
+    """The ids of whose the consumers are, and of their type."""
+
+    project: int
+    user: int
+    consumer_type: int
+
+
+@dataclass(frozen=True)
 class Ids:
-    """The id in the database of each name of the topology."""
+    """The id in the database of each name of the topology; an owner where it has consumers."""
 
     resource_classes: Mapping[str, int]
     traits: Mapping[str, int]
     aggregates: Mapping[str, int]
+    owner: Owner | None = None
 
 
 def add_standard_traits(connection: Connection, topology: Topology) -> None:
@@ -27,7 +37,7 @@ def add_standard_traits(connection: Connection, topology: Topology) -> None:
 
 
 def ids_for(connection: Connection, topology: Topology) -> Ids:
-    """The ids of the topology's names, after adding those that are missing: at most nine statements."""
+    """The ids of the topology's names, after adding those that are missing: at most 18 statements."""
     _add_custom_classes(connection, topology.resource_classes)
     _add(connection, tables.traits.c.name, topology.traits)
     _add(connection, tables.placement_aggregates.c.uuid, topology.aggregate_uuids.values())
@@ -36,6 +46,15 @@ def ids_for(connection: Connection, topology: Topology) -> Ids:
         resource_classes=_ids(connection, tables.resource_classes.c.name, topology.resource_classes),
         traits=_ids(connection, tables.traits.c.name, topology.traits),
         aggregates={name: aggregates[uuid] for name, uuid in topology.aggregate_uuids.items()},
+        owner=_owner(connection) if topology.is_used else None,
+    )
+
+
+def _owner(connection: Connection) -> Owner:
+    return Owner(
+        project=_id(connection, tables.projects.c.external_id, OWNER),
+        user=_id(connection, tables.users.c.external_id, OWNER),
+        consumer_type=_id(connection, tables.consumer_types.c.name, CONSUMER_TYPE),
     )
 
 
@@ -54,6 +73,11 @@ def _add(connection: Connection, column: Column[str], names: Collection[str]) ->
     missing = [name for name in names if name not in there]
     if missing:
         connection.execute(_table(column).insert(), [{column.name: name} for name in missing])
+
+
+def _id(connection: Connection, column: Column[str], name: str) -> int:
+    _add(connection, column, [name])
+    return _ids(connection, column, [name])[name]
 
 
 def _ids(connection: Connection, column: Column[str], names: Collection[str]) -> dict[str, int]:

@@ -3,9 +3,31 @@
 The door is `read`, which gives a `Topology`.
 """
 
-from placebench.topology.reading import read
-from placebench.topology.topology import Provider, Topology
-from placebench.topology.tree import Inventory, Kind, Node, Some
+from placebench.topology.claim import capacity, gives, stocks_of
+from placebench.topology.reading import MOST_SHARE, read
+from placebench.topology.topology import CONSUMER_TYPE, OWNER, Consumer, Provider, Topology
+from placebench.topology.tree import Claim, Inventory, Kind, Node, Some, Take, Takes
 from placebench.topology.vocabulary import is_custom
+from placebench.topology.writing import toml_of
 
-__all__ = ["Inventory", "Kind", "Node", "Provider", "Some", "Topology", "is_custom", "read"]
+__all__ = [
+    "CONSUMER_TYPE",
+    "MOST_SHARE",
+    "OWNER",
+    "Claim",
+    "Consumer",
+    "Inventory",
+    "Kind",
+    "Node",
+    "Provider",
+    "Some",
+    "Take",
+    "Takes",
+    "Topology",
+    "capacity",
+    "gives",
+    "is_custom",
+    "read",
+    "stocks_of",
+    "toml_of",
+]

@@ -8,20 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from placebench.errors import TopologyError
+from placebench.topology.claiming import claims_of
 from placebench.topology.section import Form, Section
 from placebench.topology.topology import Topology
 from placebench.topology.tree import MAXIMUM, Inventory, Kind, Node, Some
 from placebench.topology.vocabulary import CLASS, TRAIT
 
 _NAME = Form("[A-Za-z0-9_.-]{1,100}", "a name of letters, digits, '_', '.', '-', at most 100")
-_MOST_SHARE = 1_000_000
+MOST_SHARE = 1_000_000
 _MOST_ALIKE = 10_000
 _REQUEST = Form(r"/[^\s#]+", "the path and query that it is measured with, such as '/allocation_candidates?…'")
 
 
-def read(path: Path, *, trees: int | None = None, seed: int = 1) -> Topology:
+def read(path: Path, *, trees: int | None = None, seed: int = 1, fill: float | None = None) -> Topology:
     """The topology that the file describes, its tree repeated *trees* times (the file's own number when None).
 
+    *fill*: filled to this ratio, whatever the file says of fill and claims (when None: as the file says).
     Raises TopologyError for a file that cannot be read, is no TOML, or has a wrong key or value.
     """
     document = Section(path, "", _toml(path))
@@ -34,21 +36,41 @@ def read(path: Path, *, trees: int | None = None, seed: int = 1) -> Topology:
         seed=_within("seed", seed, -(2**63), 2**63 - 1),
         request=document.text("request", _REQUEST),
         kinds=kinds,
+        fill=_fill(document, kinds) if fill is None else _ratio(fill),
     )
 
 
 def _kinds(document: Section) -> tuple[Kind, ...]:
     """One kind of tree from [[providers]], or several from [[kinds]]."""
     if "kinds" not in document.values:
-        document.only("trees", "request", "providers", "kinds")
-        return (Kind(_nodes(document)),)
-    document.only("trees", "request", "kinds")
-    return tuple(_kind(section) for section in document.tables("kinds"))
+        document.only("trees", "request", "fill", "providers", "claims", "kinds")
+        nodes = _nodes(document)
+        return (Kind(nodes, claims=claims_of(document, nodes)),)
+    document.only("trees", "request", "fill", "kinds")
+    kinds = tuple(_kind(section) for section in document.tables("kinds"))
+    if sum(kind.share for kind in kinds) > MOST_SHARE:
+        document.fail("kinds", f"shares of at most {MOST_SHARE} together", sum(kind.share for kind in kinds))
+    return kinds
 
 
 def _kind(section: Section) -> Kind:
-    section.only("share", "providers")
-    return Kind(_nodes(section), share=section.whole("share", default=1, at_least=1, at_most=_MOST_SHARE))
+    section.only("share", "providers", "claims")
+    nodes = _nodes(section)
+    share = section.whole("share", default=1, at_least=1, at_most=MOST_SHARE)
+    return Kind(nodes, share=share, claims=claims_of(section, nodes))
+
+
+def _fill(document: Section, kinds: tuple[Kind, ...]) -> float | None:
+    fill = document.fraction("fill")
+    if fill is not None and any(kind.claims for kind in kinds):
+        document.fail("fill", "no fill beside claims", fill)
+    return fill
+
+
+def _ratio(fill: float) -> float:
+    if not 0 <= fill <= 1:
+        raise TopologyError(f"fill: expected a number from 0 to 1, saw {fill}")
+    return fill
 
 
 def _most_trees(nodes: tuple[Node, ...]) -> int:

@@ -62,6 +62,23 @@ class Section:
             self.fail(name, f"a whole number from {at_least} to {at_most}", value)
         return value
 
+    def wholes(self, name: str, *, default: tuple[int, ...], at_most: int, most: int) -> tuple[int, ...]:
+        """The list of one to *most* whole numbers from 0 under *name*."""
+        values = self.values.get(name, list(default))
+        if not isinstance(values, list) or not 0 < len(values) <= most:
+            self.fail(name, f"a list of 1 to {most} numbers", values)
+        inside = Section(self.file, self.key, {f"{name}[{place}]": value for place, value in enumerate(values)})
+        return tuple(inside.whole(each, at_least=0, at_most=at_most) for each in inside.values)
+
+    def fraction(self, name: str) -> float | None:
+        """The number from 0 to 1 under *name*, or None."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            self.fail(name, "a number from 0 to 1", value)
+        return float(value)
+
     def positive(self, name: str, *, default: float) -> float:
         """The number above zero under *name*."""
         value = self.values.get(name, default)

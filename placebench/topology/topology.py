@@ -3,14 +3,20 @@
 The key piece is `Topology`. Nothing here holds a cloud in memory: every tree is made when it is asked for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
 from typing import NamedTuple
 
+from placebench.topology.demand import demand_of
+from placebench.topology.filling import all_that_fit, drawn
 from placebench.topology.identity import Identity
-from placebench.topology.tree import Inventory, Kind, Node
+from placebench.topology.tree import Inventory, Kind, Node, Takes
+from placebench.topology.turns import Turns
+
+OWNER = "placebench"
+"""The project and the user of all consumers."""
+CONSUMER_TYPE = "INSTANCE"
 
 
 class Provider(NamedTuple):
@@ -25,25 +31,50 @@ class Provider(NamedTuple):
     aggregate_uuids: tuple[str, ...]
 
 
+class Consumer(NamedTuple):
+    """One consumer, and all that it takes of its tree."""
+
+    uuid: str
+    takes: Takes
+
+
 @dataclass(frozen=True)
 class Topology:
-    """`trees` trees of one kind or of several, in their shares; `request` is what the cloud is measured with."""
+    """`trees` trees of one kind or of several, in their shares; `request` is what the cloud is measured with.
+
+    With a `fill`, each tree has as many consumers as it draws, and the claims of the kinds do not count.
+    """
 
     name: str
     trees: int
     seed: int
     request: str
     kinds: tuple[Kind, ...]
+    fill: float | None = None
+
+    def kind(self, number: int) -> int:
+        """The place in `kinds` of the kind of tree *number*; the kinds come by turns, in their shares."""
+        return self._turns.kind(number)
 
     @property
     def providers(self) -> int:
         """How many providers the cloud has."""
-        return self._sum([len(kind.nodes) for kind in self.kinds])
+        return self._turns.sum(self.trees, [len(kind.nodes) for kind in self.kinds])
 
     @property
     def inventories(self) -> int:
         """How many inventories the cloud has."""
-        return self._sum([sum(len(node.inventories) for node in kind.nodes) for kind in self.kinds])
+        return self._turns.sum(self.trees, [sum(len(node.inventories) for node in kind.nodes) for kind in self.kinds])
+
+    @property
+    def title(self) -> str:
+        """Its name, and how full it is."""
+        return self.name if self.fill is None else f"{self.name}, filled to {self.fill:g}"
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the cloud may have consumers."""
+        return bool(self.fill) if self.fill is not None else any(kind.claims for kind in self.kinds)
 
     @cached_property
     def resource_classes(self) -> tuple[str, ...]:
@@ -62,10 +93,6 @@ class Topology:
         names = {aggregate for node in self._nodes for aggregate in node.aggregates}
         names.update(*(node.some_aggregates.names for node in self._nodes if node.some_aggregates))
         return {name: self._identity.uuid(f"aggregates/{name}") for name in sorted(names)}
-
-    def kind(self, number: int) -> int:
-        """The place in `kinds` of the kind of tree *number*; the kinds come by turns, in their shares."""
-        return self._cycle[number % len(self._cycle)]
 
     def tree(self, number: int) -> Iterator[Provider]:
         """The providers of tree *number* (from 0), each after its parent."""
@@ -88,6 +115,11 @@ class Topology:
         make = self._identity.uuid
         return [make(f"{number}/{node.path}") for node in self.kinds[self.kind(number)].nodes]
 
+    def consumers(self, number: int) -> list[Consumer]:
+        """The consumers of tree *number*; each takes of one tree only."""
+        make = self._identity.uuid
+        return [Consumer(make(f"{number}/consumers/{place}"), takes) for place, takes in enumerate(self._takes(number))]
+
     def chosen_traits(self, number: int, node: Node) -> list[str]:
         """The traits that this provider of tree *number* has beside those that it always has."""
         if node.some_traits is None:
@@ -100,26 +132,28 @@ class Topology:
             return []
         return node.some_aggregates.chosen(self._identity.number(f"{number}/{node.path}/aggregates"))
 
+    def _takes(self, number: int) -> list[Takes]:
+        kind = self.kind(number)
+        if self.fill is not None:
+            full = self._full[kind]
+            return full[: drawn(self._identity.number(f"{number}/fill"), self.fill, len(full))]
+        turn = self._turns.ordinal(number)
+        claims = self.kinds[kind].claims
+        return [claim.takes for claim in claims for _ in range(claim.counts[turn % len(claim.counts)])]
+
     @property
     def _nodes(self) -> list[Node]:
         return [node for kind in self.kinds for node in kind.nodes]
 
     @cached_property
-    def _cycle(self) -> tuple[int, ...]:
-        """The kinds of the trees until they come again: each as evenly spread as its share allows."""
-        divisor = gcd(*(kind.share for kind in self.kinds))
-        places = [
-            ((2 * number + 1) * divisor / kind.share, place)
-            for place, kind in enumerate(self.kinds)
-            for number in range(kind.share // divisor)
-        ]
-        return tuple(place for _, place in sorted(places))
+    def _full(self) -> list[list[Takes]]:
+        """Of each kind, the consumers of a tree that is full."""
+        demand = demand_of(self.request)
+        return [all_that_fit(kind.nodes, demand) for kind in self.kinds]
 
-    def _sum(self, of_kinds: Sequence[int]) -> int:
-        """The sum over all trees of something that each kind has so often."""
-        cycles, rest = divmod(self.trees, len(self._cycle))
-        whole = sum(of_kinds[place] for place in self._cycle)
-        return cycles * whole + sum(of_kinds[place] for place in self._cycle[:rest])
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns([kind.share for kind in self.kinds])
 
     @cached_property
     def _identity(self) -> Identity:

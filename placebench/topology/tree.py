@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MAXIMUM = 2**31 - 1
 
@@ -55,12 +56,34 @@ class Node:
     some_aggregates: Some | None = None
 
 
+class Take(NamedTuple):
+    """So much of one class, from the provider at this place of the tree."""
+
+    place: int
+    resource_class: str
+    amount: int
+
+
+Takes = tuple[Take, ...]
+"""All that one consumer takes."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Consumers that take the same: so many in the first tree of their kind, in the second, …, then by turns again."""
+
+    takes: Takes
+    counts: tuple[int, ...] = (1,)
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of tree: its providers, each after its parent; `share` says how many trees of a cloud are of this kind.
 
-    Shares are whole numbers that count together: of kinds with 9 and 1, nine trees in ten are of the first.
+    Shares are whole numbers that count together: of kinds with 9 and 1, nine trees in ten are of the first. The claims
+    are those of its trees' consumers; they have all the same number of counts.
     """
 
     nodes: tuple[Node, ...]
     share: int = 1
+    claims: tuple[Claim, ...] = ()

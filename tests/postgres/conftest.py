@@ -2,15 +2,18 @@
 
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from sqlalchemy import Engine, Table, create_engine, insert, text
 
 from placebench import tables
 from placebench.postgres import Server
+from placebench.reference.app import make_app
 from placebench.reference.candidates import answer
 from placebench.reference.database import Database
 from placebench.reference.query import parse
@@ -126,6 +129,24 @@ def _line(allocations: Mapping[str, Any]) -> str:
         for provider in sorted(allocations)
         for name, amount in sorted(allocations[provider]["resources"].items())
     )
+
+
+@pytest.fixture
+def api_url(database_url: str) -> Iterator[str]:
+    """The reference service over the test's database, one request at a time."""
+
+    class Silent(WSGIRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    migrate(database_url)
+    engine = create_engine(database_url)
+    with make_server("127.0.0.1", 0, make_app(engine, "tuned"), handler_class=Silent) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")

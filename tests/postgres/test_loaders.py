@@ -3,17 +3,15 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from placebench.errors import DatabaseError, SeedError
 from placebench.postgres import Server
-from placebench.reference.app import make_app
 from placebench.seeding import SeedReceipt, data_digest, expected_content, migrate, seed, topology_named
 
-TOPOLOGIES = ("nested-perfload", "flat-perfload")
+TOPOLOGIES = ("nested-perfload", "flat-perfload", "partly-used")
 
 
 @pytest.fixture
@@ -22,22 +20,6 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine = create_engine(database_url)
     yield engine
     engine.dispose()
-
-
-@pytest.fixture
-def api_url(database_url: str, engine: Engine) -> Iterator[str]:
-    """The reference service over that database, one request at a time."""
-
-    class Silent(WSGIRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-    migrate(database_url)
-    with make_server("127.0.0.1", 0, make_app(engine, "tuned"), handler_class=Silent) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The topologies that come with placebench: each can be seeded, and every algorithm answers its request alike."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import create_engine
 from werkzeug.test import Client
@@ -8,42 +10,49 @@ from placebench.experiment.answers import canonical
 from placebench.experiment.requesting import HEADERS
 from placebench.reference.app import make_app
 from placebench.seeding import seed, topology_named
+from placebench.topology import Topology
+
+
+def answers_of(url: str, topology: Topology, *variants: str) -> list[Any]:
+    """What the variants answer to the topology's request."""
+    engine = create_engine(url)
+    found = [Client(make_app(engine, name)).get(topology.request, headers=HEADERS).json for name in variants]
+    engine.dispose()
+    return found
 
 
 @pytest.mark.parametrize(
-    ("name", "trees", "providers", "candidates"),
+    ("name", "trees", "fill", "providers", "candidates"),
     [
-        ("nested-perfload", 2, 14, 4),
-        ("flat-perfload", 2, 2, 2),
-        ("shared-storage", 42, 42, 18),
-        ("deep", 2, 22, 4),
-        ("mixed", 20, 46, 26),  # 12 plain, 5 * 2 numa, 2 gpu, and 2 plain ones in pod0 and pod1 with the disk of nfs
+        ("nested-perfload", 2, None, 14, 4),
+        ("nested-perfload", 9, 0.5, 63, 10),  # 8 consumers of 18 that fit, each with one of the FPGAs
+        ("flat-perfload", 2, None, 2, 2),
+        ("shared-storage", 42, None, 42, 18),
+        ("shared-storage", 42, 0.9, 42, 17),
+        ("deep", 2, None, 22, 4),
+        ("deep", 5, 1.0, 55, 0),
+        ("mixed", 20, None, 46, 26),  # 12 plain, 5 * 2 numa, 2 gpu; 2 of the plain ones with the disk of nfs, too
+        ("partly-used", 20, None, 60, 24),
     ],
 )
 def test_a_topology_is_answered_alike(
-    database_url: str, name: str, trees: int, providers: int, candidates: int
+    database_url: str, name: str, trees: int, fill: float | None, providers: int, candidates: int
 ) -> None:
-    """Seeded small: so many providers, and so many candidates from naive and from shapes."""
-    topology = topology_named(name, trees=trees)
+    """Seeded small: so many providers, and so many candidates from each algorithm."""
+    topology = topology_named(name, trees=trees, fill=fill)
     receipt = seed(topology, database_url)
-    engine = create_engine(database_url)
 
-    answers = [
-        Client(make_app(engine, variant)).get(topology.request, headers=HEADERS).json for variant in ("naive", "shapes")
-    ]
-    engine.dispose()
+    answers = answers_of(database_url, topology, "naive", "tuned", "shapes", "snapshot")
 
-    assert (providers, [candidates] * 2) == (receipt.providers, [len(each["allocation_requests"]) for each in answers])
-    assert canonical(answers[0]) == canonical(answers[1])
+    assert (providers, [candidates] * 4) == (receipt.providers, [len(each["allocation_requests"]) for each in answers])
+    assert all(canonical(answers[0]) == canonical(answer) for answer in answers)
 
 
 def test_wide_hosts_are_answered_up_to_the_limit(database_url: str) -> None:
     """Four hosts of 8, 16, 32 and 64 devices have 5320 pairs, of which a thousand are asked for."""
     topology = topology_named("wide", trees=4)
     receipt = seed(topology, database_url)
-    engine = create_engine(database_url)
 
-    answer = Client(make_app(engine, "shapes")).get(topology.request, headers=HEADERS).json
-    engine.dispose()
+    (answer,) = answers_of(database_url, topology, "shapes")
 
     assert (124, 1000) == (receipt.providers, len(answer["allocation_requests"]))

@@ -1,9 +1,10 @@
 """The rows of each table, made from a topology one tree after the other."""
 
+from dataclasses import replace
 from itertools import islice
 
-from placebench.seeding import Ids, rows_of, topology_named
-from placebench.topology import Inventory, Kind, Node, Some, Topology
+from placebench.seeding import Ids, Owner, rows_of, topology_named
+from placebench.topology import Claim, Inventory, Kind, Node, Some, Take, Topology
 
 PAIR = Topology(
     "pair",
@@ -36,6 +37,22 @@ def test_the_rows_of_the_second_tree() -> None:
     assert inventories == [(3, 3, 0, 8, 0, 1, 2147483647, 1, 1.0), (4, 3, 2, 9, 1, 1, 2147483647, 1, 1.0)]
     assert traits == [(4, 5), (4, 6)]
     assert aggregates == [(3, 7)]
+
+
+def test_consumers_and_allocations_go_on_where_the_tree_before_ended() -> None:
+    """Two consumers in the first tree, one with two allocations; one in the second tree."""
+    both, one = Claim((Take(0, "VCPU", 2), Take(1, "DISK_GB", 1)), (1, 0)), Claim((Take(0, "VCPU", 1),), (1, 1))
+    nodes = (Node("cn", "cn", inventories=(Inventory("VCPU", 8),)), Node("d", "cn/d", 0, (Inventory("DISK_GB", 9),)))
+    used = Topology("used", trees=2, seed=1, request="/x", kinds=(Kind(nodes, claims=(both, one)),))
+
+    *_, consumers, allocations = (list(part.trees) for part in rows_of(used, replace(IDS, owner=Owner(4, 5, 6))))
+
+    first, second, third = (consumer.uuid for tree in range(2) for consumer in used.consumers(tree))
+    assert consumers == [[(1, first, 4, 5, 1, 6), (2, second, 4, 5, 1, 6)], [(3, third, 4, 5, 1, 6)]]
+    assert allocations == [
+        [(1, 1, first, 0, 2), (2, 2, first, 2, 1), (3, 1, second, 0, 1)],
+        [(4, 3, third, 0, 1)],
+    ]
 
 
 def test_no_more_trees_are_made_than_are_taken() -> None:

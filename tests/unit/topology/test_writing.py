@@ -1,0 +1,30 @@
+"""A topology is written as the file that it is read from."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench.seeding import topology_named
+from placebench.topology import Inventory, Kind, Node, Topology, read, toml_of
+
+
+@pytest.mark.parametrize(
+    "name", ["nested-perfload", "flat-perfload", "shared-storage", "wide", "deep", "mixed", "partly-used"]
+)
+def test_each_topology_of_ours_is_read_again(tmp_path: Path, name: str) -> None:
+    """Kinds, shares, choices, fill and all."""
+    topology, path = topology_named(name), tmp_path / f"{name}.toml"
+
+    path.write_text(toml_of(topology))
+
+    assert topology == read(path)
+
+
+def test_providers_alike_are_written_once() -> None:
+    """Three of four are: the fourth has more."""
+    gpus = [Node(f"gpu{n}", f"cn/gpu{n}", 0, (Inventory("VGPU", 4 if n < 3 else 8),)) for n in range(4)]
+
+    written = toml_of(Topology("t", 1, 1, "/x", (Kind((Node("cn", "cn"), *gpus)),)))
+
+    assert 'name = "gpu"\ncount = 3\nparent = "cn"\ninventories.VGPU = { total = 4 }\n' in written
+    assert 'name = "gpu3"\nparent = "cn"\ninventories.VGPU = { total = 8 }\n' in written
