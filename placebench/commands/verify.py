@@ -24,6 +24,9 @@ def configure(parser: ArgumentParser) -> None:
         "--db", metavar="URL", help=f"a seeded database, only read; default: {_OWN_TREES} trees in a server of its own"
     )
     parser.add_argument(
+        "--topology", metavar="FILE.toml", help="the file that --db was seeded with, if it is none of placebench's own"
+    )
+    parser.add_argument(
         "--variants",
         metavar="A,B",
         help="which variants (default: all that have a name)",
@@ -42,7 +45,7 @@ def run(arguments: Namespace) -> int:
     with _seeded(arguments.db) as (url, receipt):
         variants = list(_askable(named, url, must=bool(arguments.variants)))
         digest = data_digest(url)
-        requests = [topology_named(receipt.topology, trees=receipt.trees, seed=receipt.seed).request]
+        requests = [topology_named(arguments.topology or receipt.topology, trees=0).request]
         if receipt.topology == _OWN_TOPOLOGY:
             # A limit leaves it open which candidates come back, so those requests are asked without one.
             own = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))

@@ -48,6 +48,7 @@ def export(cloud: Cloud, *, salt: str, request: str | None = None) -> Exported:
         seed=1,
         request=usual_request(hidden) if request is None else disguise.request(request),
         kinds=kinds,
+        aggregates_every=len(trees) if any(provider.aggregates for provider in cloud.providers) else None,
     )
     losses = _losses(unfit, use, sampled)
     return Exported(topology, len(cloud.providers), len(cloud.consumers), losses)

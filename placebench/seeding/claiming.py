@@ -3,7 +3,7 @@
 The key piece is `claim`. The topologies have no allocations; what sums them shows only where there are some.
 """
 
-from sqlalchemy import Connection, Table, insert, text
+from sqlalchemy import Connection, Table, func, insert, select, text
 
 from placebench import tables
 from placebench.errors import SeedError
@@ -32,7 +32,7 @@ FROM generate_series(0, :claims - 1) AS n JOIN ({_STOCKS}) AS s ON s.place = n %
 def claim(url: str, claims: int) -> str:
     """Add *claims* consumers with an allocation each to a seeded database without any; returns its digest then.
 
-    PostgreSQL only; 5 round trips. Raises SeedError when there is not so much room.
+    PostgreSQL only; 6 round trips. Raises SeedError when there is not so much room, or somebody has some already.
     """
     with connected(url) as connection:
         with connection.begin():
@@ -50,6 +50,8 @@ def _check_room(connection: Connection, claims: int) -> None:
     room = int(least or 0) * stocks
     if claims > room:
         raise SeedError(f"{claims} claims of 1 DISK_GB were asked for, and {stocks} providers have room for {room}")
+    if connection.scalar(select(func.count()).select_from(tables.consumers)):
+        raise SeedError("the seeded data has consumers already: give claims or a fill, and not both")
 
 
 def _owner(connection: Connection, table: Table) -> int:

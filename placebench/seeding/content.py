@@ -11,7 +11,7 @@ The key pieces are `content` and `expected_content`.
 
 import hashlib
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Connection, Select, func, literal_column, select, text
@@ -85,7 +85,7 @@ def expected_content(topology: Topology) -> Content:
     """
     sums = {kind: _Sum() for kind in LINES}
     aggregate_uuids = topology.aggregate_uuids
-    common = [_Common(kind, aggregate_uuids) for kind in topology.kinds]
+    common = [_Common(topology, kind) for kind in topology.kinds]
     for tree in range(topology.trees):
         uuids, kind = topology.uuids(tree), common[topology.kind(tree)]
         sums["providers"].add(_providers(kind.nodes, tree, uuids))
@@ -106,12 +106,13 @@ def expected_content(topology: Topology) -> Content:
 class _Common:
     """What the trees of one kind have in common: by the place of a node, what stands behind its provider's uuid."""
 
-    def __init__(self, kind: Kind, aggregate_uuids: Mapping[str, str]) -> None:
+    def __init__(self, topology: Topology, kind: Kind) -> None:
+        uuids = topology.aggregate_uuids
         self.nodes = kind.nodes
         self.inventories = self._endings(lambda node: [_inventory(each) for each in node.inventories])
         self.traits = self._endings(lambda node: [f"|{trait}" for trait in node.traits])
-        self.aggregates = self._endings(lambda node: [f"|{aggregate_uuids[name]}" for name in node.aggregates])
-        self.some = [(place, node) for place, node in enumerate(kind.nodes) if node.some_traits or node.some_aggregates]
+        self.aggregates = self._endings(lambda node: [f"|{uuids[name]}" for name in topology.common_aggregates(node)])
+        self.some = [(place, node) for place, node in enumerate(kind.nodes) if topology.varies(node)]
 
     def _endings(self, of_node: Callable[[Node], list[str]]) -> list[tuple[int, str]]:
         return [(place, ending) for place, node in enumerate(self.nodes) for ending in of_node(node)]

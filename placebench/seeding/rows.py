@@ -81,7 +81,7 @@ def _traits(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
 
 
 def _aggregates(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
-    return _links(topology, ids.aggregates, lambda node: node.aggregates, topology.chosen_aggregates)
+    return _links(topology, ids.aggregates, topology.common_aggregates, topology.chosen_aggregates)
 
 
 def _links(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from placebench.topology.demand import demand_of
 from placebench.topology.filling import all_that_fit, drawn
 from placebench.topology.identity import Identity
+from placebench.topology.membership import Membership
 from placebench.topology.tree import Inventory, Kind, Node, Takes
 from placebench.topology.turns import Turns
 
@@ -42,7 +43,9 @@ class Consumer(NamedTuple):
 class Topology:
     """`trees` trees of one kind or of several, in their shares; `request` is what the cloud is measured with.
 
-    With a `fill`, each tree has as many consumers as it draws, and the claims of the kinds do not count.
+    With a `fill`, each tree has as many consumers as it draws, and the claims of the kinds do not count. With
+    `aggregates_every`, so many trees have aggregates in common and the next as many have others, so that what is shared
+    grows with the cloud and not with its square.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Topology:
     request: str
     kinds: tuple[Kind, ...]
     fill: float | None = None
+    aggregates_every: int | None = None
 
     def kind(self, number: int) -> int:
         """The place in `kinds` of the kind of tree *number*; the kinds come by turns, in their shares."""
@@ -87,12 +91,10 @@ class Topology:
         names = {trait for node in self._nodes for trait in node.traits}
         return tuple(sorted(names.union(*(node.some_traits.names for node in self._nodes if node.some_traits))))
 
-    @cached_property
+    @property
     def aggregate_uuids(self) -> dict[str, str]:
-        """The aggregates that the trees name, sorted by name, with their ids."""
-        names = {aggregate for node in self._nodes for aggregate in node.aggregates}
-        names.update(*(node.some_aggregates.names for node in self._nodes if node.some_aggregates))
-        return {name: self._identity.uuid(f"aggregates/{name}") for name in sorted(names)}
+        """The aggregates that there are, sorted by name, with their ids."""
+        return self._membership.uuids
 
     def tree(self, number: int) -> Iterator[Provider]:
         """The providers of tree *number* (from 0), each after its parent."""
@@ -106,7 +108,8 @@ class Topology:
                 inventories=node.inventories,
                 traits=(*node.traits, *self.chosen_traits(number, node)),
                 aggregate_uuids=tuple(
-                    self.aggregate_uuids[name] for name in (*node.aggregates, *self.chosen_aggregates(number, node))
+                    self.aggregate_uuids[name]
+                    for name in (*self.common_aggregates(node), *self.chosen_aggregates(number, node))
                 ),
             )
 
@@ -126,11 +129,17 @@ class Topology:
             return []
         return node.some_traits.chosen(self._identity.number(f"{number}/{node.path}/traits"))
 
+    def common_aggregates(self, node: Node) -> tuple[str, ...]:
+        """The names of the aggregates that this provider is in in every tree."""
+        return self._membership.common(node)
+
     def chosen_aggregates(self, number: int, node: Node) -> list[str]:
-        """The names of the aggregates that this provider of tree *number* is in beside those that it is always in."""
-        if node.some_aggregates is None:
-            return []
-        return node.some_aggregates.chosen(self._identity.number(f"{number}/{node.path}/aggregates"))
+        """The names of the aggregates that this provider of tree *number* is in beside those of every tree."""
+        return self._membership.chosen(number, node)
+
+    def varies(self, node: Node) -> bool:
+        """Whether the traits or aggregates of this provider may be others in another tree."""
+        return node.some_traits is not None or self._membership.varies(node)
 
     def _takes(self, number: int) -> list[Takes]:
         kind = self.kind(number)
@@ -150,6 +159,10 @@ class Topology:
         """Of each kind, the consumers of a tree that is full."""
         demand = demand_of(self.request)
         return [all_that_fit(kind.nodes, demand) for kind in self.kinds]
+
+    @cached_property
+    def _membership(self) -> Membership:
+        return Membership(self._nodes, self.trees, self.aggregates_every, self._identity)
 
     @cached_property
     def _turns(self) -> Turns:

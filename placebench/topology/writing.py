@@ -5,6 +5,7 @@ The door is `toml_of`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from itertools import groupby
 
 from placebench.topology.topology import Topology
 from placebench.topology.tree import Claim, Inventory, Kind, Node, Some
@@ -21,6 +22,8 @@ def _lines(topology: Topology) -> Iterator[str]:
     yield f"trees = {topology.trees}"
     if topology.fill is not None:
         yield f"fill = {topology.fill}"
+    if topology.aggregates_every is not None:
+        yield f"aggregates_every = {topology.aggregates_every}"
     yield f"request = {_text(topology.request)}"
     if len(topology.kinds) == 1:
         yield from _kind(topology.kinds[0], "")
@@ -86,12 +89,18 @@ def _some(some: Some) -> str:
 def _claim(nodes: Sequence[Node], claim: Claim) -> Iterator[str]:
     if claim.counts != (1,):
         yield f"counts = [{', '.join(map(str, claim.counts))}]"
-    for take in claim.takes:
-        yield f"takes.{_text(nodes[take.place].name)}.{take.resource_class} = {take.amount}"
+    for place, takes in groupby(claim.takes, key=lambda take: take.place):
+        amounts = ", ".join(f"{take.resource_class} = {take.amount}" for take in takes)
+        yield f"takes.{_key(nodes[place].name)} = {{ {amounts} }}"
 
 
 def _texts(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(_text, texts))}]"
+
+
+def _key(name: str) -> str:
+    """Bare where it may be."""
+    return _text(name) if "." in name else name
 
 
 def _text(text: str) -> str:

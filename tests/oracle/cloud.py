@@ -129,13 +129,18 @@ _odd = st.builds(
 _inventories = st.dictionaries(st.sampled_from(CLASSES), st.one_of(*[_usual] * 7, _odd), min_size=1, max_size=4)
 _traits = st.frozensets(st.sampled_from(TRAITS), max_size=2)
 _aggregates = st.frozensets(st.sampled_from(AGGREGATES), max_size=2)
+_deep = st.sampled_from([1] * 8 + [2, 0])  # mostly below the one before: six levels and more
 
 
 @dataclass(frozen=True)
 class _Draft:
-    """A provider before it has its place; above: how many places before it its parent stands, 0 for none."""
+    """A provider before it has its place; above: how many places before it its parent stands, 0 for none.
+
+    storage: disk is only on roots of their own that share it.
+    """
 
     above: int
+    storage: bool
     empty: bool
     inventories: Mapping[str, Inventory]
     traits: frozenset[str]
@@ -144,19 +149,25 @@ class _Draft:
 
     def at(self, place: int) -> Provider:
         """The provider that it becomes there."""
-        parent = place - self.above if 0 < self.above <= place else None
         traits = self.traits | {SHARES} if self.shares else self.traits
-        inventories = {} if self.empty else self.inventories
+        if self.storage and self.shares:
+            return Provider(None, {"DISK_GB": next(iter(self.inventories.values()))}, traits, self.aggregates)
+        parent = place - self.above if 0 < self.above <= place else None
+        inventories = {} if self.empty else dict(self.inventories)
+        if self.storage:
+            inventories.pop("DISK_GB", None)
         return Provider(parent, inventories, traits, self.aggregates)
 
 
 @st.composite
 def clouds(draw: st.DrawFn) -> Cloud:
-    """One to ten providers; with or without trees, aggregates and sharing providers."""
-    nested, grouped, shared = draw(st.sampled_from([False, True, True])), draw(st.booleans()), draw(st.booleans())
+    """One to twelve providers; with or without trees, wide or deep, aggregates, sharing providers, shared storage."""
+    above = draw(st.sampled_from([st.just(0), st.integers(0, 4), st.integers(0, 4), _deep]))
+    grouped, shared = draw(st.booleans()), draw(st.booleans())
     drafts = st.builds(
         _Draft,
-        above=st.integers(0, 4) if nested else st.just(0),
+        above=above,
+        storage=st.just(grouped and shared and draw(st.booleans())),
         empty=st.sampled_from([False] * 9 + [True]),
         inventories=_inventories,
         traits=_traits,

@@ -91,6 +91,19 @@ def test_what_was_exported_answers_alike(
     assert () == exported.losses
 
 
+def test_what_is_shared_grows_with_the_cloud(database_url: str, tmp_path: Path) -> None:
+    """Shared storage exported and seeded twice as large has 36 candidates instead of 18, not four times as many."""
+    before = topology_named("shared-storage", trees=42)
+    seed(before, database_url)
+    path = tmp_path / "mine.toml"
+    path.write_text(toml_of(export(read_database(database_url), salt="s", request=before.request).topology))
+
+    twice = read(path, trees=84)
+    seed(twice, database_url, reset=True)
+
+    assert 36 == candidates(database_url, twice)
+
+
 def test_the_api_and_the_database_are_read_alike(database_url: str, api_url: str, mixed: Topology) -> None:
     """All that belongs to 46 providers, through four requests each."""
     told: list[tuple[int, int]] = []

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from placebench.commands import seed as command
-from placebench.errors import DatabaseError, PlacebenchError
+from placebench.errors import DatabaseError, PlacebenchError, SeedError, TopologyError
 from placebench.seeding import data_digest
 
 Seed = Callable[..., int]
@@ -38,6 +38,25 @@ def test_json_is_the_receipt_alone_on_stdout(
     assert (receipt["seed"], receipt["digest"]) == (7, data_digest(database_url))
     assert receipt["elapsed_s"] > 0
     assert "removed 18 inventories, 8 resource_provider_traits, 14 resource_providers" in printed.err
+
+
+def test_a_cloud_is_filled_as_asked(
+    placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eight consumers of four allocations in nine trees; again is nothing, and another fill is another cloud."""
+    arguments = ("--db", database_url, "--trees", "9", "--fill")
+
+    placebench_seed(*arguments, "0.5")
+    told = capsys.readouterr().out
+    placebench_seed(*arguments, "0.5", "--json")
+    again = json.loads(capsys.readouterr().out)
+
+    assert ", 8 consumers with 32 allocations in " in told
+    assert (8, 32) == (again["consumers"], again["allocations"])
+    with pytest.raises(SeedError, match="32 allocations of nested-perfload, 9 trees, seed 1: give --reset"):
+        placebench_seed(*arguments, "0.6")
+    with pytest.raises(TopologyError, match="fill: expected a number from 0 to 1, saw 6"):
+        placebench_seed(*arguments, "6")
 
 
 def test_the_variable_names_the_database(

@@ -63,7 +63,11 @@ def test_trees_and_seed_of_the_caller_go_first(file: Path) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "problem"),
     [
-        ("trees = 3", "tree = 3", "tree: unknown key, expected one of trees, request, fill, providers"),
+        (
+            "trees = 3",
+            "tree = 3",
+            "tree: unknown key, expected one of trees, request, fill, aggregates_every, providers",
+        ),
         ("trees = 3", "trees = -3", "trees: expected a whole number from 0 to 1073741823, saw -3"),
         ("trees = 3", "trees = true", "trees: expected a whole number from 0 to 1073741823, saw True"),
         ("request = ", "#", "request: expected the path and query that it is measured with, such as"),

@@ -3,7 +3,7 @@
 import pytest
 
 from placebench.seeding import topology_named
-from placebench.topology import Inventory, Kind, Node, Provider, Topology
+from placebench.topology import Inventory, Kind, Node, Provider, Some, Topology
 
 CUSTOM = Inventory("CUSTOM_SLOT", total=4)
 
@@ -99,3 +99,15 @@ def test_kinds_of_trees_come_by_turns_in_their_shares() -> None:
     assert (9, 5) == (topology.providers, topology.inventories)
     assert ["b-1", "c-1"] == [provider.name for provider in topology.tree(1)]
     assert 9 == sum(len(topology.uuids(number)) for number in range(7))
+
+
+def test_aggregates_every_so_many_trees_are_others() -> None:
+    """Of five trees two and two share, and the last is alone; what each is in by choice is numbered, too."""
+    node = Node("a", "a", aggregates=("rack",), some_aggregates=Some(("pod",), 1, 1))
+    topology = Topology("t", 5, 1, "/x", (Kind((node,)),), aggregates_every=2)
+
+    found = [set(provider.aggregate_uuids) for number in range(5) for provider in topology.tree(number)]
+
+    assert ["pod", "pod/1", "pod/2", "rack", "rack/1", "rack/2"] == list(topology.aggregate_uuids)
+    assert found[0] == found[1] != found[2] == found[3] != found[4]
+    assert 6 == len(set().union(*found))
