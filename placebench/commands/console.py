@@ -70,8 +70,14 @@ def _step_bar(label: str, total: int) -> Iterator[Callable[[str], None]]:
 
 
 def _numbered_lines(total: int) -> Callable[[str], None]:
+    """A replicate that is made again is one step more than was planned: the total follows."""
     numbers = itertools.count(1)
-    return lambda step: say(f"[{next(numbers)}/{total}] {step}")
+
+    def announce(step: str) -> None:
+        number = next(numbers)
+        say(f"[{number}/{max(number, total)}] {step}")
+
+    return announce
 
 
 @contextmanager

@@ -20,6 +20,7 @@ _OUTCOMES = {
     "open": ("cannot be told", "cannot be told"),
 }
 _FEW = 3
+_COUNT = "statements"
 _MEANS = {"faster": "less", "slower": "more", "equivalent": "alike", "small": "alike", "cannot tell": "open"}
 
 
@@ -31,11 +32,27 @@ def headline(figures: Figures) -> str:
     if figures.answers.equal is False:
         return "The variants do not give the same answer, so no speed is printed."
     if figures.primary is None:
-        how = _ENDED.get(figures.run.head.status)
-        return f"This run {how} before two variants were compared." if how else "This run compared no two variants."
+        return _untimed(figures)
     if len(figures.primaries) == 1:
         return words.comparison_sentence(figures.primary)
     return several_sentence(figures.primaries, figures.names, changes=figures.changes)
+
+
+def _untimed(figures: Figures) -> str:
+    """Of a run that measured no time: what was counted, or how it ended before that."""
+    if how := _ENDED.get(figures.run.head.status):
+        return f"This run {how} before two variants were compared."
+    counted = [each for each in figures.comparisons if each.metric == _COUNT and each.variant_value is not None]
+    if not counted:
+        return "This run compared no two variants."
+    if len(counted) > _FEW:
+        return f"Of one request {units.count(len(counted))} pairs were counted; no time was measured."
+    asked = (
+        f"{each.variant} asks {units.average(each.variant_value)} statements where {each.baseline} asks "
+        f"{units.average(each.baseline_value)}"
+        for each in counted
+    )
+    return f"For one request {_listed(list(asked))}; no time was measured."
 
 
 def below_it(figures: Figures) -> list[str]:

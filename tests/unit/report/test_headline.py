@@ -9,6 +9,7 @@ from fake_experiment import ARMS, write_experiment
 from placebench import results
 from placebench.compare import Comparison
 from placebench.experiment.trials import Trial
+from placebench.report import write_report
 from placebench.report.figures import Figures, figures_of
 from placebench.report.headline import below_it, headline, several_sentence
 
@@ -70,6 +71,20 @@ def test_a_ladder_says_what_all_rungs_bring_together(tmp_path: Path) -> None:
     assert below_it(made)[0].startswith("tuned answers this request with 1.6")
     assert below_it(made)[1] == "Worth keeping here, the largest effect first: sets and slots."
     assert below_it(made)[-1].startswith("For server CPU, the smallest effect that it could have seen is about 0.")
+
+
+def test_counts_alone_are_told_as_counts(tmp_path: Path) -> None:
+    """Without a replicate nothing was timed, and naive+sets still asks 11 statements where naive asks 17."""
+    folder = write_experiment(
+        tmp_path / "run", {name: ARMS[name] for name in ("naive", "naive+sets")}, (), replicates=0
+    )
+
+    assert headline(figures_of(results.load(folder))) == (
+        "For one request naive+sets asks 11 statements where naive asks 17; no time was measured."
+    )
+    page = write_report(folder).read_text()
+    assert "no time was measured.</p>" in page
+    assert 'id="comparisons"' in page
 
 
 def test_few_programs_are_told_one_by_one(tmp_path: Path) -> None:
