@@ -72,6 +72,7 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     page = write_report(folder).read_text()
     assert "SELECT … resource_providers" in page
     assert "not measured of a program that is not ours" not in page
+    assert "the same from quick and slow</dd>" in page
     assert not (folder / "sources").exists()
 
     gates = [read_gate("statements more 0%"), read_gate("bytes_sent < 1")]
