@@ -17,6 +17,7 @@ from placebench.results import Run
 
 _AMONG_THE_OTHERS = "{} does {} among the others than alone"
 _TOGETHER = "{} do {} together than each by itself adds up to"
+_NONE = "No interaction was seen: changes do together what they do apart, as far as this run can tell."
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def in_words(run: Run, interactions: Sequence[Interaction]) -> list[str]:
     """A sentence for each interaction; one that says so where none was seen; none where nothing could be."""
     if not any(True for _ in _asked(run)):
         return []
-    return [f"{each}." for each in interactions] or ["No interaction was seen: what each change does alone adds up."]
+    return [f"{each}." for each in interactions] or [_NONE]
 
 
 def _asked(run: Run) -> Iterator[tuple[str, str, Pair, list[Pair]]]:

@@ -18,6 +18,8 @@ from placebench.report.tried import arm_shortened
 from placebench.results import Run
 
 KEPT, DROPPED, OPEN = "kept", "dropped", "open"
+_OF_THE_CATALOGUE = ("rung", "alone", "missed")
+"""Kinds of trials that bear the name of a step, which can be tried by itself."""
 _MEANT = {"faster": KEPT, "slower": DROPPED, "equivalent": DROPPED, "small": DROPPED, "cannot tell": OPEN}
 
 
@@ -116,7 +118,9 @@ def _entry(
     request: str,
 ) -> Entry:
     decision, why = _decision(primary, counted)
-    if decision != KEPT and trial.get("shows_on", "") not in ("", request):
+    if primary.ratio is None:
+        why = "server CPU was not measured"
+    elif decision != KEPT and trial["kind"] in _OF_THE_CATALOGUE and trial.get("shows_on", "") not in ("", request):
         why += f"; but this is not the request for it: `placebench experiment {trial['name']}` asks that one"
     return Entry(
         name=trial["name"],

@@ -39,7 +39,9 @@ def test_changes_that_add_up_do_not_interact(tmp_path: Path) -> None:
     run = made(tmp_path, ADDING_UP)
 
     assert interactions_of(run) == []
-    assert in_words(run, []) == ["No interaction was seen: what each change does alone adds up."]
+    assert in_words(run, []) == [
+        "No interaction was seen: changes do together what they do apart, as far as this run can tell."
+    ]
 
 
 def test_an_interaction_is_named(tmp_path: Path) -> None:
