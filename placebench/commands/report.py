@@ -29,12 +29,13 @@ def run(arguments: Namespace) -> int:
     from placebench import paths, results
     from placebench.report import document_of, published, text_of, write_index, write_report
     from placebench.report.published import in_lines
+    from placebench.report.surveys import is_survey
 
     if arguments.diff:
         return _differ(*arguments.diff, as_json=arguments.json)
     folder = arguments.run or paths.profiles() / "latest"
     if (folder / "saturation.json").is_file():
-        return _search(folder, as_json=arguments.json)
+        return _search(folder, as_json=arguments.json or arguments.figures)
     loaded = results.load(folder)
     page = write_report(loaded)
     if page.parent.parent == paths.profiles():
@@ -43,7 +44,7 @@ def run(arguments: Namespace) -> int:
         print_json(document_of(loaded))
         say(page.as_uri())
     elif arguments.figures:
-        print_result(in_lines(published(loaded)))
+        print_result(in_lines(document_of(loaded) if is_survey(loaded) else published(loaded)))
         say(page.as_uri())
     else:
         print_result(text_of(loaded))

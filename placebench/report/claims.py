@@ -1,4 +1,4 @@
-"""What was always said of these changes, and what a run says to it: yes, no or cannot tell, with its evidence.
+"""What was always said of these changes, and what a run says to it: yes, no, it depends or cannot tell, and why.
 
 The key piece is `claims_of`. A claim about a share is answered by the counted pass of the first arm, one about a
 change by the interval of its effect.
@@ -16,7 +16,7 @@ from placebench.results import Run
 if TYPE_CHECKING:
     from placebench.report.ledger import Entry
 
-YES, NO, CANNOT_TELL = "yes", "no", "cannot tell"
+YES, NO, IT_DEPENDS, CANNOT_TELL = "yes", "no", "it depends", "cannot tell"
 _MARGIN = METRICS[PRIMARY].margin
 _SAID = {
     "summaries": ("what every group needs is made once a request", 0.0),
@@ -38,7 +38,7 @@ class Claim:
 
     said: str
     answer: str
-    """yes, no or cannot tell."""
+    """yes, no, it depends, or cannot tell."""
     evidence: str
 
 
@@ -61,12 +61,13 @@ def _of_share(said: str, least: float, part_s: float, counted: CountedPass, wher
 
 
 def _of_change(said: str, least: float, entries: Sequence["Entry"]) -> Claim:
-    """One answer where a change was tried alone and missed, and cannot tell where the two differ."""
+    """One answer, also where a change was tried alone and missed."""
     answers = {_answer(each, least) for each in entries}
+    mixed = CANNOT_TELL if CANNOT_TELL in answers else IT_DEPENDS
     evidence = "; ".join(f"{_where(each)}{each.effect}" for each in entries)
     elsewhere = any(each.shows_on not in ("", each.request) for each in entries)
     note = ", on a request that is not the one on which it should show" if elsewhere else ""
-    return Claim(said, answers.pop() if len(answers) == 1 else CANNOT_TELL, evidence + note)
+    return Claim(said, answers.pop() if len(answers) == 1 else mixed, evidence + note)
 
 
 def _answer(entry: "Entry", least: float) -> str:

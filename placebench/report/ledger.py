@@ -18,6 +18,8 @@ from placebench.report.tried import arm_shortened
 from placebench.results import Run
 
 KEPT, DROPPED, OPEN = "kept", "dropped", "open"
+_ASKED = ("statements", "rows", "round_trips")
+"""What a change may ask less of, which counts for it where its CPU cannot tell."""
 _OF_THE_CATALOGUE = ("rung", "alone", "missed")
 """Kinds of trials that bear the name of a step, which can be tried by itself."""
 _MEANT = {"faster": KEPT, "slower": DROPPED, "equivalent": DROPPED, "small": DROPPED, "cannot tell": OPEN}
@@ -57,7 +59,7 @@ def ledger_of(run: Run, comparisons: Sequence[Comparison] | None = None) -> list
     for trial in run.head.settings.get("trials", ()):
         pair = trial["baseline"], trial["variant"]
         if primary := made.get((*pair, PRIMARY)):
-            counted = [each for key, each in made.items() if key[:2] == pair and each.metric in ("statements", "rows")]
+            counted = [each for key, each in made.items() if key[:2] == pair and each.metric in _ASKED]
             expected = made.get((*pair, trial.get("shows_in", "")))
             entries.append(_entry(trial, primary, counted, expected, run.head.request))
     return entries
@@ -141,9 +143,11 @@ def _entry(
 
 
 def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, str]:
-    less = [words.METRIC_LABELS[each.metric] for each in counted if each.ratio is not None and each.ratio < 1]
-    if primary.low is not None and primary.verdict not in ("faster", "slower") and less:
-        return KEPT, f"fewer {' and '.join(less)}, at no more CPU that could be seen"
+    ratios = {words.METRIC_LABELS[each.metric]: each.ratio for each in counted if each.ratio not in (None, 1.0)}
+    less = [name for name, ratio in ratios.items() if ratio is not None and ratio < 1]
+    undecided = primary.low is not None and primary.verdict not in ("faster", "slower")
+    if undecided and ratios and len(less) == len(ratios):
+        return KEPT, f"fewer {', '.join(less)}, at no more CPU that could be seen"
     reasons = {
         "faster": "less server CPU beyond the margin",
         "slower": "more server CPU beyond the margin",
