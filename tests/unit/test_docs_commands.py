@@ -19,6 +19,7 @@ QUESTIONS = {
     "workers": "workers",
     "link": "link",
     "telemetry": "gauge",
+    "headline": "headline",
 }
 """The page of each question, and the command that answers it."""
 BLOCK = re.compile(r"^```[a-z]*\n(.*?)^```|^((?: {4}.*\n)+)", re.MULTILINE | re.DOTALL)

@@ -128,8 +128,8 @@ def _picture(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, 
     first = rows[0]
     if same and first["published_after_per_s"] is not None:
         drawn += [
-            Bar("published, before 2019's optimizations", (first["published_before_per_s"],)),
-            Bar("published, after them", (first["published_after_per_s"],)),
+            Bar("published, before", (first["published_before_per_s"],)),
+            Bar("published, after", (first["published_after_per_s"],)),
         ]
     users = f"{units.count(clients)} {'client' if clients == 1 else 'clients'}"
     chart = bars(
