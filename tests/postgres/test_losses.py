@@ -2,18 +2,27 @@
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from sqlalchemy import text
 
 from placebench.cli import main
 from placebench.experiment.server import ServerSpec, serve
+from placebench.postgres import connected
+from placebench.postgres.standing import StandingServer
 from placebench.seeding import seed, topology_named
 
 LOAD = ("load", "--locustfile", "claims", "--users", "6", "--url")
+Eventually = Callable[..., bool]
 FAKES = Path(__file__).parents[1] / "fakes"
 
 
@@ -22,6 +31,18 @@ def seeded(database_url: str) -> str:
     """40 nested trees, room for 80 claims."""
     seed(topology_named("nested-perfload", trees=40, seed=1), database_url)
     return database_url
+
+
+@pytest.fixture
+def standing() -> Iterator[StandingServer]:
+    """A PostgreSQL that writes through to the disk, and may be killed."""
+    parent = Path(tempfile.mkdtemp(dir="/tmp"))
+    parent.chmod(0o755)  # root's servers run as another user, who has to come through
+    server = StandingServer(parent / "standing")
+    server.start()
+    yield server
+    server.stop()
+    shutil.rmtree(parent)
 
 
 def accounts(printed: str) -> dict[str, Any]:
@@ -68,3 +89,34 @@ def test_kill_9_of_a_worker(seeded: str, capsys: pytest.CaptureFixture[str]) -> 
 
     assert (seen["lost"], seen["doubled"], seen["refused_and_found"]) == (0, 0, 0)
     assert seen["found"] == seen["acknowledged"] > 20
+
+
+def test_kill_9_of_postgresql(
+    standing: StandingServer, eventually: Eventually, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The postmaster and all its children at once, and a start on the same data: what was acknowledged is there."""
+    seed(topology_named("nested-perfload", trees=40, seed=1), url := standing.url())
+
+    def kill() -> None:
+        eventually(lambda: claims_in(url) > 20, limit_s=30)
+        postmaster = psutil.Process(int((standing.folder / "data" / "postmaster.pid").read_text().split()[0]))
+        for process in (postmaster, *postmaster.children(recursive=True)):
+            process.kill()
+        standing.start()
+
+    with serve(ServerSpec(database_url=url, processes=2, threads=4)) as server, ThreadPoolExecutor(1) as beside:
+        killed = beside.submit(kill)
+        exit_code = main([*LOAD, server.url, "--time", "3", "--db", url, "--json"])
+        killed.result()
+    seen = accounts(capsys.readouterr().out)
+
+    assert exit_code == 1
+    assert seen["statuses"]["500"] > 0
+    assert (seen["lost"], seen["doubled"], seen["refused_and_found"]) == (0, 0, 0)
+    assert seen["found"] == seen["acknowledged"] > 20
+
+
+def claims_in(url: str) -> int:
+    """How many consumers hold something."""
+    with connected(url) as connection:
+        return int(connection.execute(text("SELECT count(DISTINCT consumer_id) FROM allocations")).scalar_one())
