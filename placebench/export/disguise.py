@@ -7,7 +7,7 @@ import re
 from uuid import UUID, uuid5
 
 from placebench.errors import ExportError
-from placebench.topology import is_custom
+from placebench.topology import is_standard
 
 _NAMESPACE = UUID("0d6f3c54-8a0e-5a59-9f0e-3f6f4a1f7f21")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
@@ -21,8 +21,8 @@ class Disguise:
         self._salt = salt
 
     def name(self, name: str) -> str:
-        """That of a resource class or a trait: CUSTOM_ and twelve digits for one that users made."""
-        return f"CUSTOM_{self._digits(name).upper()}" if is_custom(name) else name
+        """That of a resource class or a trait: CUSTOM_ and twelve digits for one that is none of the standard's."""
+        return name if is_standard(name) else f"CUSTOM_{self._digits(name).upper()}"
 
     def aggregate(self, uuid: str) -> str:
         """That of an aggregate."""

@@ -7,7 +7,7 @@ from placebench.topology.claim import capacity, gives, stocks_of
 from placebench.topology.reading import MOST_SHARE, read
 from placebench.topology.topology import CONSUMER_TYPE, OWNER, Consumer, Provider, Topology
 from placebench.topology.tree import Claim, Inventory, Kind, Node, Some, Take, Takes
-from placebench.topology.vocabulary import is_custom
+from placebench.topology.vocabulary import is_custom, is_standard
 from placebench.topology.writing import toml_of
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "capacity",
     "gives",
     "is_custom",
+    "is_standard",
     "read",
     "stocks_of",
     "toml_of",

@@ -4,6 +4,8 @@ Source of the standard classes: os-resource-classes 1.1.0. Of the standard trait
 a server that is loaded through its API says itself which it has.
 """
 
+import re
+
 from placebench.topology.section import Form
 
 STANDARD_CLASSES = (
@@ -37,6 +39,12 @@ TRAIT = Form(
     f"{_CUSTOM}|(COMPUTE|HW|MISC|OWNER|STORAGE)_[A-Z0-9_]{{1,240}}",
     "a standard trait (COMPUTE_…, HW_…, MISC_…, OWNER_…, STORAGE_…) or CUSTOM_[A-Z0-9_]+",
 )
+
+
+def is_standard(name: str) -> bool:
+    """Whether the class or trait is one that a topology may name and that users do not make."""
+    known = re.fullmatch(CLASS.pattern, name) or re.fullmatch(TRAIT.pattern, name)
+    return bool(known) and not is_custom(name)
 
 
 def is_custom(name: str) -> bool:

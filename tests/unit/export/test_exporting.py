@@ -1,11 +1,13 @@
 """From a cloud as it was read to a topology: what is merged, what is kept, what is lost and told."""
 
+from pathlib import Path
+
 import pytest
 
 from placebench.errors import ExportError
 from placebench.export import Allocation, Cloud, Provider, export
 from placebench.export.turns import MOST_TURNS
-from placebench.topology import Claim, Inventory, Take
+from placebench.topology import Claim, Inventory, Take, read, toml_of
 
 GPU, DISK = Inventory("VGPU", 4), Inventory("DISK_GB", 100)
 
@@ -118,6 +120,18 @@ def test_a_request_gets_the_names_of_the_file() -> None:
     custom, standard = topology.kinds[0].nodes[0].traits
     assert ("HW_NUMA_ROOT", True) == (standard, custom.startswith("CUSTOM_") and custom != "CUSTOM_OURS")
     assert topology.request.endswith(f"required={custom},HW_NUMA_ROOT")
+
+
+def test_a_class_of_a_later_standard_is_a_custom_one(tmp_path: Path) -> None:
+    """What no topology may name would make a file that cannot be read."""
+    later = Provider("x", None, (Inventory("QUANTUM_BIT", 4),), frozenset({"QUANTUM_FAST"}), frozenset())
+    path = tmp_path / "later.toml"
+
+    path.write_text(toml_of(export(Cloud((later,), {}), salt="s").topology))
+
+    (node,) = read(path).kinds[0].nodes
+    assert node.inventories[0].resource_class.startswith("CUSTOM_")
+    assert node.traits[0].startswith("CUSTOM_")
 
 
 def test_the_same_salt_gives_the_same_names() -> None:
