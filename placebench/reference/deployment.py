@@ -38,6 +38,7 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
         app = chunked(app)
     asked.ways.collector()
     asked.deployment.heap()
+    asked.deployment.passes()
     return app if telemeter is None else telemeter.wsgi(app)
 
 

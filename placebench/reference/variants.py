@@ -23,6 +23,7 @@ from placebench.reference.steps import (
     membership,
     memberships,
     model,
+    passes,
     ping,
     pool,
     reach,
@@ -70,6 +71,7 @@ PATHS: tuple[Optimization, ...] = (
     memberships.OPTIMIZATION,
     likeness.OPTIMIZATION,
     heap.OPTIMIZATION,
+    passes.OPTIMIZATION,
 )
 CATALOGUE = (*OPTIMIZATIONS, *CHOICES, *PATHS)
 REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.ways if way.revision}))

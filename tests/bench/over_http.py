@@ -3,15 +3,18 @@
 The key piece is `bench_http`. All read one database, under --http-socket, in rounds of ABC CBA for each number of
 clients, with fresh servers a replicate. `transport` sends a body of the same length that was made before: what no
 variant can be faster than. The client is one thread in a process of its own; its share of a core is in the table.
+Replicates add up in docs/results/http.json, so that they can be made a few at a time.
 """
 
 import argparse
+import json
 import os
+import platform
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from closed_load import run_apart
@@ -28,6 +31,7 @@ from placebench.seeding import seed, topology_named
 PROCESSES, THREADS = 4, 10
 CLIENTS = (1, 10, 40)
 BLOCK_S = 2.0  # no request is sent later; those under way are waited for
+KEPT = Path("docs") / "results" / "http.json"
 FAKES = Path(__file__).parents[1] / "fakes"
 
 
@@ -60,14 +64,15 @@ class Seen:
 
 
 def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
-    """Requests a second, their ratio to the last arm's (Placement, if its environment is named), CPU, the client."""
+    """Requests a second, their ratio to the first arm's (Placement, if its environment is named), CPU, the client."""
     arms = _arms(arguments)
-    seen = {(clients, name): Seen() for clients in CLIENTS for name in arms}
+    seen = _seen_before(arms)
+    begun = len(next(iter(seen.values())).rate)  # replicates
     topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
     with open_server() as server:
         url = server.create_database("bench_http")
         seed(topology, url)
-        for plan in plan_replicates(list(arms), replicates=arguments.repeats, rounds=len(CLIENTS), seed=1):
+        for plan in plan_replicates(list(arms), replicates=arguments.repeats, rounds=len(CLIENTS), seed=begun):
             with _served(arms, url, plan.start_order) as served:
                 for name in plan.warmup_order:
                     _block(served[name], url, topology.request, PROCESSES, 0.1, Sums())
@@ -77,28 +82,45 @@ def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: 
                         _block(served[name], url, topology.request, clients, BLOCK_S, sums[name])
                     for name in arms:
                         seen[clients, name].note(sums[name])
+            _keep(seen)
     for clients in CLIENTS:
         _table(clients, {name: seen[clients, name] for name in arms}, say, spread)
     if not arguments.placement_python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
 
+def _seen_before(arms: dict[str, Arm]) -> dict[tuple[int, str], Seen]:
+    """What the file has of the same arms; nothing of others."""
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"clients": {}}
+    if any(set(kept["clients"].get(str(clients), ())) != set(arms) for clients in CLIENTS):
+        return {(clients, name): Seen() for clients in CLIENTS for name in arms}
+    return {(clients, name): Seen(**kept["clients"][str(clients)][name]) for clients in CLIENTS for name in arms}
+
+
+def _keep(seen: dict[tuple[int, str], Seen]) -> None:
+    names = dict.fromkeys(name for _, name in seen)
+    by_clients = {str(clients): {name: asdict(seen[clients, name]) for name in names} for clients in CLIENTS}
+    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    KEPT.write_text(json.dumps({"format_version": 1, **machine, "clients": by_clients}, indent=1) + "\n")
+
+
 def _table(clients: int, seen: dict[str, Seen], say: Callable[..., None], spread: Callable[..., str]) -> None:
-    last = list(seen)[-1]
-    title = f"c = {clients}, n = {len(seen[last].rate)}"
-    say(title, "requests a second", f"over {last}'s", "95 %", "CPU, ms a request", "body, MB", "client, of a core")
+    first = next(iter(seen))
+    title = f"c = {clients}, n = {len(seen[first].rate)}"
+    say(title, "requests a second", f"over {first}'s", "95 %", "CPU, ms a request", "body, MB", "client, of a core")
     for name, one in seen.items():
-        times = ("", "") if name == last else ratio(one.rate, seen[last].rate)
+        times = ("", "") if name == first else ratio(one.rate, seen[first].rate)
         body, client = statistics.median(one.body_mb), statistics.median(one.client_share)
         say(name, spread(one.rate), *times, spread(one.cpu_ms), f"{body:.2f}", f"{client:.0%}")
 
 
 def _arms(arguments: argparse.Namespace) -> dict[str, Arm]:
     python = Path(arguments.placement_python) if arguments.placement_python else None
-    names = arguments.arms or ["tuned", *ALGORITHMS, "naive", *(["placement"] if python else [])]
+    names = arguments.arms or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
     path = os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")])
     transport = Arm("transport", module="constant_body:application", variables={"PYTHONPATH": path}, ours=False)
-    return {arm.name: arm for arm in (transport, *read_arms(names, placement_python=python))}
+    return {arm.name: arm for arm in (*read_arms(names, placement_python=python), transport)}
 
 
 @contextmanager

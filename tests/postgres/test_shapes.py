@@ -1,6 +1,7 @@
 """What is particular to `shapes`: trees read part by part, or as few as a limit wants; roots younger than children."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from placebench.reference.variants import variant
 from placebench.seeding import seed, topology_named
 
 TREES = 40
+LISTED = re.compile(r"resource_provider_id = ANY \(.\{([0-9,]*)\}")
 HEADLINE = topology_named("nested-perfload", trees=TREES).request.partition("?")[2]
 
 
@@ -65,12 +67,13 @@ def test_a_limit_ends_the_reading(nested: Engine) -> None:
     event.listen(nested, "before_cursor_execute", lambda *arguments: read.append(arguments[2]))
     with nested.connect() as connection:
         few = document(connection, "resources=DISK_GB:10&limit=5")
-        batches = [statement for statement in read if "LIMIT 8" in statement]
+        few_read = list(read)
         many = document(connection, "resources=DISK_GB:10&limit=100")
 
     assert len(few["allocation_requests"]) == 5
     assert len(few["provider_summaries"]) == 7 * 5 == 35
-    assert any("FROM inventories" in statement for statement in batches)
+    assert sum("LIMIT 8" in statement for statement in few_read) == 1
+    assert [len(re.findall(r"\d+", found[1])) for found in map(LISTED.search, few_read) if found] == [7 * 8] * 3
     assert len(many["allocation_requests"]) == TREES == 40
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from placebench.reference.body import Body, held
+from placebench.reference.body import Body
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.shapes import writing
@@ -19,7 +19,7 @@ from placebench.reference.shapes.fetching import ALL, fetch, fetch_names
 from placebench.reference.shapes.picture import Picture
 from placebench.reference.shapes.plans import pools
 from placebench.reference.shapes.solving import document, knows_names, solve, written
-from placebench.reference.shapes.statements import Trees, largest_id
+from placebench.reference.shapes.statements import Trees, largest_id, roots_sharing
 from placebench.reference.steps import Ways
 
 HELD: Final = 200_000  # ids of providers; more are read part by part
@@ -57,7 +57,7 @@ class _Reading:
 
     def first_found(self, choice: Choice, settings: Settings) -> Body:
         """From as few trees as have enough candidates, beside those with a sharing provider, who may be guests."""
-        picture, chosen, demands = self._picture(Trees.sharing()), Chosen(), self._demands()
+        picture, chosen, demands = self._sharing(), Chosen(), self._demands()
         last, count = 0, max(FEWEST, min(choice.left or 0, HELD))
         while choice.left:
             roots = fetch(self._connection, picture, Trees.after(last, count), aggregates=self._aggregates)
@@ -73,21 +73,25 @@ class _Reading:
 
     def in_parts(self, last: int) -> Body:
         """From some trees after the other, with none held; all at once where guests or unknown names take part."""
-        picture = self._picture(Trees.sharing())
+        picture = self._sharing()
         fetch_names(self._connection, picture, self._request)
         if picture.sharing or not knows_names(picture, self._request):
             return self.whole(DEFAULTS)
         named = picture.named
 
-        def parts(write: Callable[[Chosen, Picture], Iterator[str]]) -> Iterator[str]:
+        def parts(write: Callable[[Chosen, Picture], Iterator[list[str]]]) -> Iterator[list[str]]:
             for first in range(0, last + 1, HELD):
                 part = self._picture(Trees.between(first, first + HELD - 1))
                 part.named = named
                 chosen = Choice(self._request, DEFAULTS).choose(pools(part, self._demands()))
                 yield from write(chosen, part)
 
-        texts = document(parts(lambda chosen, _: writing.requests(chosen)), parts(writing.summaries))
-        return held(text.encode() for text in texts)
+        return document(parts(lambda chosen, _: writing.requests(chosen)), parts(writing.summaries))
+
+    def _sharing(self) -> Picture:
+        """With the trees that have a sharing provider; 1 round trip, 5 more if there are any."""
+        roots = roots_sharing(self._connection)
+        return self._picture(Trees.of(roots)) if roots else Picture()
 
     def _demands(self) -> Demands:
         return Demands(self._request, self._likeness)

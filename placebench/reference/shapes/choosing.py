@@ -8,7 +8,7 @@ from sys import maxsize
 
 from placebench.reference.query import CandidateRequest
 from placebench.reference.settings import DEPTH_FIRST, Settings
-from placebench.reference.shapes.parts import Part
+from placebench.reference.shapes.parts import Batch, Part
 from placebench.reference.shapes.picture import Shape, Tree
 from placebench.reference.shapes.plans import Plan, Pool
 from placebench.reference.turns import by_turns
@@ -25,15 +25,15 @@ class Chosen:
     guest_roots: set[int] = field(default_factory=set)
     count: int = 0
 
-    def add(self, parts: tuple[Part, ...], shape: Shape, trees: Collection[Tree]) -> None:
-        """Each of the parts for each of the trees, which are of this shape."""
-        if not parts:
+    def add(self, batch: Batch, shape: Shape, trees: Collection[Tree]) -> None:
+        """Each of the batch's parts for each of the trees, which are of this shape."""
+        if not batch.parts:
             return
-        self.requests.setdefault(parts, []).extend(trees)
-        self.count += len(parts) * len(trees)
-        if any(part.gives for part in parts):
+        self.requests.setdefault(batch.parts, []).extend(trees)
+        self.count += len(batch.parts) * len(trees)
+        if batch.gives:
             self.summaries.setdefault(shape, []).extend(trees)
-        self.guest_roots.update(*(part.guest_roots for part in parts))
+        self.guest_roots |= batch.guest_roots
 
 
 class Choice:
@@ -64,18 +64,18 @@ class Choice:
 
     def _all(self, chosen: Chosen, pools: Iterable[Pool]) -> None:
         for plan, shape, trees in pools:
-            parts = plan.parts()
-            if not any(part.shared for part in parts):
-                chosen.add(parts, shape, trees)
+            batch = plan.batch()
+            if not batch.shared:
+                chosen.add(batch, shape, trees)
                 continue
             for tree in trees:
-                chosen.add(tuple(self._fresh(plan, tree)), shape, [tree])
+                chosen.add(Batch.of(self._fresh(plan, tree)), shape, [tree])
 
     def _first(self, chosen: Chosen, pools: Iterable[Pool], enough: int) -> None:
         """One tree after the other."""
         for plan, shape, trees in pools:
             for tree in () if plan.is_barren() else trees:
-                chosen.add(tuple(islice(self._fresh(plan, tree), enough - chosen.count)), shape, [tree])
+                chosen.add(Batch.of(islice(self._fresh(plan, tree), enough - chosen.count)), shape, [tree])
                 if chosen.count == enough:
                     return
 
@@ -91,7 +91,7 @@ class Choice:
             of_tree.setdefault(candidate[2][0], []).append(candidate)
         for candidates in of_tree.values():
             _, shape, tree = candidates[0]
-            chosen.add(tuple(part for part, _, _ in candidates), shape, [tree])
+            chosen.add(Batch.of(part for part, _, _ in candidates), shape, [tree])
 
     def _candidates(self, pool: Pool, tree: Tree) -> Iterator[Candidate]:
         return ((part, pool.shape, tree) for part in self._fresh(pool.plan, tree))

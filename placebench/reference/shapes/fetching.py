@@ -1,7 +1,8 @@
 """Trees read from PostgreSQL into a picture: the key piece is `fetch`."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
+from operator import itemgetter, sub
 from struct import unpack
 from typing import Final
 
@@ -11,12 +12,13 @@ from placebench.errors import DatabaseError
 from placebench.reference.lookups.catalog import SHARING_TRAIT
 from placebench.reference.query import CandidateRequest
 from placebench.reference.shapes import statements
-from placebench.reference.shapes.letters import Holds, Inventory, Joins, Used, kind_of
+from placebench.reference.shapes.letters import Holds, Joins, Used, kind_of, stock_of
 from placebench.reference.shapes.picture import ROOT, Kind, Picture, Shape
 from placebench.reference.shapes.spelling import Spelling
 from placebench.reference.shapes.statements import Trees
 
 ALL: Final = Trees()
+_CLASS_ID: Final = itemgetter(0)
 
 
 def fetch(connection: Connection, picture: Picture, trees: Trees = ALL, *, aggregates: bool = True) -> list[int]:
@@ -30,10 +32,10 @@ def fetch(connection: Connection, picture: Picture, trees: Trees = ALL, *, aggre
     if encoded_ids is None:
         return []
     ids, parents = _numbers(encoded_ids), _numbers(encoded_parents)
-    spelling = Spelling(_steps_up(ids, parents), ids)
-    _spell_stocks(spelling, connection, trees, picture)
-    _spell_names(spelling, connection, trees, picture, aggregates=aggregates)
     roots = [place for place, parent in enumerate(parents) if parent == ROOT]
+    spelling, having = Spelling(_steps_up(ids, parents, roots), ids), trees.having(ids)
+    _spell_stocks(spelling, connection, having, picture)
+    _spell_names(spelling, connection, having, picture, aggregates=aggregates)
     _put(picture, ids, roots, _quoted(uuids, len(ids)), spelling)
     return [ids[place] for place in roots]
 
@@ -56,46 +58,51 @@ def _numbers(encoded: bytes) -> tuple[int, ...]:
 
 
 def _quoted(uuids: str, count: int) -> list[str]:
-    """The uuids as JSON text."""
-    quoted = ('"' + uuids.replace(",", '","') + '"').split(",")
-    if len(quoted) != count or uuids.count('"') or uuids.count("\\"):
+    """The uuids, which have `","` between them, as JSON text each."""
+    text = f'"{uuids}"'
+    quoted = text.split(",")
+    if len(quoted) != count or text.count('"') != 2 * count or "\\" in text:
         raise DatabaseError("resource_providers.uuid: one is no UUID; look for those of another length than 36")
     return quoted
 
 
-def _steps_up(ids: Sequence[int], parents: Sequence[int]) -> list[int]:
+def _steps_up(ids: Sequence[int], parents: Sequence[int], roots: Sequence[int]) -> list[int]:
     """How many places before each provider its parent stands; a root's, by this count, at place -1 of its tree."""
     places = dict(zip(ids, range(len(ids)), strict=True))
-    return [place - places[parent] if parent != ROOT else 1 for place, parent in enumerate(parents)]
+    places[ROOT] = 0
+    steps = list(map(sub, count(), map(places.__getitem__, parents)))
+    for place in roots:
+        steps[place] = 1
+    return steps
 
 
-def _spell_stocks(spelling: Spelling, connection: Connection, trees: Trees, picture: Picture) -> None:
+def _spell_stocks(spelling: Spelling, connection: Connection, having: str, picture: Picture) -> None:
     """In one order of the classes, so that equal providers have their stocks in equal order."""
     names: dict[int, str] = {}
-    for class_id, *columns, holders in sorted(statements.inventories(connection, trees)):
-        inventory = Inventory(*columns)
-        names[class_id] = inventory.class_name
-        spelling.add(inventory, _numbers(holders))
+    for class_id, *columns, holders in sorted(statements.inventories(connection, having), key=_CLASS_ID):
+        stock = stock_of(*columns)
+        names[class_id] = stock.class_name
+        spelling.add(stock, _numbers(holders))
     picture.classes.update(names.values())
-    for class_id, used, holders in statements.usages(connection, trees):
+    for class_id, used, holders in statements.usages(connection, having):
         if class_id in names:
             spelling.add(Used(names[class_id], int(used)), _numbers(holders))
 
 
 def _spell_names(
-    spelling: Spelling, connection: Connection, trees: Trees, picture: Picture, *, aggregates: bool
+    spelling: Spelling, connection: Connection, having: str, picture: Picture, *, aggregates: bool
 ) -> None:
-    for trait, holders in statements.held_traits(connection, trees):
+    for trait, holders in statements.held_traits(connection, having):
         picture.traits.add(trait)
         spelling.add(Holds(trait), _numbers(holders))
     if aggregates or SHARING_TRAIT in picture.traits:
-        for uuid, members in statements.aggregates(connection, trees):
+        for uuid, members in statements.aggregates(connection, having):
             spelling.add(Joins(uuid), _numbers(members))
 
 
 def _put(picture: Picture, ids: Sequence[int], roots: Sequence[int], uuids: Sequence[str], spelling: Spelling) -> None:
     """The trees: from each root's place on to the next one's."""
-    words, spelt = tuple([spelling.words[provider_id] for provider_id in ids]), _Spelt(picture, spelling)
+    words, spelt = tuple(map(spelling.words.__getitem__, ids)), _Spelt(picture, spelling)
     shapes: dict[tuple[int, ...], Shape] = {}
     for start, end in pairwise((*roots, len(ids))):
         key = words[start:end]

@@ -1,21 +1,9 @@
 """What the words of `spelling` are made of, and the kind of provider that a word spells: the key piece is `kind_of`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from placebench.reference.shapes.picture import Kind, Picture, Stock
-
-
-class Inventory(NamedTuple):
-    """A row of inventories, without its provider."""
-
-    class_name: str
-    total: int
-    reserved: int
-    allocation_ratio: float
-    min_unit: int
-    max_unit: int
-    step_size: int
 
 
 class Used(NamedTuple):
@@ -37,28 +25,35 @@ class Joins(NamedTuple):
     aggregate: str
 
 
-Letter = int | Inventory | Used | Holds | Joins  # the first one: how many places before it the provider's parent stands
+Letter = int | Stock | Used | Holds | Joins  # the first one: how many places before it the provider's parent stands
 
 
 def kind_of(picture: Picture, letters: Iterable[Letter]) -> Kind:
     """The provider that the letters spell; what is used of a class that it has no inventory of does not count."""
-    inventories, traits, aggregates = [], [], []
+    stocks, traits, aggregates = [], [], []
     used: dict[str, int] = {}
     for letter in letters:
-        if isinstance(letter, Inventory):
-            inventories.append(letter)
+        if isinstance(letter, Stock):
+            stocks.append(letter)
         elif isinstance(letter, Holds):
             traits.append(letter.trait)
         elif isinstance(letter, Used):
             used[letter.class_name] = letter.amount
         elif isinstance(letter, Joins):
             aggregates.append(letter.aggregate)
-    stocks = tuple([_stock(inventory, used) for inventory in inventories])
-    return picture.kind(stocks, tuple(sorted(traits)), frozenset(aggregates))
+    if used:
+        stocks = [each._replace(used=used[each.class_name]) if each.class_name in used else each for each in stocks]
+    return picture.kind(tuple(stocks), tuple(sorted(traits)), frozenset(aggregates))
 
 
-def _stock(inventory: Inventory, used: Mapping[str, int]) -> Stock:
-    """With what can be given in all, truncated as Placement truncates it."""
-    name, total, reserved, allocation_ratio, min_unit, max_unit, step_size = inventory
-    capacity = int((total - reserved) * allocation_ratio)
-    return Stock(name, capacity, used.get(name, 0), min_unit, max_unit, step_size)
+def stock_of(
+    class_name: str,
+    total: int,
+    reserved: int,
+    allocation_ratio: float,
+    min_unit: int,
+    max_unit: int,
+    step_size: int,
+) -> Stock:
+    """A row of inventories as a stock that nothing is used of yet; its capacity truncated as Placement truncates it."""
+    return Stock(class_name, int((total - reserved) * allocation_ratio), 0, min_unit, max_unit, step_size)

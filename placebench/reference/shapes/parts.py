@@ -31,6 +31,23 @@ class Part:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Parts that the same trees have, and what is asked of all of them again and again."""
+
+    parts: tuple[Part, ...]
+    gives: bool  # a provider of the anchor's tree gives something to one of them
+    shared: bool  # one of them may be another anchor's too
+    guest_roots: frozenset[int]
+
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> "Batch":
+        """These together."""
+        parts = tuple(parts)
+        guests = frozenset[int]().union(*(part.guest_roots for part in parts))
+        return cls(parts, any(part.gives for part in parts), any(part.shared for part in parts), guests)
+
+
 def part_of(anchor: Anchor, request: CandidateRequest, combination: Combination) -> Part:
     """The candidate that the combination makes."""
     own = len(anchor.matters)

@@ -82,7 +82,8 @@ class Picture:
 
     def put(self, root_id: int, shape: Shape, tree: Tree) -> None:
         """A tree that is new, or looks otherwise now."""
-        self.remove(root_id)
+        if root_id in self.shape_of:
+            self.remove(root_id)
         if not shape.trees:
             self.shapes[shape.kinds, shape.parents] = shape
         shape.trees[root_id] = tree

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 from placebench.reference.shapes.anchors import Anchor, groups_at, guests_of, visiting
 from placebench.reference.shapes.demands import Demands, Matter
 from placebench.reference.shapes.growing import Growth
-from placebench.reference.shapes.parts import Part, part_of
+from placebench.reference.shapes.parts import Batch, Part, part_of
 from placebench.reference.shapes.picture import Kind, Picture, Shape, Tree
 
 _T = TypeVar("_T")
@@ -21,6 +21,7 @@ class Plan:
         found = Growth(anchor, demands).combinations() if anchor.ruling.allowed else iter(())
         self._to_come = (part_of(anchor, demands.request, combination) for combination in found)
         self._parts: list[Part] = []
+        self._batch: Batch | None = None
 
     def __iter__(self) -> Iterator[Part]:
         """Each part; those found before are not searched again."""
@@ -29,9 +30,11 @@ class Plan:
             yield self._parts[number]
             number += 1
 
-    def parts(self) -> tuple[Part, ...]:
+    def batch(self) -> Batch:
         """All of them."""
-        return tuple(self)
+        if self._batch is None:
+            self._batch = Batch.of(self)
+        return self._batch
 
     def is_barren(self) -> bool:
         """Whether there is none."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from placebench.reference.body import Body, held
@@ -36,16 +37,20 @@ def solve(
 
 def written(picture: Picture, chosen: Chosen) -> Body:
     """The body that says what was chosen."""
-    return held(text.encode() for text in document(writing.requests(chosen), writing.summaries(chosen, picture)))
+    return document(writing.requests(chosen), writing.summaries(chosen, picture))
 
 
-def document(requests: Iterator[str], summaries: Iterator[str]) -> Iterator[str]:
-    """The parts of the document; each request and each summary has a comma before it."""
-    yield writing.BEGIN
+def document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Body:
+    """The body that these make, in parts if it is long."""
+    return held("".join(pieces).encode() for pieces in _document(requests, summaries))
+
+
+def _document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Iterator[list[str]]:
+    yield [writing.BEGIN]
     yield from _without_first_comma(requests)
-    yield writing.BETWEEN
+    yield [writing.BETWEEN]
     yield from _without_first_comma(summaries)
-    yield writing.END
+    yield [writing.END]
 
 
 def knows_names(picture: Picture, request: CandidateRequest) -> bool:
@@ -75,9 +80,11 @@ def check_names(picture: Picture, request: CandidateRequest) -> bool:
     return False
 
 
-def _without_first_comma(texts: Iterator[str]) -> Iterator[str]:
+def _without_first_comma(texts: Iterator[list[str]]) -> Iterator[list[str]]:
     written = filter(None, texts)  # a part of the trees may have nothing to say
-    yield next(written, "")[1:]
+    for pieces in islice(written, 1):
+        pieces[0] = pieces[0][1:]
+        yield pieces
     yield from written
 
 

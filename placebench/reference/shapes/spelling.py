@@ -22,11 +22,10 @@ class Spelling:
         begun = {letter: self.longer(UNBORN, letter) for letter in dict.fromkeys(first)}
         self.words = defaultdict(int, zip(provider_ids, map(begun.__getitem__, first), strict=True))
 
-    def add(self, letter: Letter, provider_ids: Iterable[int]) -> None:
-        """One more letter for these providers, who get each letter once."""
+    def add(self, letter: Letter, provider_ids: Sequence[int]) -> None:
+        """One more letter for these providers, who get each letter once; without a loop of Python's own."""
         words, longer = self.words, _Longer(self, letter)
-        for provider_id in provider_ids:
-            words[provider_id] = longer[words[provider_id]]
+        words.update(zip(provider_ids, map(longer.__getitem__, map(words.__getitem__, provider_ids)), strict=True))
 
     def longer(self, word: int, letter: Letter) -> int:
         """A new word."""

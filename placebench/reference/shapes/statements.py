@@ -2,18 +2,20 @@
 
 PostgreSQL encodes by dictionary: one row for each distinct inventory, amount in use, trait or aggregate, with the ids
 of all providers that have it as one value. Ids are four bytes each (`int4send`), which Python unpacks 5000 to a
-tenth of a millisecond; as rows they would cost a hundred times that.
+tenth of a millisecond; as rows they would cost a hundred times that. `having` is the WHERE that `Trees.having` makes.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
 from placebench.reference.lookups.catalog import SHARING_TRAIT
 
 Row = Any
+
+FEW: Final = 1_000  # providers that are named one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,6 @@ class Trees:
         return cls(f"root_provider_id IN (SELECT id FROM resource_providers WHERE {roots})")
 
     @classmethod
-    def sharing(cls) -> "Trees":
-        """The trees that have a sharing provider."""
-        holders = f"""SELECT p.root_provider_id FROM traits t
-            JOIN resource_provider_traits h ON h.trait_id = t.id
-            JOIN resource_providers p ON p.id = h.resource_provider_id WHERE t.name = '{SHARING_TRAIT}'"""
-        return cls(f"root_provider_id IN ({holders})")
-
-    @classmethod
     def between(cls, first: int, last: int) -> "Trees":
         """The trees whose roots have these ids and those between."""
         return cls(f"root_provider_id BETWEEN {first} AND {last}")
@@ -50,10 +44,15 @@ class Trees:
         """The WHERE of a query on providers."""
         return f"WHERE {self.condition}" if self.condition else ""
 
-    def having(self) -> str:
-        """The WHERE of a query on a table that names providers."""
+    def having(self, provider_ids: Collection[int]) -> str:
+        """The WHERE of a query on a table that names providers: those of the trees, which are these.
+
+        A list of a few is planned in less time than subqueries, and planning is most of what a few trees cost.
+        """
         if not self.condition:
             return ""
+        if len(provider_ids) <= FEW:
+            return f"WHERE resource_provider_id = ANY ('{{{','.join(map(str, provider_ids))}}}')"
         return f"WHERE resource_provider_id IN (SELECT id FROM resource_providers WHERE {self.condition})"
 
 
@@ -61,22 +60,22 @@ def providers(connection: Connection, trees: Trees) -> Row:
     """Ids, the ids of parents (-1 for none) and uuids, tree by tree, the root first; 1 round trip, 1 row.
 
     SELECT string_agg(int4send(id), ''), string_agg(int4send(coalesce(parent_provider_id, -1)), ''),
-           string_agg(uuid, ',')
+           string_agg(uuid, '","')
     FROM (SELECT id, parent_provider_id, uuid FROM resource_providers
-          ORDER BY root_provider_id::bigint << 32 | CASE id WHEN root_provider_id THEN 0 ELSE id END) AS sorted
+          ORDER BY root_provider_id, parent_provider_id NULLS FIRST, id) AS sorted
     """
     return _rows(
         connection,
         f"""
         SELECT string_agg(int4send(id), ''), string_agg(int4send(coalesce(parent_provider_id, -1)), ''),
-               string_agg(uuid, ',')
+               string_agg(uuid, '","')
         FROM (SELECT id, parent_provider_id, uuid FROM resource_providers {trees.providers()}
-              ORDER BY root_provider_id::bigint << 32 | CASE id WHEN root_provider_id THEN 0 ELSE id END) AS sorted
+              ORDER BY root_provider_id, parent_provider_id NULLS FIRST, id) AS sorted
         """,
     )[0]
 
 
-def inventories(connection: Connection, trees: Trees) -> list[Row]:
+def inventories(connection: Connection, having: str) -> list[Row]:
     """(class id, name, total, reserved, ratio, min, max, step, provider ids) of each distinct inventory; 1 round trip.
 
     SELECT c.id, c.name, total, reserved, allocation_ratio, min_unit, max_unit, step_size, holders
@@ -90,13 +89,13 @@ def inventories(connection: Connection, trees: Trees) -> list[Row]:
         SELECT c.id, c.name, total, reserved, allocation_ratio, min_unit, max_unit, step_size, holders
         FROM (SELECT resource_class_id, total, reserved, allocation_ratio, min_unit, max_unit, step_size,
                      string_agg(int4send(resource_provider_id), '') AS holders
-              FROM inventories {trees.having()} GROUP BY 1, 2, 3, 4, 5, 6, 7) AS i
+              FROM inventories {having} GROUP BY 1, 2, 3, 4, 5, 6, 7) AS i
         JOIN resource_classes c ON c.id = resource_class_id
         """,
     )
 
 
-def usages(connection: Connection, trees: Trees) -> list[Row]:
+def usages(connection: Connection, having: str) -> list[Row]:
     """(class id, amount in use, provider ids) of each class and amount; 1 round trip.
 
     SELECT resource_class_id, used, string_agg(int4send(resource_provider_id), '')
@@ -108,13 +107,13 @@ def usages(connection: Connection, trees: Trees) -> list[Row]:
         f"""
         SELECT resource_class_id, used, string_agg(int4send(resource_provider_id), '')
         FROM (SELECT resource_provider_id, resource_class_id, sum(used) AS used
-              FROM allocations {trees.having()} GROUP BY 1, 2) AS usage
+              FROM allocations {having} GROUP BY 1, 2) AS usage
         GROUP BY 1, 2
         """,
     )
 
 
-def held_traits(connection: Connection, trees: Trees) -> list[Row]:
+def held_traits(connection: Connection, having: str) -> list[Row]:
     """(name, provider ids) of each trait that a provider of the trees holds; 1 round trip.
 
     SELECT t.name, h.holders
@@ -126,12 +125,12 @@ def held_traits(connection: Connection, trees: Trees) -> list[Row]:
         f"""
         SELECT t.name, h.holders
         FROM (SELECT trait_id, string_agg(int4send(resource_provider_id), '') AS holders
-              FROM resource_provider_traits {trees.having()} GROUP BY 1) AS h JOIN traits t ON t.id = h.trait_id
+              FROM resource_provider_traits {having} GROUP BY 1) AS h JOIN traits t ON t.id = h.trait_id
         """,
     )
 
 
-def aggregates(connection: Connection, trees: Trees) -> list[Row]:
+def aggregates(connection: Connection, having: str) -> list[Row]:
     """(uuid, provider ids) of each aggregate that a provider of the trees is in; 1 round trip.
 
     SELECT a.uuid, m.members
@@ -143,7 +142,7 @@ def aggregates(connection: Connection, trees: Trees) -> list[Row]:
         f"""
         SELECT a.uuid, m.members
         FROM (SELECT aggregate_id, string_agg(int4send(resource_provider_id), '') AS members
-              FROM resource_provider_aggregates {trees.having()} GROUP BY 1) AS m
+              FROM resource_provider_aggregates {having} GROUP BY 1) AS m
         JOIN placement_aggregates a ON a.id = m.aggregate_id
         """,
     )
@@ -152,6 +151,19 @@ def aggregates(connection: Connection, trees: Trees) -> list[Row]:
 def largest_id(connection: Connection) -> int:
     """Of all providers, 0 if there is none; 1 round trip: SELECT max(id) FROM resource_providers"""
     return _rows(connection, "SELECT max(id) FROM resource_providers")[0][0] or 0
+
+
+def roots_sharing(connection: Connection) -> list[int]:
+    """The roots of the trees that have a sharing provider; 1 round trip.
+
+    SELECT DISTINCT root_provider_id FROM resource_providers
+    WHERE id IN (SELECT resource_provider_id FROM resource_provider_traits
+                 WHERE trait_id = (SELECT id FROM traits WHERE name = 'MISC_SHARES_VIA_AGGREGATE'))
+    """
+    trait = f"SELECT id FROM traits WHERE name = '{SHARING_TRAIT}'"
+    holders = f"SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id = ({trait})"
+    found = _rows(connection, f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE id IN ({holders})")
+    return [row[0] for row in found]
 
 
 def existing(connection: Connection, table: str, names: Collection[str]) -> list[str]:

@@ -18,25 +18,25 @@ END: Final = "}}"
 _T = TypeVar("_T")
 
 
-def requests(chosen: Chosen) -> Iterator[str]:
-    """The allocation requests, each with a comma before it; some thousands at a time."""
+def requests(chosen: Chosen) -> Iterator[list[str]]:
+    """The allocation requests in pieces, each request with a comma before it; some thousands at a time."""
     for parts, trees in chosen.requests.items():
         for some in _slices(parts, PART):
             template = joined(chain.from_iterable(part.pieces for part in some))
             for few in _slices(trees, max(1, PART // len(some))):
-                yield "".join(filled(template, few))
+                yield filled(template, few)
 
 
-def summaries(chosen: Chosen, picture: Picture) -> Iterator[str]:
-    """The provider summaries of the trees that give something, each with a comma before it."""
+def summaries(chosen: Chosen, picture: Picture) -> Iterator[list[str]]:
+    """The provider summaries in pieces, of the trees that give something, each summary with a comma before it."""
     columns = Columns()
     for shape, trees in _summarised(chosen, picture).items():
         for some in _slices(trees, PART) if len(trees) > PART else (trees,):
             columns.add(shape, some)
             if len(columns.uuids) >= PART:
-                yield columns.text()
+                yield columns.pieces()
                 columns = Columns()
-    yield columns.text()
+    yield columns.pieces()
 
 
 class Columns:
@@ -70,11 +70,11 @@ class Columns:
             self._parents += [uuids[parent] for parent in shape.parents]
             self._roots += [tree[0]] * len(texts)
 
-    def text(self) -> str:
+    def pieces(self) -> list[str]:
         """`,"...":{...,"root_provider_uuid":"..."}` for each provider."""
         pieces = [",", "", "", "", ',"root_provider_uuid":', "", "}"] * len(self.uuids)
         pieces[1::7], pieces[2::7], pieces[3::7], pieces[5::7] = self.uuids, self._texts, self._parents, self._roots
-        return "".join(pieces)
+        return pieces
 
 
 def _summarised(chosen: Chosen, picture: Picture) -> Mapping[Shape, Sequence[Tree]]:

@@ -56,4 +56,5 @@ class Deployment:
     pool: Callable[[int], Mapping[str, Any]]  # from the size that was told, what create_engine takes
     ping: bool
     heap: Callable[[], None]
+    passes: Callable[[], None]
     workers: tuple[int, int] | None  # processes, and threads in each; None: as the server was told

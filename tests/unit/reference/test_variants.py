@@ -73,7 +73,8 @@ def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
     assert variant("shapes-few").ways.likeness is variant("shapes").ways.likeness
     assert variant("shapes-few").algorithm == "shapes"
     assert variant("shapes-few").postgresql_only is True
-    expected = ("shapes-few", "shapes-unshared", "shapes-alike", "snapshot-alike", "shapes-heap", "snapshot-heap")
+    both = ("alike", "heap", "seldom")
+    expected = ("shapes-few", "shapes-unshared", *(f"{of}-{name}" for name in both for of in ("shapes", "snapshot")))
     assert expected == detours()
     assert [each.name for each in differing("shapes", "shapes-few")] == ["few"] == [PATHS[0].name]
     for name in ("tuned-few", "snapshot-few", "shapes-slots", "shapes+few"):
@@ -133,6 +134,13 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
         assert each.source
         assert each.request.startswith(("/allocation_candidates?", "/resource_classes"))
         assert each.metric in (*METRICS, *COUNTED)
+
+
+def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_ladder() -> None:
+    """Beside being frozen as in tuned, whose passes are Python's."""
+    assert variant("shapes").deployment.passes is variant("tuned+collector:seldom").ways.collector
+    assert variant("shapes").ways.collector is collector_frozen is variant("tuned").ways.collector
+    assert variant("shapes-seldom").deployment.passes is collector_as_shipped is variant("tuned").deployment.passes
 
 
 def test_the_heap_is_kept_by_the_algorithms_beside_the_ladder() -> None:

@@ -18,9 +18,11 @@ HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 @pytest.fixture(autouse=True)
 def _thawed() -> Iterator[None]:
-    """What a variant froze is given back to the collector."""
+    """What a variant froze is given back to the collector, which is as it was."""
+    threshold = gc.get_threshold()
     yield
     gc.unfreeze()
+    gc.set_threshold(*threshold)
 
 
 def test_the_environment_makes_an_application(tmp_path: Path) -> None:
