@@ -76,15 +76,15 @@ class Flame:
         frames = [*frames_of(outside_profiler(sys._getframe(1))), *awaiting()]
         self._noted.append(_Noted(started, ended, frames, leaf(label, kind), draft))
 
-    def stop(self, ended: float) -> Session:
-        """The session until *ended*, with the leaves on it. Has to be called on the thread that made the flame."""
+    def stop(self, started: float, ended: float) -> Session:
+        """The session from *started* to *ended*, with the leaves on it; for the thread that made the flame."""
         session = self._profiler.stop()
-        records = until(ended - self._started, session.frame_records)
+        records = within(started, ended, session.frame_records, self._started)
         # What ran after the last sample has no stack: it is charged to the frame that asked for the flame.
-        unsampled = ended - self._started - sum(seconds for _, seconds in records)
+        unsampled = ended - started - sum(seconds for _, seconds in records)
         if unsampled > 0:
             records.append((session.start_call_stack, unsampled))
-        cut = with_leaves(records, self._started, with_plans(self._edges()))
+        cut = with_leaves(records, started, with_plans(self._edges()))
         session.frame_records = [(without_profiler(stack), seconds) for stack, seconds in cut]
         session.sample_count = len(session.frame_records)
         return session
@@ -95,14 +95,13 @@ class Flame:
         return [Edge(each.started, each.ended, [*stacks(each.frames), each.leaf], each.draft) for each in self._noted]
 
 
-def until(length: float, records: Sequence[Record]) -> list[Record]:
-    """The first *length* seconds of the records."""
+def within(started: float, ended: float, records: Sequence[Record], at: float) -> list[Record]:
+    """What of the records, one after the other from *at* on, lies between *started* and *ended*."""
     kept: list[Record] = []
     for stack, seconds in records:
-        if length <= 0:
-            break
-        kept.append((stack, min(seconds, length)))
-        length -= seconds
+        begin, at = max(at, started), at + seconds
+        if min(at, ended) > begin:
+            kept.append((stack, min(at, ended) - begin))
     return kept
 
 

@@ -182,7 +182,7 @@ class SqlProfiler:
         tape.end()
         self._hooks.rest()
         if tape.flame is not None:
-            recording.session = tape.flame.stop(tape.started + tape.elapsed_s)
+            recording.session = tape.flame.stop(tape.started, tape.started + tape.elapsed_s)
             tape.note_all(tape.flame.notes)
         if not self.active:
             tape.note("nothing is measured: the profiler was removed, or has switched itself off and told the log why")

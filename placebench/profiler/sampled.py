@@ -39,7 +39,6 @@ class SampledFlame:
         self._shared = ("its thread's other tasks are in the flame too",) if inside_event_loop() else ()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="placebench-sampler", daemon=True)
-        self._started = clock()
         self._thread.start()
 
     @property
@@ -54,14 +53,14 @@ class SampledFlame:
         if len(self._edges) < _MOST_EDGES:
             self._edges.append((started, ended, leaf(label, kind)))
 
-    def stop(self, ended: float) -> Session:
-        """pyinstrument's session until *ended*; each sample has the time since the one before it."""
+    def stop(self, started: float, ended: float) -> Session:
+        """pyinstrument's session from *started* to *ended*; each sample has the time since the one before it."""
         self._ended.set()
         self._thread.join()
         return Session(
-            frame_records=self._records(ended),
+            frame_records=self._records(started, ended),
             start_time=0.0,
-            duration=ended - self._started,
+            duration=ended - started,
             min_interval=INTERVAL_S,
             max_interval=INTERVAL_S,
             sample_count=len(self._samples),
@@ -83,12 +82,12 @@ class SampledFlame:
         if frame is not None:
             self._samples.append((self._clock(), frames_of(frame)))
 
-    def _records(self, ended: float) -> list[tuple[list[str], float]]:
+    def _records(self, started: float, ended: float) -> list[tuple[list[str], float]]:
         """The samples as stacks with seconds; what came after the last one belongs to where the flame began."""
         records: list[tuple[list[str], float]] = []
         ends = [ended for _, ended, _ in self._edges]
-        at = self._started
-        for taken, frames in (sample for sample in self._samples if sample[0] <= ended):
+        at = started
+        for taken, frames in (sample for sample in self._samples if started < sample[0] <= ended):
             stack = without_profiler(self._stacks(frames))
             records.append(([*stack, *self._leaf(ends, taken)], taken - at))
             at = taken

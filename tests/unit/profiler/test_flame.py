@@ -19,7 +19,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from placebench.errors import ProfilerError
 from placebench.profiler import SqlProfiler, sampler
-from placebench.profiler.flame import Edge, innermost, with_leaves, without_profiler
+from placebench.profiler.flame import Edge, innermost, with_leaves, within, without_profiler
 from placebench.profiler.merging import merge_sessions
 from placebench.profiler.stacks import frames_of, leaf
 
@@ -119,6 +119,13 @@ def test_what_ran_before_a_statement_is_not_the_drivers() -> None:
         (["view", "loading"], 2.0),
         (["view", "loading", "execute", "sql"], 3.0),
     ]
+
+
+def test_a_flame_is_as_long_as_its_record() -> None:
+    """Of three looks from 10 to 16 s what lies between 11 and 15 s."""
+    looks = [(["a"], 2.0), (["b"], 2.0), (["c"], 2.0)]
+
+    assert within(11.0, 15.0, looks, 10.0) == [(["a"], 1.0), (["b"], 2.0), (["c"], 1.0)]
 
 
 def test_a_long_record_keeps_so_many_looks_and_all_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
