@@ -84,7 +84,7 @@ def _statements(listed: str) -> tuple[str, ...]:
     return tuple(listed.split(";"))
 
 
-# Each is one thing that psql may do; :p is a provider, :q another, :n a small number.
+# Each is one thing that psql may do; :p is a provider, :q another, :n a small number. Any writing statement may prune.
 _OF_STOCK: Final = _statements("""
 UPDATE inventories SET total = :n WHERE resource_provider_id = :p;
 UPDATE inventories SET reserved = :n, min_unit = 1 + :n % 2 WHERE resource_provider_id = :p;
@@ -102,7 +102,8 @@ UPDATE allocations SET used = used + 1 WHERE resource_provider_id = :p;
 UPDATE allocations SET resource_provider_id = :q WHERE resource_provider_id = :p;
 INSERT INTO allocations (resource_provider_id, consumer_id, resource_class_id, used)
     SELECT resource_provider_id, 'all', resource_class_id, 1 FROM inventories, generate_series(1, 3);
-DELETE FROM allocations WHERE consumer_id = 'all'""")
+DELETE FROM allocations WHERE consumer_id = 'all';
+SELECT placebench_prune()""")
 _OF_NAMES: Final = _statements("""
 INSERT INTO resource_provider_traits (resource_provider_id, trait_id)
     SELECT id, 2 + :n % 4 FROM resource_providers WHERE id = :p ON CONFLICT DO NOTHING;
@@ -213,6 +214,9 @@ class Service:
         self._random.choice(ways)(number)
         self.steps += 1
 
+    def settle(self) -> None:
+        """Each request of it is over when it was answered."""
+
     def _provide(self, number: int) -> None:
         parent = self._random.choice([None, uuid(self._random.choice(self._numbers))])
         body = {"name": f"own{number}", "uuid": uuid(number), "parent_provider_uuid": parent}
@@ -284,6 +288,7 @@ def meddling(*writers: Any) -> Iterator[Callable[[], None]]:
         try:
             while turn.acquire() and not over.is_set():
                 writer.step()
+            writer.settle()  # another one may be waiting for what this one has locked
         except Exception as error:  # noqa: BLE001 — it is raised in the thread that waits
             troubles.append(error)
 
