@@ -10,6 +10,9 @@ from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_t
 from sqlalchemy import Engine, create_engine, text
 
 from placebench.reference.database import Database
+from placebench.reference.query import parse
+from placebench.reference.settings import DEFAULTS
+from placebench.reference.snapshot.keeper import Keeper
 from placebench.seeding import migrate
 
 SEED = 7
@@ -106,3 +109,25 @@ def test_without_a_whole_log_every_answer_is_read_anew(
 
     [said] = [record.getMessage() for record in caplog.records]
     assert said.startswith(f"the variant snapshot keeps no picture and answers as shapes: {reason}")
+
+
+def test_no_request_waits_for_who_has_removed_the_readers_entry(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A writer prunes in a transaction that goes on; a worker that was silent for long gives up and reads by itself."""
+    clock = [0.0]
+    keeper, request = Keeper(engine.url, lambda: clock[0]), parse("resources=VCPU:1")
+
+    def answered() -> bool:
+        with Database(engine).snapshot() as connection:
+            return keeper.answer(connection, request, DEFAULTS) is not None
+
+    assert answered()
+    clock[0] += 600
+    with engine.connect() as pruner:
+        pruner.execute(text("DELETE FROM placebench_readers"))
+
+        assert not answered()
+    assert "canceling statement due to lock timeout" in caplog.text
+    clock[0] += 60
+    assert answered()
