@@ -27,12 +27,14 @@ from placebench.experiment.load import LoadSpec, run_load
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.page.charts import Line, lines
 from placebench.page.picture_file import picture_file
+from placebench.postgres import connected
 from placebench.postgres.standing import StandingServer
 from placebench.postgres.urls import with_database
 from placebench.seeding import seed, topology_named
 from placebench.telemetry import load as telemetry_of
 
 TIME_S, USERS, TREES = 10.0, 40, 100
+START_WITHIN_S = 60.0
 NAME = "bench_losses"
 FOLDER = Path("docs") / "results"
 
@@ -43,6 +45,15 @@ class Place:
 
     postgres: StandingServer
     served: RunningServer
+    url: str
+
+    def wait_for_claims(self) -> None:
+        """Until the load writes: locust takes a while to start, on a busy machine several seconds."""
+        give_up_at = time.monotonic() + START_WITHIN_S
+        with connected(self.url) as connection:
+            while not connection.execute(text("SELECT EXISTS (SELECT FROM allocations)")).scalar_one():
+                assert time.monotonic() < give_up_at, "no claim was written"
+                time.sleep(0.05)
 
 
 def nothing(_: Place) -> None:
@@ -51,6 +62,7 @@ def nothing(_: Place) -> None:
 
 def kill_workers(place: Place) -> None:
     """One worker after the other, three times."""
+    place.wait_for_claims()
     for _ in range(3):
         time.sleep(TIME_S / 5)
         os.kill(place.served.worker_pids()[0], signal.SIGKILL)
@@ -58,6 +70,7 @@ def kill_workers(place: Place) -> None:
 
 def kill_postgres(place: Place) -> None:
     """The postmaster and all its children at once, half-way. Started again on its data a second later."""
+    place.wait_for_claims()
     time.sleep(TIME_S / 2)
     postmaster = psutil.Process(int((place.postgres.folder / "data" / "postmaster.pid").read_text().split()[0]))
     for process in (postmaster, *postmaster.children(recursive=True)):
@@ -126,7 +139,7 @@ def _accounts(case: Case, postgres: StandingServer, folder: Path, say: Callable[
             answer_timeout_s=60,
             telemetry=folder / "telemetry" if case is DRAWN else None,
         )
-        disturbing = beside.submit(case.disturb, Place(postgres, served))
+        disturbing = beside.submit(case.disturb, Place(postgres, served, url))
         result = run_load(load, folder=folder)
         disturbing.result()
     assert result.accounts is not None

@@ -19,6 +19,7 @@ QUESTIONS = {
     "workers": "workers",
     "link": "link",
     "telemetry": "gauge",
+    "losses": "load",
     "headline": "headline",
 }
 """The page of each question, and the command that answers it."""
