@@ -115,8 +115,8 @@ class Topology:
 
     def uuids(self, number: int) -> list[str]:
         """The ids of the providers of tree *number*, in the order of its kind's nodes."""
-        make = self._identity.uuid
-        return [make(f"{number}/{node.path}") for node in self.kinds[self.kind(number)].nodes]
+        make, tree = self._identity.uuid, str(number)
+        return [make(tree + path) for path in self._paths[self._turns.kind(number)]]
 
     def consumers(self, number: int) -> list[Consumer]:
         """The consumers of tree *number*; each takes of one tree only."""
@@ -159,6 +159,11 @@ class Topology:
         """Of each kind, the consumers of a tree that is full."""
         demand = demand_of(self.request)
         return [all_that_fit(kind.nodes, demand) for kind in self.kinds]
+
+    @cached_property
+    def _paths(self) -> list[list[str]]:
+        """Of each kind, what stands behind a tree's number in the paths of its providers."""
+        return [[f"/{node.path}" for node in kind.nodes] for kind in self.kinds]
 
     @cached_property
     def _membership(self) -> Membership:
