@@ -49,7 +49,6 @@ def run(arguments: Namespace) -> int:
         request=arguments.request or topology.request,
         replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
         rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else ROUNDS),
-        claims=arguments.claims,
     )
     folder = sit(topology, settings, arguments, name="calibrate")
     loaded = results.load(folder)

@@ -53,9 +53,6 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
     parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
-    parser.add_argument(
-        "--claims", type=int, default=0, metavar="N", help="allocations of 1 DISK_GB in the seeded data (default: none)"
-    )
     parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
     parser.add_argument("--rounds", type=int, metavar="N", help="of a replicate (32; a step: 12; ladder, ablation: 6)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
@@ -77,7 +74,6 @@ def run(arguments: Namespace) -> int:
         request=arguments.request or topology.request,
         replicates=replicates,
         looks=arguments.looks,
-        claims=arguments.claims,
         rounds=ROUNDS if arguments.rounds is None else arguments.rounds,
     )
     sit(

@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
         asked.topology or arguments.topology,
         trees=arguments.trees if arguments.trees is not None else asked.trees,
         seed=asked.seed if asked.seed is not None else arguments.seed,
-        fill=arguments.fill,
+        fill=arguments.fill if arguments.fill is not None else asked.fill,
     )
     arms = read_arms(asked.arms, placement_python=arguments.placement_python)
     names = dict(zip(asked.arms, (arm.name for arm in arms), strict=True))
@@ -46,7 +46,6 @@ def run(arguments: Namespace) -> int:
         request=arguments.request or asked.request or topology.request,
         replicates=SCREEN if replicates is None else replicates,
         rounds=next(each for each in (arguments.rounds, asked.rounds, ROUNDS) if each is not None),
-        claims=arguments.claims or asked.claims or 0,
         trials=tuple(
             replace(each, baseline=names[each.baseline], variant=names[each.variant]) for each in asked.trials
         ),

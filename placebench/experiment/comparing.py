@@ -38,7 +38,7 @@ from placebench.experiment.spent import together
 from placebench.experiment.trials import Trial
 from placebench.experiment.watching import watched_pass
 from placebench.postgres import Server
-from placebench.seeding import claim, data_digest, migrate_options, seed
+from placebench.seeding import data_digest, migrate_options, seed
 from placebench.topology import Topology
 
 Say = Callable[[str], None]
@@ -69,9 +69,6 @@ class Settings:
     counted_requests: int = 12
     """Enough that a count which differs stays significant among the other metrics and arms."""
 
-    claims: int = 0
-    """How many consumers with an allocation each are put into the seeded database; the topologies have none."""
-
     trials: tuple[Trial, ...] = ()
     """What is compared with what; none: each arm with the first."""
 
@@ -80,8 +77,6 @@ class Settings:
         if self.replicates < 0 or self.rounds < 1:
             asked = f"{self.replicates} replicates of {self.rounds} rounds"
             raise PlacebenchError(f"{asked}: expected 0 or more, of 1 or more")
-        if self.claims < 0:
-            raise PlacebenchError(f"{self.claims} claims: expected 0 or more")
         if not self.request.startswith("/"):
             raise PlacebenchError(f"the request {self.request!r} is no path: expected /path?query")
 
@@ -169,7 +164,7 @@ class Comparing:
             variants=[arm.name for arm in self._settings.arms],
             receipt={},
             manifest={},
-            settings=self._settings.to_json(),
+            settings={**self._settings.to_json(), "fill": self._topology.fill},
             same_answers={},
             command="compare",
         )
@@ -183,9 +178,9 @@ class Comparing:
                 server.take_over(name)
                 server.drop_database(name)
             url = server.create_database(self._database)
-            receipt = self._seeded(url)
+            receipt = seed(self._topology, url)
             if server is servers.of(arms[0]):
-                self._kept.save(receipt=receipt, manifest={**manifest(url), "calibration": kept()})
+                self._kept.save(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
         databases = {arm.name: servers.of(arm).create_database(names[arm.name], self._database) for arm in arms}
         for arm in arms:
             migrate_options(databases[arm.name], arm.revisions)
@@ -196,11 +191,6 @@ class Comparing:
             folder=self._folder,
             block_s=self._settings.block_s,
         )
-
-    def _seeded(self, url: str) -> dict[str, Any]:
-        """The receipt of what was seeded, with the digest that holds when the claims are there too."""
-        receipt = seed(self._topology, url).to_json()
-        return {**receipt, "digest": claim(url, self._settings.claims)} if self._settings.claims else receipt
 
     @property
     def _statistics(self) -> str:

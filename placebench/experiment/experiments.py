@@ -2,7 +2,7 @@
 
     ladder, ablation, or a name of the catalogue such as pruning
     ladder+driver:psycopg3,pg:jit=on   with a choice in every arm, or on a PostgreSQL with settings of its own
-    FILE.toml                          name, arms, trials, request, topology, trees, seed, replicates, rounds, claims
+    FILE.toml                          name, arms, trials, request, topology, trees, seed, replicates, rounds, fill
 
 The key piece is `experiment_named`.
 """
@@ -74,8 +74,12 @@ def read_experiment(path: Path) -> Experiment:
 
 
 _TEXTS = ("name", "request", "topology", "kind", "baseline", "variant", "why", "shows_on", "shows_in")
-_NUMBERS = ("trees", "seed", "replicates", "rounds", "claims")
-_TYPES = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, int)}
+_NUMBERS = ("trees", "seed", "replicates", "rounds")
+_TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    **dict.fromkeys(_TEXTS, (str, "a text")),
+    **dict.fromkeys(_NUMBERS, (int, "a whole number")),
+    "fill": ((int, float), "a number from 0 to 1"),
+}
 
 
 def _only_known(path: Path, given: Mapping[str, Any], kind: type) -> None:
@@ -83,8 +87,8 @@ def _only_known(path: Path, given: Mapping[str, Any], kind: type) -> None:
     for key, value in given.items():
         if key not in known:
             raise PlacebenchError(f"{path}: unknown key {key!r}, expected one of {', '.join(known)}")
-        if key in _TYPES and (not isinstance(value, _TYPES[key]) or isinstance(value, bool)):
-            expected = "a whole number" if _TYPES[key] is int else "a text"
+        wanted, expected = _TYPES.get(key, (object, ""))
+        if not isinstance(value, wanted) or (expected and isinstance(value, bool)):
             raise PlacebenchError(f"{path}: {key} is {value!r}, expected {expected}")
 
 

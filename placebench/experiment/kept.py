@@ -100,7 +100,7 @@ def _question(head: RunHead, name: str) -> Any:
     value = getattr(head, name)
     if name != "settings" or "trials" not in value:
         return value
-    return {"claims": 0, **value, "trials": [(trial["baseline"], trial["variant"]) for trial in value["trials"]]}
+    return {"fill": None, **value, "trials": [(trial["baseline"], trial["variant"]) for trial in value["trials"]]}
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class Experiment:
     seed: int | None = None
     replicates: int | None = None
     rounds: int | None = None
-    claims: int | None = None
+    fill: float | None = None
 
 
 def ladder_trials() -> Experiment:

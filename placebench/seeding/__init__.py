@@ -4,7 +4,6 @@ The door is `seed`; `migrate` makes the schema alone, and `data_digest` says wha
 """
 
 from placebench.seeding.catalogue import loader_named, topology_named
-from placebench.seeding.claiming import claim
 from placebench.seeding.content import Content, consumers_and_allocations, content, data_digest, expected_content
 from placebench.seeding.database import continue_ids, reading
 from placebench.seeding.loading import Loader, Meter, Progress, Target
@@ -24,7 +23,6 @@ __all__ = [
     "Rows",
     "SeedReceipt",
     "Target",
-    "claim",
     "consumers_and_allocations",
     "content",
     "continue_ids",

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, create_engine, text
 
-from placebench.errors import DatabaseError, SeedError
+from placebench.errors import DatabaseError
 from placebench.postgres import Server
-from placebench.seeding import claim, data_digest, expected_content, migrate_options, seed, topology_named
+from placebench.seeding import data_digest, migrate_options, seed, topology_named
 from placebench.seeding.migration import options_at
 
 BOTH = ("covering_indexes", "kept_usages")
@@ -94,28 +94,6 @@ def test_options_are_no_part_of_the_content(url: str, server: Server) -> None:
     server.drop_database("placebench_test_without_options")
 
     assert (found, there) == (receipt.digest, {"covering_indexes", "kept_usages"})
-
-
-def test_claims_are_the_same_everywhere(server: Server, url: str) -> None:
-    """Seven claims over three stocks: three, two and two; the digest says them, and so do the triggers."""
-    made = []
-    for options in ((), ("kept_usages",)):
-        own = server.create_database("placebench_test_claimed")
-        seed(TOPOLOGY, own)
-        migrate_options(own, options)
-        made.append(claim(own, 7))
-        assert data_digest(own) == made[0] != expected_content(TOPOLOGY).digest
-        engine = create_engine(own)
-        with engine.connect() as connection:
-            sums = connection.scalars(text("SELECT sum(used) FROM allocations GROUP BY resource_provider_id")).all()
-            kept = connection.scalars(text("SELECT used FROM placebench_usages")).all() if options else sums
-        engine.dispose()
-        with pytest.raises(
-            SeedError, match="61441 claims of 1 DISK_GB were asked for, and 3 providers have room for 61440"
-        ):
-            claim(own, 61441)
-        server.drop_database("placebench_test_claimed")
-        assert sorted(sums) == sorted(kept) == [2, 2, 3]
 
 
 def test_there_is_no_such_option(url: str) -> None:

@@ -32,6 +32,6 @@ OPTIMIZATION = Optimization(
     others=(Way("kept", kept, revision="kept_usages", postgresql_only=True),),
     why="Reads add up the same allocations again and again; a trigger adds each up once, and makes every claim dearer.",
     source="Placement sums in each request; nova's row of a compute node holds such sums.",
-    on="nested-perfload with allocations (`--claims 20000`)",
+    on="nested-perfload with allocations (`--fill 0.5`)",
     metric="cpu_s",
 )
