@@ -22,6 +22,7 @@ _PARTS = {
 }
 _CLIENT_IS_BUSY = 0.7
 _UNEVEN = 1.1
+_ABOVE_NOOP = 1.05
 
 
 def tell(run: Run) -> Told:
@@ -107,6 +108,12 @@ def _remarks(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield (
             f"The load's own process took more than {units.level(_CLIENT_IS_BUSY)} of a core at {', '.join(busy)}: "
             "their throughput may be the client's limit, not the service's."
+        )
+    above = [row["endpoint"] for row in rows if (row["share_of_noop"] or 0.0) > _ABOVE_NOOP]
+    if above:
+        yield (
+            f"More than the no-op was answered by {', '.join(above)}, which nothing can: the machine had other things "
+            "to do meanwhile. Believe no throughput; the parts of a bar still add up."
         )
     uneven = [row for row in rows if row["busiest_share"] * row["workers"] > _UNEVEN]
     if uneven:
