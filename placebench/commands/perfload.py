@@ -15,7 +15,7 @@ _QUICK_TREES = 50
 def configure(parser: ArgumentParser) -> None:
     """The options of `perfload`."""
     parser.add_argument(
-        "--quick", action="store_true", help=f"naive, tuned, shapes on {_QUICK_TREES} trees, about a minute"
+        "--quick", action="store_true", help=f"naive, tuned, shapes, snapshot on {_QUICK_TREES} trees, about a minute"
     )
     parser.add_argument(
         "--db", metavar="URL", help="a PostgreSQL to work beside; default: an embedded one, thrown away"
@@ -29,6 +29,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
     parser.add_argument(
         "--telemetry", action="store_true", help="durations and figures of workers, client and backends too"
+    )
+    parser.add_argument(
+        "--placement-python",
+        type=Path,
+        metavar="PATH",
+        help="of the environment of the real Placement, which then takes part (default: that of `tox -e oracle`)",
     )
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
@@ -46,6 +52,8 @@ def run(arguments: Namespace) -> int:
     if not topology.trees:
         raise PlacebenchError("--trees 0 leaves nothing to ask for: give 1 or more")
     settings = replace(Settings.quick() if arguments.quick else Settings.default(), telemetry=arguments.telemetry)
+    if placement := _placement(arguments.placement_python):
+        settings = settings.with_placement(placement)
     with open_server(arguments.db) as server, steps("perfload", settings.steps) as announce:
         folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("perfload", paths.profiles())
         try:
@@ -53,6 +61,21 @@ def run(arguments: Namespace) -> int:
         finally:
             _report(folder, as_json=arguments.json)
     return 0
+
+
+def _placement(python: Path | None) -> str | None:
+    """The Python of the real Placement: the one that is named, or the oracle's; None, and said, without either."""
+    from placebench.experiment.arms import PLACEMENT, check_programs, read_arm
+
+    try:
+        arm = read_arm(PLACEMENT, python)
+        check_programs([arm])
+    except PlacebenchError:
+        if python is not None:
+            raise
+        say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
+        return None
+    return arm.python
 
 
 def _report(folder: Path, *, as_json: bool) -> None:

@@ -8,12 +8,13 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError, UndecidedError
 from placebench.experiment.answers import Answer, fetch
+from placebench.experiment.arms import PLACEMENT, read_arm
 from placebench.experiment.backends import watched_backends
 from placebench.experiment.load import LoadInterrupted, LoadSpec, run_load
 from placebench.experiment.meters import ServerMeter
@@ -44,6 +45,8 @@ class Bench:
     seed: int
     telemetry: bool = False
     """Whether workers, client and backends write telemetry, below the run's folder."""
+    placement_python: str | None = None
+    """Of the environment that the variant placement is in."""
 
     def part(self, name: str) -> Path | None:
         """Where the telemetry of the pass *name* goes; None: there is none."""
@@ -51,16 +54,13 @@ class Bench:
 
     def serve(self, variant: str, part: Path | None = None, **environment: str) -> RunningServer:
         """The variant's service, ready to answer, its telemetry in *part*; use it in a `with` block."""
-        spec = ServerSpec(
-            database_url=self.database_url,
-            variant=variant,
-            processes=self.processes,
-            threads=self.threads,
-            environment=environment,
-            log=self.folder / "log" / f"uwsgi-{variant}.log",
-            telemetry=part,
-        )
-        return serve(spec)
+        log = self.folder / "log" / f"uwsgi-{variant}.log"
+        if variant == PLACEMENT:  # it knows nothing of our telemetry, nor of our environment
+            arm = read_arm(PLACEMENT, Path(self.placement_python) if self.placement_python else None)
+            spec = arm.spec(self.database_url, hash_seed=self.seed, log=log)
+        else:
+            spec = ServerSpec(self.database_url, variant, environment=environment, log=log, telemetry=part)
+        return serve(replace(spec, processes=self.processes, threads=self.threads))
 
     @property
     def warm_up_requests(self) -> int:

@@ -5,13 +5,13 @@ says how it ended.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from placebench.errors import GateFailedError, UndecidedError
 from placebench.experiment.answers import Answer, first_difference
-from placebench.experiment.arms import read_arms
+from placebench.experiment.arms import PLACEMENT, read_arms
 from placebench.experiment.environment import manifest
 from placebench.experiment.interleaved import Arms, run_replicates
 from placebench.experiment.kept import KeptHead
@@ -33,7 +33,7 @@ class Settings:
     """How much is measured, and how."""
 
     variants: tuple[str, ...]
-    """The rungs, baseline first, then the other algorithms."""
+    """The rungs, baseline first, then the real Placement where it is there, and the other algorithms."""
     processes: int = 2
     threads: int = 2
     users: int = 4
@@ -46,6 +46,8 @@ class Settings:
     block_s: float = 0.5
     telemetry: bool = False
     """Whether workers, client and backends write telemetry."""
+    placement_python: str | None = None
+    """Of the environment that the real Placement is in; None: it takes no part."""
     load_rules: LoadRules = LOAD_RULES
     """When an open load does not count."""
 
@@ -60,15 +62,32 @@ class Settings:
         variants = (BASELINE, BEST, *ALGORITHMS)
         return cls(variants, closed_s=4.0, open_s=4.0, profiled_requests=40, quads=1, block_s=0.2)
 
+    def with_placement(self, python: str) -> "Settings":
+        """The same with the real Placement between the ladder and the algorithms; it is not counted, nor profiled."""
+        rungs = [name for name in self.variants if name not in ALGORITHMS]
+        others = [name for name in self.variants if name in ALGORITHMS]
+        return replace(self, variants=(*rungs, PLACEMENT, *others), placement_python=python)
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """The variants of the reference service."""
+        return tuple(name for name in self.variants if name != PLACEMENT)
+
     @property
     def compared(self) -> tuple[str, ...]:
-        """Those that are compared, profiled and loaded openly: the ends of the ladder, and the algorithms."""
-        return tuple(name for name in self.variants if name in (BASELINE, BEST, *ALGORITHMS))
+        """Those that are compared and loaded openly: the ends of the ladder, Placement and the algorithms."""
+        return tuple(name for name in self.variants if name in (BASELINE, BEST, *ALGORITHMS, PLACEMENT))
+
+    @property
+    def profiled(self) -> tuple[str, ...]:
+        """Those of ours among them."""
+        return tuple(name for name in self.compared if name in self.ours)
 
     @property
     def steps(self) -> int:
         """How many steps are announced."""
-        return 1 + 2 * len(self.variants) + self.replicates + 2 * len(self.compared)
+        passes = (self.variants, self.ours, self.profiled, self.compared)  # loaded, counted, profiled, loaded openly
+        return 1 + self.replicates + sum(map(len, passes))
 
 
 class Perfload:
@@ -110,7 +129,7 @@ class Perfload:
             for variant in self._settings.variants:
                 self._rung(bench, variant)
             self._compared(bench)
-            for variant in self._settings.compared:
+            for variant in self._settings.profiled:
                 self._say(f"{variant}: profile of {self._settings.profiled_requests} requests")
                 profiled_pass(bench, variant, requests=self._settings.profiled_requests)
             self._data_unchanged(bench)
@@ -136,11 +155,14 @@ class Perfload:
             users=settings.users,
             seed=topology.seed,
             telemetry=settings.telemetry,
+            placement_python=settings.placement_python,
         )
 
     def _rung(self, bench: Bench, variant: str) -> None:
         self._say(f"{variant}: closed load, {self._settings.closed_s:g} s")
         self._loaded[variant] = closed_pass(bench, variant, time_s=self._settings.closed_s, check=self._same_answer)
+        if variant not in self._settings.ours:
+            return
         self._say(f"{variant}: count of {self._settings.counted_requests} requests")
         counted_pass(bench, variant, requests=self._settings.counted_requests)
 
@@ -173,12 +195,14 @@ class Perfload:
             raise GateFailedError(f"{variant} answers differently from {checked[0]}, no speed is printed: {difference}")
 
     def _compared(self, bench: Bench) -> None:
-        """naive, tuned and the algorithms, interleaved, each on a copy of the database."""
+        """naive, tuned, Placement and the algorithms, interleaved, each on a copy of the database."""
         names = self._settings.compared
         databases = {
             name: self._server.create_database(f"{self._database}_{name}", template=self._database) for name in names
         }
-        arms = Arms(read_arms(names), databases, bench.request, bench.folder, block_s=self._settings.block_s)
+        python = self._settings.placement_python
+        programs = read_arms(names, placement_python=Path(python) if python else None)
+        arms = Arms(programs, databases, bench.request, bench.folder, block_s=self._settings.block_s)
         plans = plan_replicates(
             names, replicates=self._settings.replicates, rounds=self._settings.quads, seed=self._topology.seed
         )
@@ -210,7 +234,8 @@ def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
         for name, each in added.items()
     }
     rungs[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
-    rungs.update({name: {"adds": "", "why": WHY[name], "source": ""} for name in ALGORITHMS})
+    beyond = {**WHY, PLACEMENT: "The real program, openstack-placement, as its environment has it."}
+    rungs.update({name: {"adds": "", "why": why, "source": ""} for name, why in beyond.items()})
     if not set(ladder()) <= set(variants):
         every = ", ".join(each.name for each in OPTIMIZATIONS)
         rungs[BEST] = {"adds": every, "why": "Every step in its better way.", "source": ""}

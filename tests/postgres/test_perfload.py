@@ -41,17 +41,27 @@ SMALL = Settings(
 )
 
 
-def story(server: Server, folder: Path, say: Callable[[str], None] = lambda _: None) -> Perfload:
+STAND_IN = Path(__file__).parents[1] / "fakes" / "stand_in"
+
+
+def story(
+    server: Server, folder: Path, say: Callable[[str], None] = lambda _: None, settings: Settings = SMALL
+) -> Perfload:
     """Two nested trees: four candidates, fourteen providers."""
     topology = topology_named("nested-perfload", trees=2, seed=1)
-    return Perfload(topology, SMALL, claim_folder(folder), server, say=say)
+    return Perfload(topology, settings, claim_folder(folder), server, say=say)
 
 
 @pytest.fixture(scope="module")
 def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> results.Run:
-    """A run from beginning to end."""
+    """A run from beginning to end, with what stands in for the real Placement."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    story(server, folder).run()
+    said: list[str] = []
+    settings = SMALL.with_placement(sys.executable)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(STAND_IN), prepend=os.pathsep)
+        story(server, folder, said.append, settings).run()
+    assert len(said) == settings.steps == 13
     return results.load(folder)
 
 
@@ -61,16 +71,18 @@ def test_a_whole_run_says_that_it_is_complete(finished: results.Run) -> None:
 
     assert (head.status, head.note) == ("complete", "")
     assert head.receipt["providers"] == 14
-    assert head.same_answers["checked"] == ["naive", "tuned"]
+    assert head.same_answers["checked"] == ["naive", "tuned", "placement"]
     assert head.same_answers["equal"] is True
     assert (head.same_answers["allocation_requests"], head.same_answers["provider_summaries"]) == (4, 14)
 
 
 def test_each_pass_has_its_telemetry(finished: results.Run) -> None:
-    """Workers, client and backends of each pass apart; the client's requests are those of the pass, one by one."""
+    """Workers, client and backends of each pass apart; the client's requests are those of the pass, one by one. Of
+    Placement there is no worker's."""
     telemetry, passes = finished.telemetry, ("naive-closed", "naive-open", "tuned-closed", "tuned-open")
+    others = {"naive-counted", "tuned-counted", "placement-closed", "placement-open"}
 
-    assert set(passes) | {"naive-counted", "tuned-counted"} == {file.part for file in telemetry.files}
+    assert set(passes) | others == {file.part for file in telemetry.files}
     asked = [finished.closed["naive"], finished.open["naive"], finished.closed["tuned"], finished.open["tuned"]]
     assert [each.result.requests for each in asked] == [len(telemetry.part(name).paired()) for name in passes]
     assert "statement" in set(telemetry.part("tuned-counted").durations["series"])
@@ -87,7 +99,8 @@ def test_each_variant_was_loaded_without_failures(finished: results.Run) -> None
         assert loaded.meters.backend_cpu_s is not None
         assert loaded.meters.backend_cpu_s > 0
         assert loaded.meters.peak_pss_bytes is not None
-    assert (set(finished.closed), set(finished.open)) == ({"naive", "tuned"}, {"naive", "tuned"})
+    assert set(finished.closed) == set(finished.open) == {"naive", "tuned", "placement"}
+    assert set(finished.counted) == {"naive", "tuned"}
 
 
 def test_naive_takes_more_statements_and_rows(finished: results.Run) -> None:
@@ -100,10 +113,11 @@ def test_naive_takes_more_statements_and_rows(finished: results.Run) -> None:
 
 
 def test_the_comparison_has_its_blocks(finished: results.Run) -> None:
-    """Two replicates of one quad: four blocks each, ABBA or BAAB, none invalid."""
+    """Two replicates of one round: six blocks each, there and back, none invalid."""
     assert [(block.replicate, block.position) for block in finished.blocks] == [
-        (replicate, position) for replicate in (0, 1) for position in (0, 1, 2, 3)
+        (replicate, position) for replicate in (0, 1) for position in range(6)
     ]
+    assert {block.arm for block in finished.blocks} == {"naive", "tuned", "placement"}
     assert all(
         block.invalid is None and block.cpu_s and len(block.wall_s) == block.requests for block in finished.blocks
     )
@@ -145,12 +159,14 @@ def test_an_open_load_that_does_not_count_is_kept_beside(server: Server, finishe
 
 
 def test_the_report_shows_the_ladder(finished: results.Run) -> None:
-    """The page and the table in the terminal name both variants."""
+    """The page and the table in the terminal name both variants, and the real Placement."""
     page = write_report(finished.folder).read_text()
 
     assert "naive" in page
     assert "tuned" in page
     assert "tuned" in terminal_table(finished)
+    assert "placement" in terminal_table(finished)
+    assert "The real program, openstack-placement" in page
 
 
 def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_path: Path) -> None:

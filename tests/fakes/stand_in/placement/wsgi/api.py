@@ -1,0 +1,9 @@
+"""Stands in for the real Placement: its module and its variables, the reference service's answers."""
+
+import os
+
+from placebench.reference.deployment import application_from
+
+application = application_from(
+    {"PLACEBENCH_DATABASE_URL": os.environ["OS_PLACEMENT_DATABASE__CONNECTION"], "PLACEBENCH_VARIANT": "naive"}
+)
