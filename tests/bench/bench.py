@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--sizes", metavar="N,N", help="trees, for the scale (default: 14 to 142858)")
     parser.add_argument("--placement-python", metavar="PATH", help="a Python with openstack-placement 16.0.0")
     parser.add_argument("--data", nargs="*", metavar="NAME", help="for the candidates: some of the data only")
-    parser.add_argument("--arms", nargs="*", metavar="ARM", help="for candidates and http: some of the programs only")
+    parser.add_argument("--arms", nargs="*", metavar="ARM", help="for candidates, http, scale: some programs only")
     arguments = parser.parse_args()
     for name in arguments.sections or SECTIONS:
         SECTIONS[name](arguments)

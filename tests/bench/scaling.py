@@ -36,7 +36,7 @@ from placebench.seeding import seed, topology_named
 from placebench.topology import Topology
 
 # Trees of 7 providers, and rounds: each has two requests an arm and answer.
-SIZES = {14: 5, 143: 5, 1000: 3, 14_286: 1, 142_858: 3}
+SIZES = {14: 5, 143: 5, 1000: 3, 14_286: 1, 142_858: 2}
 ANSWERS = {"limit=10": "&limit=10", "all candidates": ""}
 MOST_S = 30.0
 FOLDER = Path("docs") / "results"
@@ -79,7 +79,8 @@ class Results:
 def bench_scale(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
     """A row for each arm, answer and size; scale.json and two charts in docs/results after each size."""
     python = Path(arguments.placement_python) if arguments.placement_python else None
-    arms = read_arms(["naive", "tuned", *ALGORITHMS, *(["placement"] if python else [])], placement_python=python)
+    names = arguments.arms or ["naive", "tuned", *ALGORITHMS, *(["placement"] if python else [])]
+    arms = read_arms(names, placement_python=python)
     sizes = [int(each) for each in arguments.sizes.split(",")] if arguments.sizes else list(SIZES)
     results = _kept()
     with open_server() as server:
