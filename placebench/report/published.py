@@ -57,7 +57,8 @@ def _value(value: Any) -> str:
 def _data(run: Run) -> dict[str, Any]:
     head = run.head
     seeded = {name: head.receipt.get(name) for name in ("providers", "inventories", "provider_traits", "digest")}
-    return {"topology": head.topology, "trees": head.trees, "seed": head.seed, **seeded}
+    asked = {"topology": head.topology, "trees": head.trees, "seed": head.seed, "fill": head.settings.get("fill")}
+    return {**asked, **seeded}
 
 
 def _machine(manifest: dict[str, Any]) -> dict[str, Any]:
