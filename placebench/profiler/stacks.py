@@ -45,12 +45,16 @@ def root_of_thread() -> str:
     return f"{thread.name}\x00<thread>\x00{thread.ident}"
 
 
+# A name with its code, which keeps its id from being another's; finding a line walks through the code's table.
+_NAMES: dict[tuple[int, int], tuple[CodeType, str]] = {}
+_MOST_NAMES = 20_000
+
+
 class Stacks:
-    """Names frames as pyinstrument writes them: each place once."""
+    """Names frames as pyinstrument writes them: each place once in a process."""
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._names: dict[tuple[int, int], str] = {}
 
     def __call__(self, frames: Frames) -> list[str]:
         """The stack from the root to the innermost of *frames*."""
@@ -58,10 +62,12 @@ class Stacks:
         return [self._root, *reversed(stack)]
 
     def _name(self, code: CodeType, instruction: int) -> str:
-        key = id(code), instruction
-        if key not in self._names:
-            self._names[key] = named(code, instruction)
-        return self._names[key]
+        known = _NAMES.get((id(code), instruction))
+        if known is None:
+            if len(_NAMES) >= _MOST_NAMES:
+                _NAMES.clear()
+            known = _NAMES[id(code), instruction] = code, named(code, instruction)
+        return known[1]
 
 
 def named(code: CodeType, instruction: int) -> str:
