@@ -164,7 +164,7 @@ class Comparing:
             variants=[arm.name for arm in self._settings.arms],
             receipt={},
             manifest={},
-            settings={**self._settings.to_json(), "fill": self._topology.fill},
+            settings=self._settings.to_json(),
             same_answers={},
             command="compare",
         )

@@ -96,11 +96,11 @@ def _changed(name: str, before: Any, now: Any) -> Iterator[str]:
 
 
 def _question(head: RunHead, name: str) -> Any:
-    """What decides the measurement: not the words about its trials, nor a setting that was not known when it began."""
+    """What decides the measurement: not the words about its trials."""
     value = getattr(head, name)
     if name != "settings" or "trials" not in value:
         return value
-    return {"fill": None, **value, "trials": [(trial["baseline"], trial["variant"]) for trial in value["trials"]]}
+    return {**value, "trials": [(trial["baseline"], trial["variant"]) for trial in value["trials"]]}
 
 
 @contextmanager

@@ -57,8 +57,7 @@ def _value(value: Any) -> str:
 def _data(run: Run) -> dict[str, Any]:
     head = run.head
     seeded = {name: head.receipt.get(name) for name in ("providers", "inventories", "provider_traits", "digest")}
-    asked = {"topology": head.topology, "trees": head.trees, "seed": head.seed, "fill": head.settings.get("fill")}
-    return {**asked, **seeded}
+    return {"topology": head.topology, "trees": head.trees, "seed": head.seed, **seeded}
 
 
 def _machine(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -55,14 +55,14 @@ def block(replicate: int) -> Block:
 
 
 def test_a_run_goes_on_when_its_words_have_changed(tmp_path: Path) -> None:
-    """Why a change is tried decides nothing, nor that a run is older than fills; what is measured decides."""
+    """Why a change is tried decides nothing; what is measured decides."""
     trial = {"baseline": "naive", "variant": "tuned", "why": "as it was said then"}
     begun = replace(HEAD, settings={"rounds": 6, "trials": [trial]})
     begun.save(tmp_path / "run.json")
 
-    said_better = replace(HEAD, settings={"rounds": 6, "fill": None, "trials": [{**trial, "why": "better"}]})
+    said_better = replace(HEAD, settings={"rounds": 6, "trials": [{**trial, "why": "better"}]})
     assert begun == same_question(tmp_path, said_better)
-    for settings in ({"rounds": 7, "trials": [trial]}, {"rounds": 6, "fill": 0.5, "trials": [trial]}):
+    for settings in ({"rounds": 7, "trials": [trial]}, {"rounds": 6, "trials": [{**trial, "variant": "naive+sets"}]}):
         with pytest.raises(RunFolderError, match="holds a run with another settings"):
             same_question(tmp_path, replace(HEAD, settings=settings))
 
