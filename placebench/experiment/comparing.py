@@ -44,7 +44,7 @@ from placebench.topology import Topology
 Say = Callable[[str], None]
 
 SCREEN, PUBLISH = 12, 30
-ROUNDS = 32
+ROUNDS = 24
 LOOKS = (12, 24, 36)
 """The only numbers of replicates at which a sequential run may stop; 36 is its end."""
 CONFIDENCE_OF_A_LOOK = 1 - 0.0221
