@@ -6,11 +6,10 @@ import pytest
 from sqlalchemy import create_engine
 from werkzeug.test import Client
 
-from placebench.errors import SeedError
 from placebench.experiment.answers import canonical
 from placebench.experiment.requesting import HEADERS
 from placebench.reference.app import make_app
-from placebench.seeding import claim, seed, topology_named
+from placebench.seeding import seed, topology_named
 from placebench.topology import Topology
 
 
@@ -47,14 +46,6 @@ def test_a_topology_is_answered_alike(
 
     assert (providers, [candidates] * 4) == (receipt.providers, [len(each["allocation_requests"]) for each in answers])
     assert all(canonical(answers[0]) == canonical(answer) for answer in answers)
-
-
-def test_claims_beside_a_fill_are_refused(database_url: str) -> None:
-    """In one line: the sums would be neither's."""
-    seed(topology_named("nested-perfload", trees=9, fill=0.5), database_url)
-
-    with pytest.raises(SeedError, match="has consumers already: give claims or a fill, and not both"):
-        claim(database_url, 5)
 
 
 def test_wide_hosts_are_answered_up_to_the_limit(database_url: str) -> None:
