@@ -52,10 +52,13 @@ def run(arguments: Namespace) -> int:
     if not topology.trees:
         raise PlacebenchError("--trees 0 leaves nothing to ask for: give 1 or more")
     settings = replace(Settings.quick() if arguments.quick else Settings.default(), telemetry=arguments.telemetry)
-    if placement := _placement(arguments.placement_python):
+    placement = _placement(arguments.placement_python)
+    if placement is not None:
         settings = settings.with_placement(placement)
     with open_server(arguments.db) as server, steps("perfload", settings.steps) as announce:
         folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("perfload", paths.profiles())
+        if placement is None:
+            say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
         try:
             Perfload(topology, settings, folder, server, say=announce).run()
         finally:
@@ -64,7 +67,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _placement(python: Path | None) -> str | None:
-    """The Python of the real Placement: the one that is named, or the oracle's; None, and said, without either."""
+    """The Python of the real Placement: the one that is named, or the oracle's; None without either."""
     from placebench.experiment.arms import PLACEMENT, check_programs, read_arm
 
     try:
@@ -73,7 +76,6 @@ def _placement(python: Path | None) -> str | None:
     except PlacebenchError:
         if python is not None:
             raise
-        say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
         return None
     return arm.python
 

@@ -70,6 +70,7 @@ def test_a_version_is_put_before_what_is_installed(
         wheel.writestr("sqlalchemy-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: sqlalchemy\nVersion: 9.9\n")
         wheel.writestr("sqlalchemy-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr("sqlalchemy-9.9.dist-info/RECORD", "")
+    monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     lite = {"server": ["none"], "client": ["in-process"], "database": ["sqlite"]}
