@@ -73,7 +73,7 @@ class SqlProfiler:
 
         mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
             "plans" (PostgreSQL's plans too: its times and bytes hold the sending of plans). "sampled" is full with an
-            estimated flame, by a thread that looks 100 times a second: for a server under load.
+            estimated flame, by a thread that looks 50 times a second: for a server under load.
         explain: in mode "plans", ask EXPLAIN for estimates where the role may not see the actual plan.
         parameters: keep bound values, literals and the messages of errors; they may be secrets.
         A record inside of a record belongs to both. Raises ProfilerError for an unknown mode.

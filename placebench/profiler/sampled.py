@@ -1,6 +1,6 @@
 """An estimated flame: another thread looks at the stack every few milliseconds, which slows the watched one little.
 
-The key piece is `SampledFlame`, which stands where `Flame` does. It looks some 100 times a second, when Python lets it;
+The key piece is `SampledFlame`, which stands where `Flame` does. It looks some 50 times a second, when Python lets it;
 a call into C blurs what ran around it. Many requests merged give a true picture, one request gives a rough one; the
 recording says so.
 """
@@ -22,7 +22,7 @@ from placebench.profiler.tape import Clock, inside_event_loop
 if TYPE_CHECKING:
     from placebench.profiler.draft import Draft
 
-INTERVAL_S = 0.010
+INTERVAL_S = 0.020
 _MOST_EDGES = 100_000
 
 
