@@ -81,7 +81,8 @@ ALGORITHMS: tuple[str, ...] = ("shapes", "snapshot")
 WHY: Mapping[str, str] = {
     "shapes": "Another algorithm, nothing kept between requests: each distinct shape of a tree is solved once and "
     "written for all trees of it, and PostgreSQL sends a row a distinct inventory, trait or amount in use.",
-    "snapshot": "The same on a picture that is kept between requests, and brought up to date before each answer.",
+    "snapshot": "The same on a picture that is kept between requests, and brought up to date before each answer. While "
+    "nothing is written, the same request gets the same body again, as in a load run: another one costs more.",
 }
 
 _BY_STEP: Mapping[str, Optimization] = {each.step: each for each in CATALOGUE}
