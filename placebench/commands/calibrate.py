@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HELP = "find out what this machine can resolve: A/A replicates, injected effects, the smallest one that is found"
 _QUICK_REPLICATES, _QUICK_TREES, _QUICK_ROUNDS = 12, 20, 2
+_ROUNDS = 64
+"""So many that a replicate of `tuned` takes as long as one of `naive` and `tuned` by default."""
 _FEWEST = 6
 
 
@@ -36,7 +38,7 @@ def run(arguments: Namespace) -> int:
     from placebench.compare.calibration import calibrate
     from placebench.experiment.arms import read_arms
     from placebench.experiment.calibrated import keep
-    from placebench.experiment.comparing import ROUNDS, Settings
+    from placebench.experiment.comparing import Settings
     from placebench.report import comparisons_of
     from placebench.seeding import topology_named
 
@@ -48,7 +50,7 @@ def run(arguments: Namespace) -> int:
         arms=read_arms([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,
         replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
-        rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else ROUNDS),
+        rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else _ROUNDS),
     )
     folder = sit(topology, settings, arguments, name="calibrate")
     loaded = results.load(folder)

@@ -54,7 +54,9 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
     parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
-    parser.add_argument("--rounds", type=int, metavar="N", help="of a replicate (24; a step: 12; ladder, ablation: 6)")
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", help="a replicate (24; calibrate 64, step 12, ladder, ablation 6)"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 

@@ -34,6 +34,7 @@ def keep(calibrations: Sequence[Calibration], head: RunHead) -> Path:
                 "variant": head.variants[0],
                 "topology": head.topology,
                 "trees": head.trees,
+                "rounds": head.settings["rounds"],
                 "metrics": {each.metric: each.to_json() for each in calibrations},
             }
         )

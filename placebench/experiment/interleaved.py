@@ -1,8 +1,9 @@
 """The interleaved comparison of two or more arms: replicates of mirrored rounds of blocks.
 
 The key piece is `make_replicate`. A replicate is a fresh server process for each arm, with one worker and a database of
-its own; its blocks are driven by one client process. The replicate is the unit of analysis; `placebench.compare` turns
-the blocks into an interval. A replicate in which something died is invalid, never an error: what it measured is kept.
+its own, and others after every few rounds; its blocks are driven by one client process. The replicate is the unit of
+analysis; `placebench.compare` turns the blocks into an interval. A replicate in which something died is invalid, never
+an error: what it measured is kept.
 """
 
 import json
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.experiment.arms import Arm
 from placebench.experiment.driving import Driver, client_spec
 from placebench.experiment.meters import backend_pids, cpu_by_pid, pss_bytes, spent
-from placebench.experiment.plan import ReplicatePlan, block_size
+from placebench.experiment.plan import ReplicatePlan, StartPlan, block_size
 from placebench.experiment.records import Block, WirePass, read_blocks
 from placebench.experiment.rules import Moment, why_invalid, why_invalid_block
 from placebench.experiment.server import RunningServer, serve
@@ -76,31 +78,41 @@ def make_replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
 def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
     """The blocks of a replicate that does not count, *reason* on the last one; a bare one where none was made."""
     if not made:
-        nothing = Block(plan.number, quad=0, position=0, arm=plan.start_order[0], requests=0, wall_s=[], cpu_s=None)
+        arm = plan.starts[0].start_order[0]
+        nothing = Block(plan.number, quad=0, position=0, arm=arm, requests=0, wall_s=[], cpu_s=None)
         return [replace(nothing, invalid=reason)]
     return [*made[:-1], replace(made[-1], invalid=made[-1].invalid or reason)]
 
 
 def _drive(arms: Arms, plan: ReplicatePlan, made: list[Block]) -> None:
     """Fill *made* with the blocks as they come."""
+    quads = count()
+    with _client(arms) as client:
+        for start in plan.starts:
+            _drive_start(arms, start, client, made, replicate=plan.number, quads=quads)
+
+
+def _drive_start(
+    arms: Arms, plan: StartPlan, client: Driver, made: list[Block], *, replicate: int, quads: Iterator[int]
+) -> None:
+    first = len(made)
     with ExitStack() as stack:
-        client = stack.enter_context(_client(arms))
         started = {name: stack.enter_context(_Served.started(arms, name, plan.hash_seed)) for name in plan.start_order}
         for name in plan.warmup_order:
             with arms.spent.on("start"):
                 started[name].warm_up(client)
-        for number, order in enumerate(plan.rounds):
+        for order, quad in zip(plan.rounds, quads, strict=False):
             for position, name in enumerate(order):
-                made.append(started[name].block(client, replicate=plan.number, quad=number, position=position))
+                made.append(started[name].block(client, replicate=replicate, quad=quad, position=position))
                 arms.spent.add("requests", sum(made[-1].wall_s))
         for served in started.values():
             served.server.check()
         strangers = {name for name, served in started.items() if not served.kept_its_backends()}
-        made[:] = [replace(block, cpu_s=None) if block.arm in strangers else block for block in made]
+        made[first:] = [replace(each, cpu_s=None) if each.arm in strangers else each for each in made[first:]]
 
 
 class _Served:
-    """One arm's server within one replicate."""
+    """One arm's server from one start to its stop."""
 
     def __init__(self, arms: Arms, name: str, server: RunningServer) -> None:
         self.server = server

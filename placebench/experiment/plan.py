@@ -1,26 +1,44 @@
 """The order of everything in an interleaved comparison: pure, seeded, balanced.
 
 The key piece is `plan_replicates`. A round is a random order of all arms followed by the same order backwards (ABBA or
-BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine; start order, warm-up order
-and the hash seed are drawn anew for each replicate and shared by its arms.
+BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine. The servers are started anew
+after every few rounds of a replicate; start order, warm-up order and the hash seed are drawn for each start and shared
+by its arms.
 Source: research on the same code measured A then B, which differed by 44 % (docs/design.md, "Why interleaved").
 """
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+_ROUNDS_OF_A_START = 8
+"""At most. Two processes of the same code differ by some 1.5 % as long as they live, two requests by 7 %, and a start
+takes as long as two or three rounds: that many rounds a start say most in a given time."""
 
 
 @dataclass(frozen=True)
-class ReplicatePlan:
-    """What happens in one replicate: a fresh server process for each arm."""
+class StartPlan:
+    """What happens to one set of server processes, a fresh one for each arm."""
 
-    number: int
     start_order: tuple[str, ...]
     warmup_order: tuple[str, ...]
     hash_seed: int
     """PYTHONHASHSEED of every arm."""
     rounds: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class ReplicatePlan:
+    """What happens in one replicate: sets of fresh server processes, one after the other."""
+
+    number: int
+    starts: tuple[StartPlan, ...]
+
+    @property
+    def rounds(self) -> tuple[tuple[str, ...], ...]:
+        """Those of all starts, in order."""
+        return tuple(chain.from_iterable(start.rounds for start in self.starts))
 
 
 def plan_replicates(arms: Sequence[str], *, replicates: int, rounds: int, seed: int) -> list[ReplicatePlan]:
@@ -32,10 +50,15 @@ def plan_replicates(arms: Sequence[str], *, replicates: int, rounds: int, seed: 
 
 
 def plan_replicate(arms: Sequence[str], number: int, *, rounds: int, seed: int) -> ReplicatePlan:
-    """The plan of the replicate with this number, from 0."""
+    """The plan of the replicate with this number, from 0; its *rounds* are spread evenly over its starts."""
     chance = random.Random(f"{seed} {number}")
-    return ReplicatePlan(
-        number=number,
+    starts = -(-rounds // _ROUNDS_OF_A_START)
+    shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
+    return ReplicatePlan(number, tuple(_plan_start(arms, chance, rounds=share) for share in shares))
+
+
+def _plan_start(arms: Sequence[str], chance: random.Random, *, rounds: int) -> StartPlan:
+    return StartPlan(
         start_order=_shuffled(arms, chance),
         warmup_order=_shuffled(arms, chance),
         hash_seed=chance.randrange(1, 2**32),

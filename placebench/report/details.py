@@ -127,9 +127,10 @@ def calibrated(figures: Figures) -> str:
     if made is None:
         return ""
     found = ", ".join(f"{units.percent(made['detectable'][n], digits=2)} with {n}" for n in made["detectable"])
+    rounds = f" of {kept['rounds']} rounds" if "rounds" in kept else ""
     return (
-        f"This machine was calibrated at {words.moment(kept['made_at'])} with {made['replicates']} replicates of "
-        f"identical programs: their server CPU differed by {units.change(1 + made['estimate'])}, "
+        f"This machine was calibrated at {words.moment(kept['made_at'])} with {made['replicates']} replicates{rounds} "
+        f"of identical programs: their server CPU differed by {units.change(1 + made['estimate'])}, "
         f"{made['sixes_called']} of {made['sixes']} runs of six called them different, and 4 of 5 runs "
         f"find {found} replicates."
     )

@@ -35,7 +35,17 @@ def headline(figures: Figures) -> str:
         return _untimed(figures)
     if len(figures.primaries) == 1:
         return words.comparison_sentence(figures.primary)
-    return several_sentence(figures.primaries, figures.names, changes=figures.changes)
+    if figures.changes:
+        return several_sentence(figures.primaries, figures.names, many=_changes(figures))
+    programs = f"{units.count(len(figures.primaries))} programs"
+    return several_sentence(figures.primaries, figures.names, many=programs, held=f" than {figures.primary.baseline}")
+
+
+def _changes(figures: Figures) -> str:
+    """'10 changes'; where changes were tried more than once, '20 trials of 10 changes'."""
+    trials, names = len(figures.primaries), {each.name for each in figures.tried}
+    changes = f"{units.count(len(names))} change{'s' if len(names) > 1 else ''}"
+    return changes if len(names) == trials else f"{units.count(trials)} trials of {changes}"
 
 
 def _untimed(figures: Figures) -> str:
@@ -75,18 +85,18 @@ def worth_keeping(figures: Figures) -> list[str]:
     missed = any(each.kind == "missed" for each in figures.tried)
     faster = [each for each in figures.primaries if each.ratio and each.verdict == "faster"]
     ordered = [pairs[each.baseline, each.variant] for each in sorted(faster, key=lambda each: each.ratio or 1.0)]
-    names = [each.label.removesuffix(", among the others") for each in ordered if not missed or each.kind != "alone"]
+    names = [each.name for each in ordered if not missed or each.kind != "alone"]
     return [f"Worth keeping here, the largest effect first: {_listed(names)}."] if names else []
 
 
-def several_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str], *, changes: bool) -> str:
+def several_sentence(
+    primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str], *, many: str, held: str = ""
+) -> str:
     """'Of 10 changes 6 take less server CPU and 4 cannot be told; the largest effect is that of slots: 12 % less …'.
 
-    changes: each has a baseline of its own; else all are held against the same one.
+    many: how many of what they are. held: what all are held against, where that is one program.
     """
     thing = words.thing(primaries[0].metric)
-    many = f"{units.count(len(primaries))} {'changes' if changes else 'programs'}"
-    held = "" if changes else f" than {primaries[0].baseline}"
     seen = Counter(_MEANS[each.verdict] for each in primaries)
     told = [f"{units.count(seen[kind])} {_verb(kind, seen[kind], thing + held)}" for kind in _OUTCOMES if seen[kind]]
     outcome = f"Of {many} {_listed(told)}" if len(told) > 1 else f"All {many} {told[0].partition(' ')[2]}"

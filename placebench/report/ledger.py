@@ -132,7 +132,7 @@ def _entry(
         effect=f"{words.effect_text(primary)}, {words.interval_text(primary)}",
         shows_on=trial.get("shows_on", ""),
         shows_in=trial.get("shows_in", ""),
-        shown=f"{words.effect_text(expected)}: {expected.verdict}" if expected else "",
+        shown=f"{words.effect_text(expected)}: {words.verdict_text(expected)}" if expected else "",
         ratio=primary.ratio,
         low=primary.low,
         high=primary.high,

@@ -45,7 +45,7 @@ def _compared(comparison: Comparison, figures: Figures) -> tuple[str, ...]:
         words.value_text(comparison, comparison.variant_value),
         *(units.ratio(each) for each in (comparison.ratio, comparison.low, comparison.high)),
         units.percent(comparison.detectable, digits=2),
-        comparison.verdict,
+        words.verdict_text(comparison),
     )
 
 

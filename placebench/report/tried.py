@@ -16,16 +16,21 @@ class Tried:
 
     baseline: str
     variant: str
-    label: str
+    name: str
     kind: str
     """rung, alone, missed or own; empty where arms were named on the command line."""
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others: 'slots, alone'."""
+        return _KINDS.get(self.kind, "{}").format(self.name)
 
 
 def tried(run: Run) -> list[Tried]:
     """The trials of an experiment, else each arm with the first, as far as both were measured; each pair once."""
     seen = {block.arm for block in run.blocks} | set(run.wire)
     if trials := run.head.settings.get("trials"):
-        made = [Tried(each["baseline"], each["variant"], _label(each), each["kind"]) for each in trials]
+        made = [Tried(each["baseline"], each["variant"], each["name"], each["kind"]) for each in trials]
     else:
         baseline, *others = [variant for variant in run.head.variants if variant in seen] or [""]
         made = [Tried(baseline, other, other, "") for other in others]
@@ -34,10 +39,6 @@ def tried(run: Run) -> list[Tried]:
         if seen.issuperset((each.baseline, each.variant)):
             first.setdefault((each.baseline, each.variant), each)
     return list(first.values())
-
-
-def _label(trial: dict[str, str]) -> str:
-    return _KINDS.get(trial["kind"], "{}").format(trial["name"])
 
 
 def arm_shortened(arm: str) -> str:

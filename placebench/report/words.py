@@ -6,7 +6,7 @@ The key pieces are `comparison_sentence` and `ending`; the first sentence of a p
 import re
 
 from placebench import units
-from placebench.compare import Comparison
+from placebench.compare import COUNTED, Comparison
 from placebench.experiment.records import RunHead
 from placebench.report.figures import Figures
 
@@ -54,6 +54,13 @@ def effect_text(comparison: Comparison) -> str:
         return units.NOT_MEASURED
     estimate, *_, unit = _amounts(comparison.ratio, comparison.low, comparison.high)
     return f"{estimate} {unit} {'less' if comparison.ratio < 1 else 'more'}"
+
+
+def verdict_text(comparison: Comparison) -> str:
+    """The verdict for people: what is counted is less or more, nothing of it is faster."""
+    if comparison.metric in COUNTED:
+        return {"faster": "less", "slower": "more"}.get(comparison.verdict, comparison.verdict)
+    return comparison.verdict
 
 
 def interval_text(comparison: Comparison) -> str:

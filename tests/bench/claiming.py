@@ -111,9 +111,10 @@ def _costs(server: Server, arms: dict[str, Arm], repeats: int) -> dict[tuple[str
     costs = {(case.name, name): Costs() for case in CASES for name in arms}
     numbers = iter(range(0, 10**12, _CONSUMERS_A_BLOCK))
     for plan in plan_replicates(list(arms), replicates=repeats, rounds=len(CASES), seed=1):
-        with _served(arms, urls, plan.start_order) as served:
-            for case, order in zip(CASES, plan.rounds, strict=True):
-                for name in plan.warmup_order:
+        (start,) = plan.starts
+        with _served(arms, urls, start.start_order) as served:
+            for case, order in zip(CASES, start.rounds, strict=True):
+                for name in start.warmup_order:
                     _block(case, served[name], urls[name], next(numbers), WARMUP_S)
                 seen = {
                     name: [_block(case, served[name], urls[name], next(numbers), BLOCK_S)]

@@ -73,10 +73,11 @@ def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: 
         url = server.create_database("bench_http")
         seed(topology, url)
         for plan in plan_replicates(list(arms), replicates=arguments.repeats, rounds=len(CLIENTS), seed=begun):
-            with _served(arms, url, plan.start_order) as served:
-                for name in plan.warmup_order:
+            (start,) = plan.starts
+            with _served(arms, url, start.start_order) as served:
+                for name in start.warmup_order:
                     _block(served[name], url, topology.request, PROCESSES, 0.1, Sums())
-                for clients, order in zip(CLIENTS, plan.rounds, strict=True):
+                for clients, order in zip(CLIENTS, start.rounds, strict=True):
                     sums = {name: Sums() for name in arms}
                     for name in order:
                         _block(served[name], url, topology.request, clients, BLOCK_S, sums[name])

@@ -92,17 +92,18 @@ def _costs(
     urls = {name: server.create_database(f"of_{name}", template=f"bench_{data.name}") for name in names}
     costs = {name: Costs() for name in names}
     for plan in plan_replicates(names, replicates=arguments.repeats, rounds=1, seed=1):
+        (start,) = plan.starts
         seen = {name: Costs() for name in names}
         requests = {name: data.requests(topology) for name in names}
         with ExitStack() as stack:
             log = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             served = {}
-            for name in plan.start_order:
-                spec = arms[names.index(name)].spec(urls[name], hash_seed=plan.hash_seed, log=log / name)
+            for name in start.start_order:
+                spec = arms[names.index(name)].spec(urls[name], hash_seed=start.hash_seed, log=log / name)
                 served[name] = stack.enter_context(serve(spec))
-            for name in plan.warmup_order:
+            for name in start.warmup_order:
                 _block(served[name], urls[name], requests[name], Costs())
-            for name in plan.rounds[0]:
+            for name in start.rounds[0]:
                 _block(served[name], urls[name], requests[name], seen[name])
         for name in names:
             costs[name].cpu_ms.append(statistics.fmean(seen[name].cpu_ms))

@@ -52,8 +52,18 @@ def test_start_and_warm_up_orders_vary() -> None:
     """Neither arm is always started or warmed first."""
     plans = plan_replicates(("a", "b"), replicates=20, rounds=1, seed=1)
 
-    assert {("a", "b"), ("b", "a")} == {plan.start_order for plan in plans}
-    assert {("a", "b"), ("b", "a")} == {plan.warmup_order for plan in plans}
+    assert {("a", "b"), ("b", "a")} == {start.start_order for plan in plans for start in plan.starts}
+    assert {("a", "b"), ("b", "a")} == {start.warmup_order for plan in plans for start in plan.starts}
+
+
+@pytest.mark.parametrize(("rounds", "shares"), [(1, [1]), (8, [8]), (9, [4, 5]), (12, [6, 6]), (24, [8, 8, 8])])
+def test_servers_are_started_anew_every_few_rounds(rounds: int, shares: list[int]) -> None:
+    """The rounds are spread evenly over the starts, each with a hash seed of its own."""
+    (plan,) = plan_replicates(("a", "b"), replicates=1, rounds=rounds, seed=1)
+
+    assert [len(start.rounds) for start in plan.starts] == shares
+    assert len(plan.rounds) == rounds
+    assert len({start.hash_seed for start in plan.starts}) == len(shares)
 
 
 @pytest.mark.parametrize(("request_s", "expected"), [(0.5, 1), (0.1, 5), (2.0, 1), (0.001, 50), (0.25, 2)])

@@ -37,24 +37,24 @@ SLOTS = "the largest effect is that of slots: 20 % less (95 % interval 19 to 21 
 
 
 @pytest.mark.parametrize(
-    ("primaries", "changes", "sentence"),
+    ("primaries", "many", "sentence"),
     [
         (
             [FASTER, SLOWER, ALIKE, OPEN],
-            True,
+            "4 changes",
             (
                 "Of 4 changes 1 takes less server CPU, 1 takes more, 1 makes no difference that matters "
                 f"and 1 cannot be told; {SLOTS}"
             ),
         ),
-        ([FASTER, FASTER], False, f"All 2 programs take less server CPU than naive; {SLOTS}"),
-        ([ALIKE, ALIKE], True, "All 2 changes make no difference that matters; no effect reaches its margin."),
-        ([OPEN, OPEN, OPEN], True, "All 3 changes cannot be told; 3 replicates, 6."),
+        ([FASTER, FASTER], "2 programs", f"All 2 programs take less server CPU; {SLOTS}"),
+        ([ALIKE, ALIKE], "2 changes", "All 2 changes make no difference that matters; no effect reaches its margin."),
+        ([OPEN, OPEN, OPEN], "3 changes", "All 3 changes cannot be told; 3 replicates, 6."),
     ],
 )
-def test_several_comparisons_in_one_sentence(primaries: list[Comparison], changes: bool, sentence: str) -> None:
+def test_several_comparisons_in_one_sentence(primaries: list[Comparison], many: str, sentence: str) -> None:
     """How many of them do what, and the largest effect with its interval and verdict."""
-    assert several_sentence(primaries, NAMES, changes=changes) == sentence
+    assert several_sentence(primaries, NAMES, many=many) == sentence
 
 
 def figures(folder: Path, arms: dict[str, float], *trials: Trial) -> Figures:
@@ -71,6 +71,18 @@ def test_a_ladder_says_what_all_rungs_bring_together(tmp_path: Path) -> None:
     assert below_it(made)[0].startswith("tuned answers this request with 1.6")
     assert below_it(made)[1] == "Worth keeping here, the largest effect first: sets and slots."
     assert below_it(made)[-1].startswith("For server CPU, the smallest effect that it could have seen is about 0.")
+
+
+def test_an_ablation_tries_each_change_twice(tmp_path: Path) -> None:
+    """What is tried alone and among the others is one change in two trials, and is worth keeping once."""
+    arms = {"naive": 0.0, "naive+slots": -0.2, "tuned-slots": -0.5, "tuned": -0.7}
+    trials = Trial("slots", "alone", "naive", "naive+slots"), Trial("slots", "missed", "tuned-slots", "tuned")
+    made = figures(tmp_path / "run", arms, *trials)
+
+    assert headline(made).startswith(
+        "All 2 trials of 1 change take less server CPU; the largest effect is that of slots"
+    )
+    assert "Worth keeping here, the largest effect first: slots." in below_it(made)
 
 
 def test_counts_alone_are_told_as_counts(tmp_path: Path) -> None:
