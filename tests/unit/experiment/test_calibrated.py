@@ -1,5 +1,6 @@
 """What a machine can resolve is kept for its reports."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_found_out_is_read_again(tmp_path: Path) -> None:
-    """Metric by metric, with the variant and the machine it was found on."""
-    head = results.load(write_run(tmp_path / "run", FakeRun())).head
+    """Metric by metric, with the variant, the rounds of a replicate and the machine it was found on."""
+    head = replace(results.load(write_run(tmp_path / "run", FakeRun())).head, settings={"rounds": 24})
     made = calibrate([0.001, -0.002, 0.003, -0.001, 0.002, -0.003], "cpu_s", margin=0.01, seed=1)
 
     path = keep([made], head)
@@ -26,7 +27,8 @@ def test_what_was_found_out_is_read_again(tmp_path: Path) -> None:
 
     assert path == state_file() == tmp_path / "state" / "placebench" / "calibration.json"
     assert document is not None
-    assert (document["variant"], document["metrics"]) == ("naive", {"cpu_s": made.to_json()})
+    assert (document["variant"], document["rounds"]) == ("naive", 24)
+    assert document["metrics"] == {"cpu_s": made.to_json()}
 
 
 def test_nothing_kept_is_nothing_shown() -> None:
