@@ -9,6 +9,7 @@
     histogram     how often which latency was seen, a hill a row
     diverging     changes to both sides of a middle line
     shares        what a whole is made of, a bar of full length a row
+    dots          values of very different size with their limits, a row each
     plane         points by two numbers, each with its name
 
 Colours are CSS variables by role (`baseline`, `variant`, `between`) that work light, dark and for the colour-blind;
@@ -18,6 +19,7 @@ what a colour says is said by a label or a shape too.
 from placebench.page.charts.bars import Bar, bars
 from placebench.page.charts.distribution import Curve, distribution
 from placebench.page.charts.diverging import Step, diverging
+from placebench.page.charts.dots import Dot, dots
 from placebench.page.charts.flows import Flow, flows
 from placebench.page.charts.forest import Effect, forest
 from placebench.page.charts.histogram import Hill, histogram
@@ -31,6 +33,7 @@ __all__ = [
     "Bar",
     "Cloud",
     "Curve",
+    "Dot",
     "Effect",
     "Flow",
     "Hill",
@@ -42,6 +45,7 @@ __all__ = [
     "bars",
     "distribution",
     "diverging",
+    "dots",
     "flows",
     "forest",
     "histogram",

@@ -20,6 +20,7 @@ _FIELD = 22
 _FIELD_HEIGHT = 28
 _MARK = _FIELD + _FIELD_HEIGHT / 2
 _AXIS = 20
+_REACH = 7
 _CLEARLY_A_FACTOR = 1.5
 _NOTHING = 1e-9
 """What a tick may miss the line of no change by."""
@@ -70,6 +71,15 @@ def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:
     ]
 
 
+def whisker(low: float | None, high: float | None, y: float, scale: Scale, *, reach: float) -> list[Markup]:
+    """A line from limit to limit with ends that *reach* up and down from y; nothing without limits."""
+    if low is None or high is None:
+        return []
+    left, right = scale.place(low), scale.place(high)
+    ends = [line(x1=place, x2=place, y1=y - reach, y2=y + reach, class_="whisker") for place in (left, right)]
+    return [line(x1=left, x2=right, y1=y, y2=y, class_="whisker"), *ends]
+
+
 def _places(row: Effect) -> list[float]:
     limits = [limit for limit in (row.low, row.high) if limit is not None]
     return [row.ratio, *row.points, *limits, math.exp(-row.margin), math.exp(row.margin)]
@@ -84,7 +94,7 @@ def _row(row: Effect, top: float, scale: Scale) -> list[Markup]:
         text(shortened(row.label), x=0, y=top + _LABEL, class_="label"),
         text(row.value, x=1, y=top + _LABEL, class_="value"),
         *_motes(row, top + _FIELD, scale),
-        *_whisker(row, top + _MARK, scale),
+        *whisker(row.low, row.high, top + _MARK, scale, reach=_REACH),
         element("circle", cx=percent(scale.place(row.ratio)), cy=top + _MARK, r=4.5, class_="estimate"),
         class_=f"role-{row.role}",
     )
@@ -114,11 +124,3 @@ def _motes(row: Effect, top: float, scale: Scale) -> list[Markup]:
         element("circle", cx=percent(scale.place(ratio)), cy=top + (place + 0.5) * apart, r=1.7, class_="mote")
         for place, ratio in enumerate(row.points)
     ]
-
-
-def _whisker(row: Effect, y: float, scale: Scale) -> list[Markup]:
-    if row.low is None or row.high is None:
-        return []
-    left, right = scale.place(row.low), scale.place(row.high)
-    ends = [line(x1=place, x2=place, y1=y - 7, y2=y + 7, class_="whisker") for place in (left, right)]
-    return [line(x1=left, x2=right, y1=y, y2=y, class_="whisker"), *ends]

@@ -8,8 +8,9 @@ from typing import Any
 
 from placebench import units
 from placebench.compare import middle
-from placebench.page.charts import Bar, bars
+from placebench.page.charts import Dot, dots
 from placebench.report.surveys.telling import Column, Picture, Told, counted
+from placebench.report.tried import arm_shortened
 from placebench.results import Run
 
 _ORIGINAL = "naive"
@@ -25,7 +26,7 @@ def _limit(rate_per_s: float | None) -> str:
 
 
 _COLUMNS = (
-    Column("service", "Service"),
+    Column("service", "Service", arm_shortened),
     Column("topology", "Topology"),
     Column("clients", "Clients", units.count),
     Column("requests", "Requests", units.count),
@@ -124,21 +125,31 @@ def _groups(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, int], list[
 
 
 def _picture(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, same: bool) -> Picture:
-    drawn = [Bar(row["service"], (row["rate_per_s"],), _role(row["service"])) for row in rows]
+    drawn = [
+        Dot(
+            arm_shortened(row["service"]),
+            row["rate_per_s"],
+            row["rate_low_per_s"],
+            row["rate_high_per_s"],
+            _role(row["service"]),
+        )
+        for row in rows
+    ]
     first = rows[0]
     if same and first["published_after_per_s"] is not None:
         drawn += [
-            Bar("published, before", (first["published_before_per_s"],)),
-            Bar("published, after", (first["published_after_per_s"],)),
+            Dot("published, before", first["published_before_per_s"]),
+            Dot("published, after", first["published_after_per_s"]),
         ]
     users = f"{units.count(clients)} {'client' if clients == 1 else 'clients'}"
-    chart = bars(
+    chart = dots(
         drawn,
         title=f"Requests answered each second, {topology}, {users}",
-        description=", ".join(f"{bar.label} {units.rate(bar.total)}" for bar in drawn),
+        description=", ".join(f"{each.label} {units.rate(each.value)}" for each in drawn),
         show=units.rate,
     )
-    caption = f"Exactly {units.count(first['requests'])} requests; longer is better."
+    requests = units.count(first["requests"])
+    caption = f"Exactly {requests} requests. Further right is better; equal distances are equal factors."
     return Picture(f"{topology}, {users}", chart, caption)
 
 

@@ -12,6 +12,7 @@ from placebench.page.charts import (
     Bar,
     Cloud,
     Curve,
+    Dot,
     Effect,
     Flow,
     Hill,
@@ -22,6 +23,7 @@ from placebench.page.charts import (
     bars,
     distribution,
     diverging,
+    dots,
     flows,
     forest,
     histogram,
@@ -39,6 +41,11 @@ HOSTILE = "<script>alert('1')</script>&\"{0}"
 
 def a_bar_chart(label: str) -> Markup:
     return bars([Bar(label, (3.0, 1.0)), Bar("tuned", (1.0, 1.0))], title=label, description=label, show=units.duration)
+
+
+def a_dot_chart(label: str) -> Markup:
+    rows = [Dot(label, 1.0, 0.5, 2.0), Dot("tuned", 10.0), Dot("snapshot", 100.0)]
+    return dots(rows, title=label, description=label, show=units.rate)
 
 
 def a_forest(label: str) -> Markup:
@@ -78,7 +85,17 @@ def a_share_chart(label: str) -> Markup:
     )
 
 
-DRAWN = [a_bar_chart, a_forest, a_distribution, a_scatter, a_line_chart, a_flow_chart, a_plane, a_share_chart]
+DRAWN = [
+    a_bar_chart,
+    a_dot_chart,
+    a_forest,
+    a_distribution,
+    a_scatter,
+    a_line_chart,
+    a_flow_chart,
+    a_plane,
+    a_share_chart,
+]
 CHARTS = pytest.mark.parametrize("draw", DRAWN)
 
 
@@ -122,6 +139,7 @@ def test_the_same_numbers_give_the_same_chart(draw: Callable[[str], Markup]) -> 
     "empty",
     [
         bars([], title="t", description="d", show=units.duration),
+        dots([], title="t", description="d", show=units.rate),
         forest([], title="t", description="d"),
         distribution([], title="t", description="d", show=units.duration),
         distribution([Curve("naive", [])], title="t", description="d", show=units.duration),
@@ -151,6 +169,15 @@ def test_bars_without_length_are_drawn() -> None:
     picture = svg(bars([Bar("naive", (0.0,))], title="t", description="d", show=units.duration))
 
     assert [each.get("width") for each in classed(picture, "bar")] == ["0%"]
+
+
+def test_equal_factors_are_equal_distances_between_dots() -> None:
+    """1, 10 and 100 a second lie evenly; only what has limits has a whisker."""
+    picture = svg(a_dot_chart("naive"))
+    one, ten, hundred = (float(str(each.get("cx")).rstrip("%")) for each in classed(picture, "estimate"))
+
+    assert ten - one == pytest.approx(hundred - ten, abs=0.1)
+    assert len(classed(picture, "whisker")) == 3
 
 
 def test_an_effect_without_limits_has_no_whisker() -> None:
