@@ -23,6 +23,8 @@ METRIC_LABELS = {
 }
 _THINGS = {"cpu_s": ("with", "server CPU"), "wall_s": ("in", "time")}
 _CLEARLY_A_FACTOR = 1.5
+_TOLD_WITH_SIGNS = ("equivalent", "cannot tell")
+"""Verdicts whose limits may lie on both sides of no change, and are written as changes, apart from the estimate."""
 _LONGEST_STATEMENT = 90
 _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
 
@@ -52,7 +54,8 @@ def effect_text(comparison: Comparison) -> str:
     """The estimate in words: '3.1 times less', '4.2 % more'; 'not measured' without one."""
     if comparison.ratio is None:
         return units.NOT_MEASURED
-    estimate, *_, unit = _amounts(comparison.ratio, comparison.low, comparison.high)
+    limits = (None, None) if comparison.verdict in _TOLD_WITH_SIGNS else (comparison.low, comparison.high)
+    estimate, *_, unit = _amounts(comparison.ratio, *limits)
     return f"{estimate} {unit} {'less' if comparison.ratio < 1 else 'more'}"
 
 
@@ -68,7 +71,7 @@ def interval_text(comparison: Comparison) -> str:
     name = f"{units.level(comparison.confidence)} interval"
     if comparison.ratio is None or comparison.low is None or comparison.high is None:
         return f"no {name}"
-    if comparison.verdict in ("equivalent", "cannot tell"):
+    if comparison.verdict in _TOLD_WITH_SIGNS:
         return f"{name} {units.change(comparison.low)} to {units.change(comparison.high)}"
     _, least, most, unit = _amounts(comparison.ratio, comparison.low, comparison.high)
     return f"{name} {least} to {most}" + (" %" if unit == "%" else "")
