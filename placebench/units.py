@@ -20,6 +20,8 @@ def duration(seconds: float | None) -> str:
     """A duration in its natural unit, three significant digits: 0.0123 → '12.3 ms'."""
     if seconds is None:
         return NOT_MEASURED
+    if seconds == 0:
+        return "0 s"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if abs(seconds) >= scale:
             return f"{significant(seconds / scale)} {unit}"

@@ -9,7 +9,7 @@ from placebench import units
     ("seconds", "text"),
     [
         (None, "not measured"),
-        (0, "0 µs"),
+        (0, "0 s"),
         (0.0000123, "12.3 µs"),
         (0.0123, "12.3 ms"),
         (0.9996, "1000 ms"),

@@ -156,10 +156,15 @@ def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> st
         return f"{settings['title']} Not one combination was measured together with its control."
     least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
     job = f"{units.count(most['requests'])} requests of {units.count(most['trees'])} trees"
-    told = f"{_over(least['overhead_s'])} ({_label(least, rows)})"
+    say = _over if least["overhead_s"] >= 0 else _less_or_more
+    told = f"{say(least['overhead_s'])} ({_label(least, rows)})"
     if least is not most:
-        told += f" to {_over(most['overhead_s'])} ({_label(most, rows)})"
-    return f"{settings['title']} {told} over the control, for {job}."
+        told += f" to {say(most['overhead_s'])} ({_label(most, rows)})"
+    return f"{settings['title']} {told} {'over' if say is _over else 'than'} the control, for {job}."
+
+
+def _less_or_more(seconds: float) -> str:
+    return f"{units.duration(abs(seconds))} {'less' if seconds < 0 else 'more'}"
 
 
 def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
@@ -204,16 +209,23 @@ def _pictures(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> li
     )[:_MOST_BARS]
     if not drawn:
         return []
+    quicker = any(row["overhead_s"] < 0 for row in drawn)
+    labels = [
+        f"{_label(row, rows)}: {units.times(row['times_the_control'])}" if quicker else _label(row, rows)
+        for row in drawn
+    ]
     chart = bars(
-        [Bar(_label(row, rows), _parts(row)) for row in drawn],
+        [Bar(label, _parts(row)) for label, row in zip(labels, drawn, strict=True)],
         title="What the largest job took, and what of it is the control's",
-        description=", ".join(f"{_label(row, rows)} {units.duration(row['duration_s'])}" for row in drawn),
+        description=", ".join(
+            f"{label} {units.duration(row['duration_s'])}" for label, row in zip(labels, drawn, strict=True)
+        ),
         show=units.duration,
         part_names=("the control", "over it"),
     )
     caption = f"The control is the same with {_told(settings['control'])}."
-    if any(row["overhead_s"] < 0 for row in drawn):
-        caption += " A bar without a second part is faster than its control."
+    if quicker:
+        caption += " × is how much of its control's time each took; below 1 it was faster, and has no second part."
     return [Picture("The largest job", chart, caption)]
 
 

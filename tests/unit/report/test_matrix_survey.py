@@ -86,7 +86,7 @@ def test_the_answer_is_in_words(folder: Path) -> None:
     text = text_of(results.load(folder))
 
     assert text.startswith(
-        "Is SQLite faster? −500 ms (naive) to 200 ms (tuned) over the control, for 10 requests of 5 trees.\n"
+        "Is SQLite faster? 500 ms less (naive) to 200 ms more (tuned) than the control, for 10 requests of 5 trees.\n"
         "Least over its control: −500 ms (−5.00 ms a result; −500 ms to −500 ms, n = 5) for naive.\n"
     )
     assert "asked the largest job, by all their repeats: 1 took longer than their control, 1 took less." in text
@@ -94,4 +94,6 @@ def test_the_answer_is_in_words(folder: Path) -> None:
     assert "SQLAlchemy" not in text
     assert "not measured: 2 of service shapes, snapshot; database sqlite, none: it needs PostgreSQL" in text
     write_report(folder)
-    assert "sqlite 3.40.1" in (folder / "index.html").read_text()
+    page = (folder / "index.html").read_text()
+    assert "sqlite 3.40.1" in page
+    assert "naive: 0.752 ×" in page
