@@ -27,13 +27,17 @@ def run_folder(arguments: Namespace, name: str) -> Path:
 
 @contextmanager
 def reported(folder: Path, tell: Callable[[Path], None]) -> Iterator[None]:
-    """The page of what was measured, however the `with` block ends, and what else is to be told."""
+    """The page of what was measured, however the `with` block ends, and what else is to be told.
+
+    A run that could not even write its head, as on a full disk, has neither: what stopped it is told.
+    """
     from placebench.report import write_index, write_report
 
     try:
         yield
     finally:
-        write_report(folder)
-        with suppress(OSError):
-            write_index(folder.parent)
-        tell(folder)
+        if (folder / "run.json").is_file():
+            write_report(folder)
+            with suppress(OSError):
+                write_index(folder.parent)
+            tell(folder)
