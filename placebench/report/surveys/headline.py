@@ -9,8 +9,7 @@ from typing import Any
 from placebench import units
 from placebench.compare import middle
 from placebench.page.charts import Dot, dots
-from placebench.report.surveys.telling import Column, Picture, Told, counted
-from placebench.report.tried import arm_shortened
+from placebench.report.surveys.telling import Column, Picture, Told, counted, service_named
 from placebench.results import Run
 
 _ORIGINAL = "naive"
@@ -26,7 +25,7 @@ def _limit(rate_per_s: float | None) -> str:
 
 
 _COLUMNS = (
-    Column("service", "Service", arm_shortened),
+    Column("service", "Service", service_named),
     Column("topology", "Topology"),
     Column("clients", "Clients", units.count),
     Column("requests", "Requests", units.count),
@@ -127,7 +126,7 @@ def _groups(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, int], list[
 def _picture(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, same: bool) -> Picture:
     drawn = [
         Dot(
-            arm_shortened(row["service"]),
+            service_named(row["service"]),
             row["rate_per_s"],
             row["rate_low_per_s"],
             row["rate_high_per_s"],

@@ -12,7 +12,7 @@ from placebench import units
 from placebench.compare import middle
 from placebench.experiment.records import Measurement
 from placebench.page.charts import Bar, bars
-from placebench.report.surveys.telling import Column, Picture, Told, counted
+from placebench.report.surveys.telling import Column, Picture, Told, counted, service_named
 from placebench.results import Run
 
 
@@ -137,7 +137,14 @@ def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[C
     judged = [row for row in rows if not row["is_control"]] or rows
     named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in judged)]
     return [
-        *(Column(axis, "Environment" if axis == "python" else axis.capitalize()) for axis in varied),
+        *(
+            Column(
+                axis,
+                "Environment" if axis == "python" else axis.capitalize(),
+                service_named if axis == "service" else str,
+            )
+            for axis in varied
+        ),
         *(Column("versions", _VERSIONS[name], partial(_version, name)) for name in named),
     ]
 
@@ -241,14 +248,14 @@ def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     """The values by which the row differs from others, with their axis where they are numbers."""
-    return ", ".join(_values(row, rows)) or str(row["service"])
+    return ", ".join(_values(row, rows)) or service_named(row["service"])
 
 
 def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     judged = [each for each in rows if not each["is_control"]]
     for axis in ("service", "server", "client", "database", "python", "profiler", "users", "threads", "processes"):
         if _differ(each[axis] for each in judged):
-            value = row[axis]
+            value = service_named(row[axis]) if axis == "service" else row[axis]
             if axis != "server" or value != "none":
                 yield f"{axis} {value}" if isinstance(value, int) or axis == "profiler" else str(value)
     for axis, name in zip(_AXES_OF_VERSIONS, ("service", "sqlalchemy", "driver"), strict=True):

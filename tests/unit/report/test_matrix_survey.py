@@ -23,8 +23,13 @@ DRIVERS = {"postgresql": "psycopg2-binary 2.9.13", "sqlite": "sqlite 3.40.1"}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two services on two databases, five repeats each, every one 10 ms slower than the one before; 100 results."""
-    points = [{"service": service, "database": kind, "requests": 10, "trees": 5} for service, kind in TOOK_S]
+    """Two services on two databases."""
+    return write_matrix(tmp_path, TOOK_S)
+
+
+def write_matrix(folder: Path, took_s: dict[tuple[str, str], float]) -> Path:
+    """Services on databases, five repeats each, every one 10 ms slower than the one before; 100 results."""
+    points = [{"service": service, "database": kind, "requests": 10, "trees": 5} for service, kind in took_s]
     settings = {
         "matrix": "mine",
         "title": "Is SQLite faster?",
@@ -52,13 +57,13 @@ def folder(tmp_path: Path) -> Path:
         settings=settings,
         same_answers={},
         command="matrix",
-    ).save(tmp_path / "run.json")
+    ).save(folder / "run.json")
     for repeat in range(5):
         for point in points:
-            took_s = TOOK_S[str(point["service"]), str(point["database"])] + repeat / 100
-            values = {"duration_s": took_s, "cpu_s": took_s / 2, "body_bytes": 1000, "results": 100}
-            append_line(tmp_path / "measurements.jsonl", Measurement(point, repeat, values))
-    return tmp_path
+            duration_s = took_s[str(point["service"]), str(point["database"])] + repeat / 100
+            values = {"duration_s": duration_s, "cpu_s": duration_s / 2, "body_bytes": 1000, "results": 100}
+            append_line(folder / "measurements.jsonl", Measurement(point, repeat, values))
+    return folder
 
 
 def versions(database: str) -> dict[str, Any]:
@@ -97,3 +102,16 @@ def test_the_answer_is_in_words(folder: Path) -> None:
     page = (folder / "index.html").read_text()
     assert "sqlite 3.40.1" in page
     assert "naive: 0.752 ×" in page
+
+
+def test_an_application_goes_by_the_name_that_it_was_given(tmp_path: Path) -> None:
+    """Its definition is long; a rung is told by its two ends."""
+    before = "app=shop.wsgi:application,rev=HEAD~1,name=before"
+    rung = "naive+summaries+usages"
+    took_s = {(name, kind): 1.0 for name in (before, rung) for kind in ("postgresql", "sqlite")}
+
+    text = text_of(results.load(write_matrix(tmp_path, took_s)))
+
+    assert "for before" in text
+    assert "naive+…+usages" in text
+    assert "app=" not in text
