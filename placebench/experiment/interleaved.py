@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +85,15 @@ def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Blo
 
 def _drive(arms: Arms, plan: ReplicatePlan, made: list[Block]) -> None:
     """Fill *made* with the blocks as they come."""
-    quads = count()
+    quad = 0
     with _client(arms) as client:
         for start in plan.starts:
-            _drive_start(arms, start, client, made, replicate=plan.number, quads=quads)
+            _drive_start(arms, start, client, made, replicate=plan.number, first_quad=quad)
+            quad += len(start.rounds)
 
 
 def _drive_start(
-    arms: Arms, plan: StartPlan, client: Driver, made: list[Block], *, replicate: int, quads: Iterator[int]
+    arms: Arms, plan: StartPlan, client: Driver, made: list[Block], *, replicate: int, first_quad: int
 ) -> None:
     first = len(made)
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def _drive_start(
         for name in plan.warmup_order:
             with arms.spent.on("start"):
                 started[name].warm_up(client)
-        for order, quad in zip(plan.rounds, quads, strict=False):
+        for quad, order in enumerate(plan.rounds, first_quad):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, quad=quad, position=position))
                 arms.spent.add("requests", sum(made[-1].wall_s))

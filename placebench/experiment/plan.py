@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 _ROUNDS_OF_A_START = 8
-"""At most. Two processes of the same code differ by some 1.5 % as long as they live, two requests by 7 %, and a start
+"""At most. Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start
 takes as long as two or three rounds: that many rounds a start say most in a given time."""
 
 
