@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from placebench.topology import Topology
 
 HELP = "compare variants or whole programs in interleaved blocks, with an interval and a verdict"
+TOPOLOGY, SEED = "nested-perfload", 1
 _NEEDED = 6
 
 
@@ -49,10 +50,12 @@ def configure(parser: ArgumentParser) -> None:
 def add_measuring_options(parser: ArgumentParser) -> None:
     """Those of every command that makes replicates."""
     parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
-    parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
+    parser.add_argument("--topology", default=TOPOLOGY, help=f"name or .toml file (default: {TOPOLOGY})")
     parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
     parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=SEED, metavar="S", help=f"of ids and every random choice (default: {SEED})"
+    )
     parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
     parser.add_argument(
         "--rounds", type=int, metavar="N", help="a replicate (24; calibrate 64, step 12, ladder, ablation 6)"

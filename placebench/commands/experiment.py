@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from placebench.commands.compare import add_measuring_options, sit
+from placebench.commands.compare import SEED, TOPOLOGY, add_measuring_options, sit
 from placebench.commands.console import print_json, print_result, say
 
 HELP = "try many changes at once (ladder, ablation or your own), and keep a ledger of their effects"
@@ -19,6 +19,7 @@ def configure(parser: ArgumentParser) -> None:
         "ladder,pg:jit=on has that in every arm",
     )
     add_measuring_options(parser)
+    parser.set_defaults(topology=None, seed=None)  # what is said here goes over the experiment's own
     parser.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
     parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
@@ -33,9 +34,9 @@ def run(arguments: Namespace) -> int:
 
     asked = experiment_named(arguments.name)
     topology = topology_named(
-        asked.topology or arguments.topology,
+        arguments.topology or asked.topology or TOPOLOGY,
         trees=arguments.trees if arguments.trees is not None else asked.trees,
-        seed=asked.seed if asked.seed is not None else arguments.seed,
+        seed=next(each for each in (arguments.seed, asked.seed, SEED) if each is not None),
         fill=arguments.fill if arguments.fill is not None else asked.fill,
     )
     arms = read_arms(asked.arms, placement_python=arguments.placement_python)

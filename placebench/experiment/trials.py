@@ -3,14 +3,17 @@
     ladder      each rung against the rung before it
     ablation    each optimization alone (naive+x against naive) and missed (tuned against tuned-x)
     pruning     one step of the catalogue: alone, missed, and its further ways, on the request on which it should show
+    few         a path of an algorithm beside the ladder: missed, in each algorithm that takes it
 
 The key pieces are `Trial`, `Experiment`, `ladder_trials`, `ablation_trials` and `trials_of`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from placebench.reference.steps.optimization import Optimization
+from placebench.errors import MissingExtraError
+from placebench.reference.steps.optimization import LADDERS, Optimization
 from placebench.reference.variants import OPTIMIZATIONS, ladder
 
 _ROUNDS, _ROUNDS_OF_A_STEP = 6, 12
@@ -74,19 +77,37 @@ def ablation_trials() -> Experiment:
 
 
 def trials_of(step: Optimization) -> Experiment:
-    """One step on its own request: alone and missed where one way is better, and each further way in tuned.
+    """One step on its own request and data: alone and missed where one way is better, and each further way in tuned.
 
-    Ways whose package is not installed are left out.
+    Ways whose package is not installed are left out; MissingExtraError where nothing is left.
     """
-    ways = tuple(
-        Trial.of(step, "way", "tuned", f"tuned+{step.step}:{way.name}", name=f"{step.step}:{way.name}")
-        for way in step.others
-        if not way.lack()
-    )
-    better = (
-        Trial.of(step, "alone", "naive", f"naive+{step.name}"),
-        Trial.of(step, "missed", f"tuned-{step.name}", "tuned"),
-    )
-    trials = (*(better if step.better else ()), *ways)
+    trials = (*_better(step), *_further(step))
+    if not trials:
+        raise MissingExtraError(next(lack for way in step.others if (lack := way.lack())))
     arms = dict.fromkeys(arm for trial in trials for arm in (trial.baseline, trial.variant))
-    return Experiment(step.name, tuple(arms), trials, request=step.request, rounds=_ROUNDS_OF_A_STEP)
+    return Experiment(
+        step.name,
+        tuple(arms),
+        trials,
+        request=step.request,
+        topology=step.topology,
+        fill=step.fill,
+        rounds=_ROUNDS_OF_A_STEP,
+    )
+
+
+def _better(step: Optimization) -> Iterator[Trial]:
+    """Alone and missed on the ladder; missed in each algorithm beside it, which has no plain variant."""
+    if not step.better:
+        return
+    if LADDERS in step.of:
+        yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
+    for whole in ("tuned" if algorithm == LADDERS else algorithm for algorithm in step.of):
+        yield Trial.of(step, "missed", f"{whole}-{step.name}", whole)
+
+
+def _further(step: Optimization) -> Iterator[Trial]:
+    for way in step.others:
+        if not way.lack():
+            name = f"{step.step}:{way.name}"
+            yield Trial.of(step, "way", "tuned", f"tuned+{name}", name=name)

@@ -38,7 +38,7 @@ from placebench.reference.steps import (
     usages,
     workers,
 )
-from placebench.reference.steps.optimization import Optimization, Way
+from placebench.reference.steps.optimization import LADDERS, Optimization, Way
 
 # In the order of the ladder: first what is not done at all any more, then what is done at less cost.
 OPTIMIZATIONS: tuple[Optimization, ...] = (
@@ -99,7 +99,7 @@ class Variant:
     deployment: Deployment
     revisions: tuple[str, ...] = ()  # of schema/options, which its database must be at
     postgresql_only: bool = False
-    algorithm: str = "objects"
+    algorithm: str = LADDERS
 
 
 def variant(name: str) -> Variant:
@@ -160,7 +160,7 @@ def _chosen(name: str) -> dict[str, Way]:
 
 def algorithm_of(name: str) -> str:
     """The algorithm of the variant of this name; naive and tuned are ways of one."""
-    return base if (base := _base(name)) in ALGORITHMS else "objects"
+    return base if (base := _base(name)) in ALGORITHMS else LADDERS
 
 
 def _base(name: str) -> str:

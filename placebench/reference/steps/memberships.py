@@ -25,4 +25,5 @@ OPTIMIZATION = Optimization(
     request="/allocation_candidates?resources=DISK_GB:10,VCPU:1,MEMORY_MB:256",
     metric="cpu_s",
     on="flat-perfload",
+    topology="flat-perfload",
 )

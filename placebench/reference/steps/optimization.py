@@ -16,6 +16,8 @@ HEADLINE = (
 )
 
 Place = Literal["request", "deployment", "database"]
+LADDERS = "objects"
+"""The algorithm that the ladder improves; naive and tuned are ways of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Optimization:
 
     name: str  # [a-z0-9_]+, as it stands in a variant's name; that of its step where no way is better
     step: str  # the field of Ways or Deployment
-    of: tuple[str, ...] = ("objects",)  # the algorithms that take the step
+    of: tuple[str, ...] = (LADDERS,)  # the algorithms that take the step
     plain: Way
     better: Way | None = None  # None: a choice, whose plain way naive and tuned take alike
     others: tuple[Way, ...] = ()  # reached as +step:way only
@@ -72,7 +74,9 @@ class Optimization:
     source: str  # the commit of Placement it comes from, or our own measurement
     request: str = HEADLINE  # path and query on which it should show
     metric: str  # where it should show first
-    on: str = "nested-perfload"  # the data and the load that it takes to show
+    on: str = "nested-perfload"  # the data and the load that it takes to show, in words
+    topology: str | None = None  # the same for an experiment; None: the usual one
+    fill: float | None = None  # and how full of consumers
     place: Place = "request"  # in a request, when the service is deployed, or in its database
 
     @property

@@ -33,5 +33,6 @@ OPTIMIZATION = Optimization(
     why="Reads add up the same allocations again and again; a trigger adds each up once, and makes every claim dearer.",
     source="Placement sums in each request; nova's row of a compute node holds such sums.",
     on="nested-perfload with allocations (`--fill 0.5`)",
+    fill=0.5,
     metric="cpu_s",
 )

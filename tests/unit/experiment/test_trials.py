@@ -1,13 +1,15 @@
 """What an experiment tries."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from placebench.errors import PlacebenchError
+from placebench.errors import MissingExtraError, PlacebenchError
 from placebench.experiment.experiments import experiment_named, read_experiment
 from placebench.experiment.trials import ablation_trials, ladder_trials
-from placebench.reference.variants import OPTIMIZATIONS, variant
+from placebench.reference.steps.optimization import Optimization
+from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, variant
 
 
 def test_the_ladder_adds_one_at_a_time() -> None:
@@ -69,6 +71,35 @@ def test_a_step_is_tried_on_its_own_request() -> None:
     assert "resources_A=VCPU:1&resources_B=VCPU:1" in str(copies.request)
     assert driver.arms[:2] == ("tuned,pg:jit=on", "tuned+driver:psycopg3,pg:jit=on")
     assert (driver.trials[0].name, driver.trials[0].kind) == ("driver:psycopg3", "way")
+
+
+@pytest.mark.parametrize("step", CATALOGUE, ids=lambda step: step.name)
+def test_each_name_of_the_catalogue_is_an_experiment(step: Optimization) -> None:
+    """Of variants that exist, on the request of its step; without the package of a way, one line names it."""
+    lacks = [lack for way in step.others if (lack := way.lack())]
+    if not step.better and len(lacks) == len(step.others):
+        with pytest.raises(MissingExtraError, match=re.escape(lacks[0])):
+            experiment_named(step.name)
+        return
+    made = experiment_named(step.name)
+
+    assert len(made.arms) >= 2
+    assert [variant(arm).name for arm in made.arms] == list(made.arms)
+    assert made.request == step.request
+
+
+def test_a_path_of_an_algorithm_is_missed_in_each() -> None:
+    """There is no plain variant of shapes to which it could be added."""
+    heap, unshared = experiment_named("heap"), experiment_named("unshared")
+
+    assert heap.arms == ("shapes-heap", "shapes", "snapshot-heap", "snapshot")
+    assert {each.kind for each in heap.trials} == {"missed"}
+    assert (unshared.arms, unshared.topology) == (("shapes-unshared", "shapes"), "flat-perfload")
+
+
+def test_a_step_that_wants_allocations_has_them() -> None:
+    """Kept sums against sums of nothing would show nothing."""
+    assert (experiment_named("totals").fill, experiment_named("copies").fill) == (0.5, None)
 
 
 def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -> None:

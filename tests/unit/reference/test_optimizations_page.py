@@ -18,7 +18,7 @@ def row(each: Optimization) -> str:
     """Its line in the table."""
     name = f"`{each.name}`" if each.better else "–"
     ways = ", ".join(f"`{each.step}:{way.name}`" for way in each.ways)
-    request = "the headline request" if each.request.startswith(HEADLINE) else f"`{each.request}`"
+    request = f"`{each.request}`".replace(f"`{HEADLINE}", "the headline request with `").replace(" with ``", "")
     return f"| {name} | {ways} | {each.metric} | {each.on}, {request} | {each.why} | {each.source} |"
 
 
