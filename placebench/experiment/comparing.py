@@ -180,7 +180,7 @@ class Comparing:
             url = server.create_database(self._database)
             receipt = seed(self._topology, url)
             if server is servers.of(arms[0]):
-                self._kept.save(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
+                self._kept.stand_on(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
         databases = {arm.name: servers.of(arm).create_database(names[arm.name], self._database) for arm in arms}
         for arm in arms:
             migrate_options(databases[arm.name], arm.revisions)
@@ -236,7 +236,10 @@ class Comparing:
                 raise UndecidedError(f"{_INVALID_IN_A_ROW} replicates in a row do not count, the last because {reason}")
 
     def _replicate(self, arms: Arms, plan: ReplicatePlan) -> list[Block]:
-        """Make one, keep it, then hold answers and data to what they should be."""
+        """Make one, hold its answers and the data to what they should be, and keep it, whatever they are.
+
+        In this order: a replicate that is on the disk was held to them, or its run is known to have failed.
+        """
         with arms.spent.on("replicates"):
             blocks = make_replicate(arms, plan)
             try:
@@ -244,12 +247,14 @@ class Comparing:
             except DEATHS as error:
                 digests = {}
                 blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
-            append_blocks(self._folder / "blocks.jsonl", blocks)
-        self._kept.save(spent_s=together(self._spent_before, arms.spent.seconds))
-        self._made += blocks
         held = [block for block in blocks if arms.named[block.arm].request is None]
-        self._gate.check(held, self._folder / "answers")
-        self._hold_data(digests)
+        try:
+            self._gate.check(held, self._folder / "answers")
+            self._hold_data(digests)
+        finally:
+            append_blocks(self._folder / "blocks.jsonl", blocks)
+            self._kept.save(spent_s=together(self._spent_before, arms.spent.seconds))
+            self._made += blocks
         return blocks
 
     def _plans(self) -> Iterator[ReplicatePlan]:

@@ -3,6 +3,7 @@
 The key piece is `manifest`. Nothing in it is secret: no password of a URL, no environment variables but the named ones.
 """
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -16,6 +17,7 @@ import psutil
 from sqlalchemy import make_url, text
 
 from placebench import __version__
+from placebench.paths import room
 from placebench.postgres import connected
 
 PACKAGES = (
@@ -32,6 +34,8 @@ PACKAGES = (
     "gevent",
 )
 _ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
+_AFTERWARDS = ("commands", "cli.py", "compare", "report", "results.py", "page", "_workbench", "__pycache__")
+"""Rooms that only look at what was measured, or read the command line, and what is no room of ours."""
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@/]*@")
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -41,6 +45,7 @@ def manifest(database_url: str) -> dict[str, Any]:
     return {
         "placebench": __version__,
         "commit": _commit(),
+        "code": _code(),
         "argv": [_PASSWORD.sub(r"\1***@", argument) for argument in sys.argv],
         "machine": _machine(),
         "python": _python(),
@@ -113,6 +118,17 @@ def _commit() -> str | None:
         check=False,
     )
     return described.stdout.strip() or None
+
+
+def _code() -> str:
+    """Digest of the modules that measure and are measured: the same while nothing but reports and commands changes."""
+    package = Path(__file__).resolve().parents[1]
+    rooms = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [room("schema"), room("locustfiles")]
+    digest = hashlib.sha256()
+    for each in sorted(rooms, key=lambda each: each.name):
+        for path in sorted(each.rglob("*.py")) if each.is_dir() else [each]:
+            digest.update(f"{each.name} {path.name}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _processor() -> str:

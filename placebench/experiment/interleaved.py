@@ -54,14 +54,6 @@ class Arms:
         return {arm.name: arm for arm in self.arms}
 
 
-def run_replicates(arms: Arms, plans: Sequence[ReplicatePlan]) -> Iterator[list[Block]]:
-    """Make the replicates of *plans* one after the other; yields the blocks of each once they are on disk."""
-    for plan in plans:
-        blocks = make_replicate(arms, plan)
-        append_blocks(arms.folder / "blocks.jsonl", blocks)
-        yield blocks
-
-
 def make_replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
     """The blocks of one replicate, at least one; where it does not count, its last block says why."""
     made: list[Block] = []

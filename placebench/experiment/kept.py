@@ -6,7 +6,7 @@ which keeps a second process out of one.
 
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +19,9 @@ from placebench.experiment.records import RunHead
 
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
 """What a resumed run has to be asked for again as it was begun."""
+_ON_ITS_GROUND = ("placebench", "code", "python", "packages", "postgresql", "machine")
+"""Parts of the manifest that every sitting of a run has in common; of them, but what is only passing by."""
+_PASSING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
 _TOLD_AT_MOST = 160
 
 
@@ -33,6 +36,19 @@ class KeptHead:
         """Change these fields, and write."""
         self.head = replace(self.head, **changes)
         self.head.save(self._folder / "run.json")
+
+    def stand_on(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
+        """Keep what the run is measured on; raises RunFolderError where an earlier sitting stood on something else.
+
+        One verdict over two programs, two clouds or two machines would be about neither.
+        """
+        before, now = _ground(self.head.receipt, self.head.manifest), _ground(receipt, manifest)
+        known = [name for name in before if name in now]  # a run by an earlier placebench does not say all of it
+        if changed := [told for name in known for told in _changed(name, before[name], now[name])]:
+            raise RunFolderError(
+                f"{self._folder} was begun on something else: {'; '.join(changed)}; begin a new run, or go back to that"
+            )
+        self.save(receipt=receipt, manifest=manifest)
 
     @contextmanager
     def until_the_end(self) -> Iterator[None]:
@@ -72,16 +88,30 @@ def claim_folder(folder: Path) -> Path:
 def same_question(folder: Path, asked: RunHead) -> RunHead:
     """The head of the run in *folder*; *asked* where there is none yet.
 
-    Raises RunFolderError when the run there asks something else.
+    Raises RunFolderError when the run there asks something else, or its answers differed: what made them differ may be
+    gone since, and what was measured until then is of programs that do not do the same.
     """
     path = folder / "run.json"
     if not path.is_file():
         return asked
     begun = RunHead.load(path)
+    if begun.same_answers.get("equal") is False:
+        different = begun.same_answers.get("difference")
+        raise RunFolderError(f"{folder} holds a run that ended because {different}: begin a new one")
     for name in _FIXED:
         if (before := _question(begun, name)) != (now := _question(asked, name)):
             raise RunFolderError(f"{folder} holds a run with another {name}: {'; '.join(_changed(name, before, now))}")
     return begun
+
+
+def _ground(receipt: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What stays the same from one sitting to the next."""
+    data = {"data": receipt["digest"]} if "digest" in receipt else {}
+    return {**data, **{name: _lasting(manifest[name]) for name in _ON_ITS_GROUND if name in manifest}}
+
+
+def _lasting(part: Any) -> Any:
+    return {key: part[key] for key in part if key not in _PASSING} if isinstance(part, dict) else part
 
 
 def _changed(name: str, before: Any, now: Any) -> Iterator[str]:
@@ -90,7 +120,7 @@ def _changed(name: str, before: Any, now: Any) -> Iterator[str]:
         for key in {**before, **now}:
             if before.get(key) != now.get(key):
                 yield from _changed(key, before.get(key), now.get(key))
-    else:
+    elif before != now:
         was, wanted = (shorten(str(value), _TOLD_AT_MOST, placeholder=" …") for value in (before, now))
         yield f"{name} was {was}, is now {wanted}"
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError, UndecidedError
-from placebench.experiment.answers import Answer, fetch
 from placebench.experiment.arms import PLACEMENT, read_arm
 from placebench.experiment.backends import watched_backends
 from placebench.experiment.load import LoadInterrupted, LoadSpec, run_load
@@ -28,7 +27,8 @@ from placebench.profiler.pages import write_flame_page, write_speedscope
 
 _WRITTEN_WITHIN_S = 10.0
 
-CheckAnswer = Callable[[str, Answer], None]
+Meet = Callable[[str, str], None]
+"""Is given a variant and the URL of its service, before it is loaded; raises where it answers differently."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ class Bench:
             list(pool.map(lambda _: get(server.url, self.request), range(self.warm_up_requests)))
 
 
-def closed_pass(bench: Bench, variant: str, *, time_s: float, check: CheckAnswer) -> LoadPass:
-    """Users wait for answers for *time_s*; *check* sees the variant's answer before any load.
+def closed_pass(bench: Bench, variant: str, *, time_s: float, meet: Meet) -> LoadPass:
+    """Users wait for answers for *time_s*; *meet* asks the variant before any load.
 
     Saved as locust-<variant>-closed.json.
     """
     part = bench.part(f"{variant}-closed")
     with bench.serve(variant, part) as server:
-        check(variant, fetch(server.url, bench.request))
+        meet(variant, server.url)
         load = LoadSpec(
             url=server.url,
             request=bench.request,

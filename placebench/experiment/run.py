@@ -4,19 +4,20 @@ The key piece is `Perfload.run`. However it ends, the run's folder holds what wa
 says how it ended.
 """
 
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from placebench.errors import GateFailedError, UndecidedError
-from placebench.experiment.answers import Answer, first_difference
+from placebench.errors import UndecidedError
 from placebench.experiment.arms import PLACEMENT, read_arms
 from placebench.experiment.environment import manifest
-from placebench.experiment.interleaved import Arms, run_replicates
+from placebench.experiment.gate import AnswerGate
+from placebench.experiment.interleaved import Arms, append_blocks, make_replicate
 from placebench.experiment.kept import KeptHead
 from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
-from placebench.experiment.plan import plan_replicates
+from placebench.experiment.plan import plan_replicate
 from placebench.experiment.records import LoadPass, RunHead
 from placebench.experiment.rules import LOAD_RULES, LoadRules
 from placebench.postgres import Server
@@ -100,7 +101,6 @@ class Perfload:
         self._server = server
         self._say = say
         self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:55]
-        self._baseline_answer: Answer | None = None
         self._loaded: dict[str, LoadPass] = {}
         head = RunHead(
             name=folder.name,
@@ -117,6 +117,7 @@ class Perfload:
             same_answers={},
         )
         self._kept = KeptHead(folder, head)
+        self._gate = AnswerGate(topology.request, save=self._kept.save)
 
     def run(self) -> None:
         """Everything, in order. Raises GateFailedError when two variants answer differently.
@@ -132,13 +133,13 @@ class Perfload:
             for variant in self._settings.profiled:
                 self._say(f"{variant}: profile of {self._settings.profiled_requests} requests")
                 profiled_pass(bench, variant, requests=self._settings.profiled_requests)
-            self._data_unchanged(bench)
+            self._data_unchanged(bench.database_url)
             for (
                 variant
             ) in self._settings.compared:  # last: where none counts, the run ends undecided, with all else measured
                 self._say(f"{variant}: open load, {self._settings.open_s:g} s")
                 self._opened(bench, variant)
-            self._data_unchanged(bench)
+            self._data_unchanged(bench.database_url)
 
     def _seeded(self) -> Bench:
         topology, settings = self._topology, self._settings
@@ -160,7 +161,7 @@ class Perfload:
 
     def _rung(self, bench: Bench, variant: str) -> None:
         self._say(f"{variant}: closed load, {self._settings.closed_s:g} s")
-        self._loaded[variant] = closed_pass(bench, variant, time_s=self._settings.closed_s, check=self._same_answer)
+        self._loaded[variant] = closed_pass(bench, variant, time_s=self._settings.closed_s, meet=self._gate.meet)
         if variant not in self._settings.ours:
             return
         self._say(f"{variant}: count of {self._settings.counted_requests} requests")
@@ -175,47 +176,43 @@ class Perfload:
         """Requests per second of the rung that managed least: an open load at half of it overloads none."""
         return min(loaded.result.throughput_per_s for loaded in self._loaded.values())
 
-    def _same_answer(self, variant: str, answer: Answer) -> None:
-        """The gate: a variant that answers differently stops the run, and the report prints no speed."""
-        if self._baseline_answer is None:
-            self._baseline_answer = answer
-        difference = first_difference(self._baseline_answer, answer)
-        checked = [*self._kept.head.same_answers.get("checked", []), variant]
-        self._kept.save(
-            same_answers={
-                "checked": checked,
-                "equal": difference is None,
-                "allocation_requests": self._baseline_answer.candidate_count,
-                "provider_summaries": len(self._baseline_answer.summaries),
-                "digest": self._baseline_answer.digest,
-                "difference": difference and f"{variant} against {checked[0]}: {difference}",
-            }
-        )
-        if difference:
-            raise GateFailedError(f"{variant} answers differently from {checked[0]}, no speed is printed: {difference}")
-
     def _compared(self, bench: Bench) -> None:
-        """naive, tuned, Placement and the algorithms, interleaved, each on a copy of the database."""
-        names = self._settings.compared
+        """naive, tuned, Placement and the algorithms, interleaved, each on a copy of the database.
+
+        A replicate that does not count has another one in its place, as long as those that do not are the fewer.
+        """
+        names, wanted = self._settings.compared, self._settings.replicates
         databases = {
             name: self._server.create_database(f"{self._database}_{name}", template=self._database) for name in names
         }
         python = self._settings.placement_python
         programs = read_arms(names, placement_python=Path(python) if python else None)
         arms = Arms(programs, databases, bench.request, bench.folder, block_s=self._settings.block_s)
-        plans = plan_replicates(
-            names, replicates=self._settings.replicates, rounds=self._settings.quads, seed=self._topology.seed
-        )
-        replicates = run_replicates(arms, plans)
-        for plan in plans:
-            self._say(f"{', '.join(names)} interleaved: replicate {plan.number + 1} of {len(plans)}")
-            next(replicates)
+        made = 0
+        for number in range(2 * wanted):
+            if made == wanted:
+                break
+            self._say(f"{', '.join(names)} interleaved: replicate {made + 1} of {wanted}")
+            made += self._counts(arms, number)
+        for name, url in databases.items():
+            self._data_unchanged(url, f"the data of {name}")
+        shutil.rmtree(self._folder / "answers", ignore_errors=True)
 
-    def _data_unchanged(self, bench: Bench) -> None:
-        digest = data_digest(bench.database_url)
+    def _counts(self, arms: Arms, number: int) -> bool:
+        """Make the replicate of this number, hold its answers to the first one, and keep it; whether it counts."""
+        plan = plan_replicate(list(arms.named), number, rounds=self._settings.quads, seed=self._topology.seed)
+        blocks = make_replicate(arms, plan)
+        try:
+            self._gate.check(blocks, self._folder / "answers")
+        finally:
+            append_blocks(self._folder / "blocks.jsonl", blocks)
+        return not any(block.invalid for block in blocks)
+
+    def _data_unchanged(self, url: str, what: str = "the data") -> None:
+        digest = data_digest(url)
         if digest != self._kept.head.receipt["digest"]:
             raise UndecidedError(
-                f"the data changed during the run: digest {digest}, seeded {self._kept.head.receipt['digest']}; "
+                f"{what} changed during the run: digest {digest}, seeded {self._kept.head.receipt['digest']}; "
                 "something else wrote to the database: run it again"
             )
 

@@ -131,7 +131,7 @@ class Surveying:
             keep_whole_lines(self._path)
             say(f"seed {self._ground.topology.title}, {self._ground.topology.trees} trees")
             described = {**manifest(self._ground.seeded), "calibration": kept()}
-            self._kept.save(receipt=self._ground.receipt, manifest=described)
+            self._kept.stand_on(receipt=self._ground.receipt, manifest=described)
             with self._question.prepare(self._ground) as measure:
                 for point, repeat in self._missing():
                     say(f"repeat {repeat + 1} of {self._question.repeats}: {told(point)}")

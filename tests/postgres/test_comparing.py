@@ -243,7 +243,10 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
 
     assert run.head.same_answers["equal"] is False
     assert "the data of two changed" in run.head.same_answers["difference"]
+    assert {block.replicate for block in run.blocks} == {0, 1}
     assert summary(run)["comparisons"] == []
+    with pytest.raises(RunFolderError, match=r"ended because the data of two changed: .*: begin a new one"):
+        Comparing(TOPOLOGY, settings(*small("one", "two")), folder, server)
 
 
 def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":

@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -176,7 +178,7 @@ def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_
         if step.startswith("tuned: closed"):
             _execute(server.database_url("placebench_differing"), "DELETE FROM inventories WHERE id = 1")
 
-    with pytest.raises(GateFailedError, match="tuned answers differently from naive, no speed is printed"):
+    with pytest.raises(GateFailedError, match=r"tuned answers differently from naive: .*; no speed is printed"):
         story(server, tmp_path / "differing", say).run()
     run = results.load(tmp_path / "differing")
     page = write_report(run.folder).read_text()
@@ -184,6 +186,51 @@ def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_
     assert (run.head.status, run.head.same_answers["equal"]) == ("failed", False)
     assert "are missing, first:" in page
     assert "requests per second" not in page.lower()
+
+
+def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: Path) -> None:
+    """An answer under load is held to the first one as well: a copy that somebody writes to ends the comparison."""
+
+    def say(step: str) -> None:
+        if step.endswith("replicate 2 of 2"):
+            _execute(server.database_url("placebench_copies_tuned"), "DELETE FROM inventories WHERE id = 1")
+
+    with pytest.raises(GateFailedError, match=r"tuned answers differently from naive: .*; no speed is printed"):
+        story(server, tmp_path / "copies", say).run()
+    run = results.load(tmp_path / "copies")
+
+    assert run.head.same_answers["equal"] is False
+    assert {block.replicate for block in run.blocks} == {0, 1}
+    assert list((run.folder / "answers").iterdir())
+
+
+def test_a_replicate_that_does_not_count_has_another_in_its_place(server: Server, tmp_path: Path) -> None:
+    """A server that dies in the first replicate costs that one; two count in the end."""
+    killers: list[threading.Thread] = []
+
+    def say(step: str) -> None:
+        if step.endswith("replicate 1 of 2") and not killers:
+            killers.append(threading.Thread(target=_kill_a_uwsgi))
+            killers[0].start()
+
+    story(server, tmp_path / "again", say).run()
+    run = results.load(tmp_path / "again")
+    lost = {block.replicate for block in run.blocks if block.invalid}
+
+    assert lost == {0}
+    assert {block.replicate for block in run.blocks} - lost == {1, 2}
+
+
+def _kill_a_uwsgi() -> None:
+    """The first that this process starts from now on."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if child.name() == "uwsgi":
+                    child.kill()
+                    return
+        time.sleep(0.001)
 
 
 def _execute(url: str, statement: str) -> None:

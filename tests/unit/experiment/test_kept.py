@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from placebench.errors import RunFolderError
-from placebench.experiment.kept import claim_folder, same_question
+from placebench.experiment.kept import KeptHead, claim_folder, same_question
 from placebench.experiment.records import RunHead
 
 HEAD = RunHead(
@@ -45,3 +46,48 @@ def test_another_question_is_told_in_short(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"points was \[\{'variant': 'naive', .* …, is now \[\]$") as told:
         same_question(tmp_path, replace(HEAD, settings={**HEAD.settings, "points": []}))
     assert len(str(told.value)) < 400
+
+
+def test_a_run_whose_answers_differed_does_not_go_on(tmp_path: Path) -> None:
+    """What made them differ may be gone since; what was measured until then is of programs that do not do the same."""
+    replace(HEAD, same_answers={"equal": False, "difference": "tuned lacks one"}).save(tmp_path / "run.json")
+
+    with pytest.raises(RunFolderError, match=r"ended because tuned lacks one: begin a new one$"):
+        same_question(tmp_path, HEAD)
+
+
+def ground(**changed: Any) -> dict[str, Any]:
+    """A manifest; of the machine what lasts and what is passing by."""
+    machine = {"processor": "EPYC", "cores": 2, "load_average_1min": 0.3}
+    return {"argv": ["a"], "code": "12ab", "packages": {"sqlalchemy": "2.1.0"}, "machine": machine, **changed}
+
+
+def test_another_sitting_stands_on_the_same_ground(tmp_path: Path) -> None:
+    """How it was called, the commit of the documents and the load of the moment may be others."""
+    kept = KeptHead(tmp_path, HEAD)
+    kept.stand_on(receipt={"digest": "d1"}, manifest=ground())
+    later = ground(argv=["b"], commit="c2", machine={"processor": "EPYC", "cores": 2, "load_average_1min": 1.0})
+    kept.stand_on(receipt={"digest": "d1"}, manifest=later)
+
+    assert kept.head.manifest == later
+
+
+@pytest.mark.parametrize(
+    ("digest", "manifest", "told"),
+    [
+        ("d2", ground(), "data was d1, is now d2"),
+        ("d1", ground(code="34cd"), "code was 12ab, is now 34cd"),
+        ("d1", ground(packages={"sqlalchemy": "2.1.3"}), "sqlalchemy was 2.1.0, is now 2.1.3"),
+        ("d1", ground(machine={"processor": "Xeon", "cores": 2}), "processor was EPYC, is now Xeon"),
+    ],
+)
+def test_a_run_does_not_go_on_with_something_else(
+    tmp_path: Path, digest: str, manifest: dict[str, Any], told: str
+) -> None:
+    """Other data, code, packages or machine: one verdict would be about neither; run.json stays as it was."""
+    kept = KeptHead(tmp_path, HEAD)
+    kept.stand_on(receipt={"digest": "d1"}, manifest=ground())
+
+    with pytest.raises(RunFolderError, match=f"was begun on something else: {told}; begin a new run"):
+        kept.stand_on(receipt={"digest": digest}, manifest=manifest)
+    assert kept.head.manifest == ground()
