@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from placebench import units
 from placebench.commands.compare import add_measuring_options, sit
-from placebench.commands.console import print_json, print_result
+from placebench.commands.console import print_json, print_result, say
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
@@ -35,11 +35,13 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the replicates, calibrate each metric, and keep what was found for the reports of this machine."""
     from placebench import results
+    from placebench.compare import METRICS
     from placebench.compare.calibration import calibrate
     from placebench.experiment.arms import read_arms
-    from placebench.experiment.calibrated import keep
+    from placebench.experiment.calibrated import found_out, keep, state_file
     from placebench.experiment.comparing import Settings
-    from placebench.report import comparisons_of
+    from placebench.experiment.kept import KeptHead
+    from placebench.report import comparisons_of, write_report
     from placebench.seeding import topology_named
 
     if arguments.aa < _FEWEST:
@@ -57,9 +59,13 @@ def run(arguments: Namespace) -> int:
     calibrations = [
         calibrate(each.log_ratios, each.metric, margin=each.margin, seed=arguments.seed)
         for each in comparisons_of(loaded)
-        if each.metric.endswith("_s") and each.measured
+        if each.metric in METRICS and each.measured
     ]
-    keep(calibrations, loaded.head)
+    document = found_out(calibrations, loaded.head)
+    KeptHead(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
+    write_report(folder)
+    if not keep(document):
+        say(f"not kept for other reports: the one in {state_file()} rests on more")
     if arguments.json:
         print_json(_document(loaded, calibrations))
     else:
@@ -69,12 +75,13 @@ def run(arguments: Namespace) -> int:
 
 
 def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
+    invalid = {block.replicate for block in run.blocks if block.invalid}
     return {
         "run": str(run.folder),
         "seed": run.head.seed,
         "variant": run.head.variants[0],
-        "replicates": len({block.replicate for block in run.blocks if block.invalid is None}),
-        "invalidated": len({block.replicate for block in run.blocks if block.invalid}),
+        "replicates": len({block.replicate for block in run.blocks} - invalid),
+        "invalidated": len(invalid),
         "metrics": {each.metric: each.to_json() for each in calibrations},
     }
 

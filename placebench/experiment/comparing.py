@@ -16,7 +16,6 @@ from typing import Any
 from placebench.compare import PRIMARY, compare_blocks
 from placebench.errors import PlacebenchError, UndecidedError
 from placebench.experiment.arms import Arm, in_place
-from placebench.experiment.calibrated import kept
 from placebench.experiment.counting import statistics, wire_pass
 from placebench.experiment.environment import manifest
 from placebench.experiment.gate import AnswerGate
@@ -180,7 +179,7 @@ class Comparing:
             url = server.create_database(self._database)
             receipt = seed(self._topology, url)
             if server is servers.of(arms[0]):
-                self._kept.stand_on(receipt=receipt.to_json(), manifest={**manifest(url), "calibration": kept()})
+                self._kept.stand_on(receipt=receipt.to_json(), manifest=manifest(url))
         databases = {arm.name: servers.of(arm).create_database(names[arm.name], self._database) for arm in arms}
         for arm in arms:
             migrate_options(databases[arm.name], arm.revisions)

@@ -1,4 +1,4 @@
-"""The manifest of a run: on what machine, with which programs, settings and data it was made.
+"""The manifest of a run: on what machine it was made and what that can resolve, with which programs and settings.
 
 The key piece is `manifest`. Nothing in it is secret: no password of a URL, no environment variables but the named ones.
 """
@@ -17,6 +17,7 @@ import psutil
 from sqlalchemy import make_url, text
 
 from placebench import __version__
+from placebench.experiment.calibrated import kept
 from placebench.paths import room
 from placebench.postgres import connected
 
@@ -51,6 +52,7 @@ def manifest(database_url: str) -> dict[str, Any]:
         "python": _python(),
         "packages": _packages(),
         "postgresql": _postgresql(database_url),
+        "calibration": kept(),
     }
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from placebench.errors import UndecidedError
-from placebench.experiment.calibrated import kept
 from placebench.experiment.environment import manifest
 from placebench.experiment.interleaved import DEATHS
 from placebench.experiment.kept import KeptHead, same_question
@@ -130,7 +129,7 @@ class Surveying:
         with self._kept.until_the_end():
             keep_whole_lines(self._path)
             say(f"seed {self._ground.topology.title}, {self._ground.topology.trees} trees")
-            described = {**manifest(self._ground.seeded), "calibration": kept()}
+            described = manifest(self._ground.seeded)
             self._kept.stand_on(receipt=self._ground.receipt, manifest=described)
             with self._question.prepare(self._ground) as measure:
                 for point, repeat in self._missing():

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_run import FakeRun, write_run
 
 from placebench import results
 from placebench.compare.calibration import calibrate
-from placebench.experiment.calibrated import keep, kept, state_file
+from placebench.experiment.calibrated import found_out, keep, kept, state_file
 
 
 @pytest.fixture(autouse=True)
@@ -17,18 +18,34 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
+def document(tmp_path: Path, *, rounds: int, machine: str = "EPYC") -> dict[str, Any]:
+    """Of six replicates."""
+    head = results.load(write_run(tmp_path / f"run{rounds}{machine}", FakeRun())).head
+    made = calibrate([0.001, -0.002, 0.003, -0.001, 0.002, -0.003], "cpu_s", margin=0.01, seed=1)
+    manifest = {"machine": {"processor": machine}}
+    return found_out([made], replace(head, settings={"rounds": rounds}, manifest=manifest))
+
+
 def test_what_was_found_out_is_read_again(tmp_path: Path) -> None:
     """Metric by metric, with the variant, the rounds of a replicate and the machine it was found on."""
-    head = replace(results.load(write_run(tmp_path / "run", FakeRun())).head, settings={"rounds": 24})
-    made = calibrate([0.001, -0.002, 0.003, -0.001, 0.002, -0.003], "cpu_s", margin=0.01, seed=1)
+    made = document(tmp_path, rounds=24)
 
-    path = keep([made], head)
-    document = kept()
+    assert keep(made)
+    assert kept() == made
+    assert state_file() == tmp_path / "state" / "placebench" / "calibration.json"
+    assert (made["variant"], made["rounds"], made["machine"]) == ("naive", 24, "EPYC")
+    assert made["metrics"]["cpu_s"]["replicates"] == 6
 
-    assert path == state_file() == tmp_path / "state" / "placebench" / "calibration.json"
-    assert document is not None
-    assert (document["variant"], document["rounds"]) == ("naive", 24)
-    assert document["metrics"] == {"cpu_s": made.to_json()}
+
+def test_a_quick_one_does_not_replace_one_that_rests_on_more(tmp_path: Path) -> None:
+    """Unless it was made on another machine; one that rests on as much is newer."""
+    long, quick = document(tmp_path, rounds=64), document(tmp_path, rounds=2)
+    elsewhere = document(tmp_path, rounds=2, machine="Xeon")
+
+    assert (keep(quick), keep(long), keep(quick)) == (True, True, False)
+    assert kept() == long
+    assert (keep({**long, "made_at": "later"}), keep(elsewhere)) == (True, True)
+    assert kept() == elsewhere
 
 
 def test_nothing_kept_is_nothing_shown() -> None:
