@@ -31,13 +31,22 @@ def reported(folder: Path, tell: Callable[[Path], None]) -> Iterator[None]:
 
     A run that could not even write its head, as on a full disk, has neither: what stopped it is told.
     """
-    from placebench.report import write_index, write_report
+    from placebench.report import write_report
 
     try:
         yield
     finally:
         if (folder / "run.json").is_file():
             write_report(folder)
-            with suppress(OSError):
-                write_index(folder.parent)
+            list_run(folder)
             tell(folder)
+
+
+def list_run(folder: Path) -> None:
+    """Have the run in the list of the folder where runs land; one that --out put elsewhere leaves its neighbours be."""
+    from placebench import paths
+    from placebench.report import write_index
+
+    if folder.parent == paths.profiles():
+        with suppress(OSError):
+            write_index(folder.parent)

@@ -1,11 +1,11 @@
 """`placebench perfload`: the whole story, from an empty database to the page with the profiles."""
 
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from placebench.commands.console import print_json, print_result, say, steps
+from placebench.commands.folders import list_run
 from placebench.errors import PlacebenchError
 
 HELP = "seed, serve, load, profile and compare the ladder of variants, and write the report"
@@ -83,11 +83,10 @@ def _placement(python: Path | None) -> str | None:
 def _report(folder: Path, *, as_json: bool) -> None:
     """The page of what was measured; its address is the last line. Nothing is said where nothing was measured."""
     from placebench import results
-    from placebench.report import summary, terminal_table, write_index, write_report
+    from placebench.report import summary, terminal_table, write_report
 
     page = write_report(folder)
-    with suppress(OSError):
-        write_index(folder.parent)
+    list_run(folder)
     run = results.load(folder)
     if not run.closed:
         return

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from placebench.commands.console import print_json, print_result, say
+from placebench.commands.folders import list_run
 
 HELP = "build the page of a run again, or put two runs side by side"
 
@@ -27,7 +28,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Write the page, and say where it is as the last line."""
     from placebench import paths, results
-    from placebench.report import document_of, published, text_of, write_index, write_report
+    from placebench.report import document_of, published, text_of, write_report
     from placebench.report.published import in_lines
     from placebench.report.surveys import is_survey
 
@@ -38,8 +39,7 @@ def run(arguments: Namespace) -> int:
         return _search(folder, as_json=arguments.json or arguments.figures)
     loaded = results.load(folder)
     page = write_report(loaded)
-    if page.parent.parent == paths.profiles():
-        write_index(page.parent.parent)
+    list_run(page.parent)
     if arguments.json:
         print_json(document_of(loaded))
         say(page.as_uri())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from placebench import units
 from placebench.commands.console import print_json, print_result, say
+from placebench.commands.folders import list_run
 from placebench.errors import LoadError, PlacebenchError, UndecidedError
 
 if TYPE_CHECKING:
@@ -92,12 +93,10 @@ def _spec(arguments: Namespace) -> "LoadSpec":
 
 def _tell(folder: Path, arguments: Namespace) -> None:
     from placebench.experiment.saturation import Saturation
-    from placebench.report import write_index
     from placebench.report.saturation import result_line, saturation_document, write_saturation
 
     page = write_saturation(folder)
-    if arguments.out is None:
-        write_index(folder.parent)
+    list_run(folder)
     made = Saturation.load(folder / "saturation.json")
     if arguments.json:
         print_json(saturation_document(folder, made))

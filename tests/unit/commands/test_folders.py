@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fake_run import FakeRun, write_run
 
+from placebench import paths
 from placebench.commands.folders import reported
 
 
@@ -29,3 +30,15 @@ def test_a_run_without_a_record_leaves_the_word_to_what_stopped_it(tmp_path: Pat
 
     assert told == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_folder_where_runs_land_has_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--out ./run leaves no index.html and no link beside it."""
+    monkeypatch.setattr(paths, "profiles", lambda: tmp_path / "profiles")
+    (tmp_path / "profiles").mkdir()
+    for folder in (tmp_path / "run", tmp_path / "profiles" / "run"):
+        with reported(write_run(folder, FakeRun()), lambda _: None):
+            pass
+
+    assert {path.name for path in tmp_path.iterdir()} == {"profiles", "run"}
+    assert {path.name for path in (tmp_path / "profiles").iterdir()} == {"run", "index.html", "latest"}
