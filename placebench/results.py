@@ -2,7 +2,7 @@
 
 run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
-run.block_frame().groupby("arm").cpu_s.median()        # with the extra "frames"
+run.block_frame().query("invalid.isnull()").groupby("arm").cpu_s.median()  # with the extra "frames"
 run.telemetry.summary()                                # of a run made with --telemetry
 """
 
@@ -85,15 +85,17 @@ class Run:
     def block_frame(self) -> "pandas.DataFrame":
         """A row a block of the interleaved comparison: where it stood, and what a request of it took.
 
-        Raises MissingExtraError without pandas, as the other frames do.
+        invalid: why its replicate does not count; None where it does. Raises MissingExtraError without pandas, as the
+        other frames do.
         """
+        reasons = {block.replicate: block.invalid for block in self.blocks if block.invalid}
         return _frame(
             {
                 **{name: getattr(block, name) for name in ("replicate", "quad", "position", "arm", "requests")},
                 "cpu_s": None if block.cpu_s is None or not block.requests else block.cpu_s / block.requests,
                 "wall_s": median(block.wall_s) if block.wall_s else None,
                 "pss_bytes": block.counters.get("pss_bytes"),
-                "invalid": block.invalid,
+                "invalid": reasons.get(block.replicate),
             }
             for block in self.blocks
         )

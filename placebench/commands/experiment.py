@@ -48,7 +48,13 @@ def run(arguments: Namespace) -> int:
         replicates=SCREEN if replicates is None else replicates,
         rounds=next(each for each in (arguments.rounds, asked.rounds, ROUNDS) if each is not None),
         trials=tuple(
-            replace(each, baseline=names[each.baseline], variant=names[each.variant]) for each in asked.trials
+            replace(
+                each,
+                name=names.get(each.name, each.name),
+                baseline=names[each.baseline],
+                variant=names[each.variant],
+            )
+            for each in asked.trials
         ),
     )
     sit(topology, settings, arguments, name=asked.name, tell=lambda folder: _tell(folder, as_json=arguments.json))

@@ -50,7 +50,7 @@ def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Neither its page nor a difference is made, and it is not resumed; it is named."""
+    """Neither its page nor a difference is made; it is named."""
     newer = '{"format_version": 99, "name": "later"}'
     (tmp_path / "run.json").write_text(newer)
     folder = str(tmp_path)

@@ -91,3 +91,13 @@ def test_a_run_does_not_go_on_with_something_else(
     with pytest.raises(RunFolderError, match=f"was begun on something else: {told}; begin a new run"):
         kept.stand_on(receipt={"digest": digest}, manifest=manifest)
     assert kept.head.manifest == ground()
+
+
+def test_a_run_of_a_newer_format_does_not_go_on(tmp_path: Path) -> None:
+    """It is named, and stays as it is."""
+    newer = '{"format_version": 99, "name": "later"}'
+    (tmp_path / "run.json").write_text(newer)
+
+    with pytest.raises(RunFolderError, match=r"run\.json: format 99 was written by a newer placebench"):
+        same_question(tmp_path, HEAD)
+    assert (tmp_path / "run.json").read_text() == newer

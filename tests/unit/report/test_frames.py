@@ -1,6 +1,7 @@
 """A run as pandas frames."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,16 @@ def test_a_row_a_block(run: results.Run) -> None:
     assert len(frame) == len(run.blocks) == 48
     assert frame.cpu_s[0] == pytest.approx(run.blocks[0].cpu_s / run.blocks[0].requests)
     assert frame.groupby("arm").cpu_s.median()["tuned"] < frame.groupby("arm").cpu_s.median()["naive"]
+
+
+def test_each_block_of_a_replicate_that_does_not_count_says_so(run: results.Run) -> None:
+    """The reason stands on the block where it was found; a mean must leave all of them out."""
+    pytest.importorskip("pandas")
+    blocks = [replace(run.blocks[0], invalid="the clock stepped"), *run.blocks[1:]]
+    frame = replace(run, blocks=blocks).block_frame()
+
+    assert len(frame[frame.invalid == "the clock stepped"]) == len(frame[frame.replicate == 0]) == 8
+    assert frame[frame.replicate > 0].invalid.isnull().all()
 
 
 def test_a_row_a_request(run: results.Run) -> None:
