@@ -58,7 +58,6 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
 
     What was measured is told, with its page, however the sitting ends.
     """
-    from placebench.experiment.kept import held
     from placebench.experiment.surveys import Ground, Surveying
     from placebench.postgres import open_server
 
@@ -70,12 +69,10 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
     if question.repeats < 1 or not question.points:
         seen = f"{question.repeats} repeats of {len(question.points)} points"
         raise PlacebenchError(f"{seen}: at least one of each is needed")
-    with open_server(arguments.db) as server:
-        folder = run_folder(arguments, question.command)
-        with held(folder):
-            surveying = Surveying(question, Ground(server, topology, folder))
-            with steps(arguments.command, surveying.steps) as announce, reported(folder, tell):
-                surveying.run(announce)
+    with run_folder(arguments, question.command) as folder, open_server(arguments.db) as server:
+        surveying = Surveying(question, Ground(server, topology, folder))
+        with steps(arguments.command, surveying.steps) as announce, reported(folder, tell):
+            surveying.run(announce)
     return folder
 
 

@@ -106,19 +106,16 @@ def sit(
     a gate says. Raises TooFewReplicatesError when too few replicates count then: a gate that failed goes before it.
     """
     from placebench.experiment.comparing import Comparing
-    from placebench.experiment.kept import held
     from placebench.experiment.servers import check_settings
     from placebench.postgres import open_server
 
     if topology.trees < 1:
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to ask for: give 1 or more")
-    with open_server(arguments.db) as server:
+    with run_folder(arguments, name) as folder, open_server(arguments.db) as server:
         check_settings(settings.arms, server)
-        folder = run_folder(arguments, name)
-        with held(folder):
-            sitting = Comparing(topology, settings, folder, server)
-            with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
-                sitting.run(announce)
+        sitting = Comparing(topology, settings, folder, server)
+        with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
+            sitting.run(announce)
     hold(folder)
     valid, lost = len(sitting.valid()), len(sitting.invalid())
     if settings.replicates and valid < _NEEDED:

@@ -1,5 +1,6 @@
 """The folder of a run: found or made by `run_folder`, and given its page by `reported` however the work in it ends."""
 
+import shutil
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -8,15 +9,29 @@ from pathlib import Path
 from placebench.errors import RunFolderError
 
 
-def run_folder(arguments: Namespace, name: str) -> Path:
+@contextmanager
+def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     """A new folder for a run of this name (--out, or in profiles/), or with --resume that of the run to go on with.
 
-    Raises RunFolderError where there is none to resume, or the named one holds something.
+    Nobody else works in it inside the `with` block, and it is gone afterwards where the run did not even begin. Raises
+    RunFolderError where there is none to resume, or the named one holds something.
     """
+    from placebench.experiment.kept import held
+
+    folder = _claimed(arguments, name)
+    try:
+        with held(folder):
+            yield folder
+    finally:
+        if not (folder / "run.json").is_file():
+            shutil.rmtree(folder)
+
+
+def _claimed(arguments: Namespace, name: str) -> Path:
     from placebench import paths
     from placebench.experiment.kept import claim_folder, new_folder
 
-    if not arguments.resume:
+    if not getattr(arguments, "resume", False):
         return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles())
     made = sorted(paths.profiles().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
     if not made or not (made[-1] / "run.json").is_file():

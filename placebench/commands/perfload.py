@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from placebench.commands.console import print_json, print_result, say, steps
-from placebench.commands.folders import list_run
+from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError
 
 HELP = "seed, serve, load, profile and compare the ladder of variants, and write the report"
@@ -41,8 +41,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
-    from placebench import paths
-    from placebench.experiment.kept import claim_folder, new_folder
     from placebench.experiment.run import Perfload, Settings
     from placebench.postgres import open_server
     from placebench.seeding import topology_named
@@ -55,14 +53,15 @@ def run(arguments: Namespace) -> int:
     placement = _placement(arguments.placement_python)
     if placement is not None:
         settings = settings.with_placement(placement)
-    with open_server(arguments.db) as server, steps("perfload", settings.steps) as announce:
-        folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("perfload", paths.profiles())
+    with (
+        run_folder(arguments, "perfload") as folder,
+        open_server(arguments.db) as server,
+        steps("perfload", settings.steps) as announce,
+    ):
         if placement is None:
             say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
-        try:
+        with reported(folder, lambda folder: _tell(folder, as_json=arguments.json)):
             Perfload(topology, settings, folder, server, say=announce).run()
-        finally:
-            _report(folder, as_json=arguments.json)
     return 0
 
 
@@ -80,19 +79,17 @@ def _placement(python: Path | None) -> str | None:
     return arm.python
 
 
-def _report(folder: Path, *, as_json: bool) -> None:
-    """The page of what was measured; its address is the last line. Nothing is said where nothing was measured."""
+def _tell(folder: Path, *, as_json: bool) -> None:
+    """The address of the page is the last line. Nothing is said where nothing was measured."""
     from placebench import results
-    from placebench.report import summary, terminal_table, write_report
+    from placebench.report import summary, terminal_table
 
-    page = write_report(folder)
-    list_run(folder)
-    run = results.load(folder)
+    run, page = results.load(folder), (folder / "index.html").as_uri()
     if not run.closed:
         return
     if as_json:
         print_json(summary(run))
-        say(page.as_uri())
+        say(page)
     else:
         print_result(terminal_table(run))
-        print_result(page.as_uri())
+        print_result(page)

@@ -1,13 +1,15 @@
 """A run's folder gets its page however the work in it ends."""
 
 import errno
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from fake_run import FakeRun, write_run
 
 from placebench import paths
-from placebench.commands.folders import reported
+from placebench.commands.folders import reported, run_folder
+from placebench.errors import RunFolderError
 
 
 def test_a_run_that_failed_has_its_page_and_is_told(tmp_path: Path) -> None:
@@ -42,3 +44,27 @@ def test_only_the_folder_where_runs_land_has_a_list(tmp_path: Path, monkeypatch:
 
     assert {path.name for path in tmp_path.iterdir()} == {"profiles", "run"}
     assert {path.name for path in (tmp_path / "profiles").iterdir()} == {"run", "index.html", "latest"}
+
+
+def test_a_run_that_did_not_begin_leaves_no_folder(tmp_path: Path) -> None:
+    """A PostgreSQL that cannot be reached; what holds something is refused before anything is started, and stays."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("")
+
+    def arguments(out: Path) -> Namespace:
+        return Namespace(out=out, resume=False)
+
+    with pytest.raises(ConnectionError), run_folder(arguments(tmp_path / "run"), "compare"):
+        raise ConnectionError
+    with pytest.raises(RunFolderError, match="is not empty"), run_folder(arguments(mine), "compare"):
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "notes.txt"]
+
+
+def test_a_run_that_began_stays(tmp_path: Path) -> None:
+    """It has its head, whatever came after it."""
+    with run_folder(Namespace(out=tmp_path / "run", resume=False), "compare") as folder:
+        (folder / "run.json").write_text("{}")
+
+    assert (tmp_path / "run" / "run.json").is_file()
