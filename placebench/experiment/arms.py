@@ -102,7 +102,8 @@ def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> 
     MissingExtraError for an environment without uWSGI.
     """
     if len(texts) < 2:
-        raise PlacebenchError(f"{len(texts)} arm was named: a comparison needs two, the baseline first")
+        named = "one arm was" if texts else "no arms were"
+        raise PlacebenchError(f"{named} named: a comparison needs two, the baseline first")
     seen: Counter[str] = Counter()
     arms = []
     for text in texts:

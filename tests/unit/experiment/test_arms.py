@@ -59,7 +59,8 @@ def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "error", "message"),
     [
-        (["naive"], PlacebenchError, "1 arm was named: a comparison needs two, the baseline first"),
+        ([], PlacebenchError, "no arms were named: a comparison needs two, the baseline first"),
+        (["naive"], PlacebenchError, "one arm was named: a comparison needs two, the baseline first"),
         (["naive", "fast"], VariantError, "no variant 'fast': .*; or noop, placement, app=module:callable,python=PATH"),
         (["naive", "placement"], PlacebenchError, "name it with --placement-python PATH"),
         (["naive", "app=shop"], PlacebenchError, "names no application: expected app=module:callable"),
