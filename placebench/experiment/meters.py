@@ -1,10 +1,12 @@
 """Reads what the server side takes: CPU of uWSGI's workers, CPU of PostgreSQL's backends, memory of the processes.
 
-The key piece is `ServerMeter`. CPU comes from /proc/PID/task/TID/schedstat in nanoseconds, since /proc/PID/stat counts
-in ticks of 10 ms, which is as long as a whole fast request. Linux only; what cannot be read is None ("not measured").
+The key piece is `ServerMeter`. CPU comes from the clock of each process (clock_getcpuclockid(3)) in nanoseconds, since
+/proc/PID/stat counts in ticks of 10 ms, which is as long as a whole fast request, and /proc/PID/task forgets threads
+that ended. Linux only; what cannot be read is None ("not measured").
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
@@ -16,19 +18,24 @@ from placebench.experiment.records import Meters
 from placebench.postgres import connected
 
 _PROC = Path("/proc")
-_RAN, _STARVED = 0, 1
-"""Places in schedstat: nanoseconds on a CPU, and waiting for one."""
+_STARVED = 1
+"""Place in schedstat: nanoseconds that a thread waited for a CPU."""
+_CPU_CLOCK = 2
+"""CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h: what the scheduler counted."""
 _LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds that the threads of process *pid* have run so far; 0.0 for a process that is gone."""
-    return sum(_schedstat_ns(task, _RAN) for task in _tasks(pid)) / 1e9
+    """CPU seconds of process *pid* so far, with those of threads that ended; 0.0 for a process that is gone."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | _CPU_CLOCK) / 1e9
+    except OSError:
+        return 0.0
 
 
 def starved_s(pids: Iterable[int]) -> float:
     """Seconds so far that threads of the processes could have run and had no CPU: others kept the machine busy."""
-    return sum(_schedstat_ns(task, _STARVED) for pid in pids for task in _tasks(pid)) / 1e9
+    return sum(_starved_ns(task) for pid in pids for task in _tasks(pid)) / 1e9
 
 
 def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
@@ -43,9 +50,9 @@ def _tasks(pid: int) -> list[Path]:
         return []
 
 
-def _schedstat_ns(task: Path, place: int) -> int:
+def _starved_ns(task: Path) -> int:
     try:
-        return int((task / "schedstat").read_text().split()[place])
+        return int((task / "schedstat").read_text().split()[_STARVED])
     except (FileNotFoundError, ProcessLookupError):
         return 0  # the thread ended between the listing and the reading
 
