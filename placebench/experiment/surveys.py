@@ -20,6 +20,7 @@ from placebench.experiment.calibrated import kept
 from placebench.experiment.environment import manifest
 from placebench.experiment.interleaved import DEATHS
 from placebench.experiment.kept import KeptHead, same_question
+from placebench.experiment.meters import look_at_backends
 from placebench.experiment.records import Measurement, RunHead, read_measurements
 from placebench.postgres import Server
 from placebench.seeding import migrate_options, seed
@@ -132,6 +133,8 @@ class Surveying:
             say(f"seed {self._ground.topology.title}, {self._ground.topology.trees} trees")
             described = {**manifest(self._ground.seeded), "calibration": kept()}
             self._kept.save(receipt=self._ground.receipt, manifest=described)
+            if isinstance(reason := look_at_backends(self._ground.seeded), str):
+                say(f"server CPU is not measured: {reason}")
             with self._question.prepare(self._ground) as measure:
                 for point, repeat in self._missing():
                     say(f"repeat {repeat + 1} of {self._question.repeats}: {told(point)}")
