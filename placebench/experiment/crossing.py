@@ -19,7 +19,8 @@ from placebench.experiment.agreement import Agreement
 from placebench.experiment.arms import Arm
 from placebench.experiment.lane import Shape
 from placebench.experiment.link import Link, linked, linked_service
-from placebench.experiment.meters import backends, backends_spent, cpu_by_pid, spent, starved_s
+from placebench.experiment.meters import backends, backends_spent
+from placebench.experiment.processes import cpu_by_pid, spent, starved_s
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.experiment.surveys import Ground, Measure, Point, Question

@@ -22,8 +22,9 @@ from placebench import guard
 from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.experiment.arms import Arm
 from placebench.experiment.driving import Driver, client_spec
-from placebench.experiment.meters import Backends, backends, cpu_by_pid, pss_bytes, spent
+from placebench.experiment.meters import Backends, backends
 from placebench.experiment.plan import ReplicatePlan, StartPlan, block_size
+from placebench.experiment.processes import cpu_by_pid, pss_bytes, spent
 from placebench.experiment.records import Block, WirePass, read_blocks
 from placebench.experiment.rules import Moment, why_invalid, why_invalid_block
 from placebench.experiment.server import RunningServer, serve

@@ -1,74 +1,22 @@
-"""Reads what the server side takes: CPU of uWSGI's workers, CPU of PostgreSQL's backends, memory of the processes.
+"""Reads what a service and its database take inside a stretch: CPU of both, memory of the service.
 
-The key pieces are `ServerMeter` and `look_at_backends`. CPU comes from the clock of each process
-(clock_getcpuclockid(3)) in nanoseconds, since /proc/PID/stat counts in ticks of 10 ms, which is as long as a whole fast
-request, and /proc/PID/task forgets threads that ended. Linux only; what cannot be read is None ("not measured").
+The key pieces are `ServerMeter` and `look_at_backends`. What cannot be read is None ("not measured").
 """
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
 from sqlalchemy import Row, make_url, text
 
+from placebench.experiment.processes import cpu_by_pid, pss_bytes, spent
 from placebench.experiment.records import Meters
 from placebench.postgres import APPLICATION_NAME, connected
 
 _PROC = Path("/proc")
-_STARVED = 1
-"""Place in schedstat: nanoseconds that a thread waited for a CPU."""
-_CPU_CLOCK = 2
-"""CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h: what the scheduler counted."""
 _LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
-
-
-def cpu_s(pid: int) -> float:
-    """CPU seconds of process *pid* so far, with those of threads that ended; 0.0 for a process that is gone."""
-    try:
-        return time.clock_gettime_ns((~pid << 3) | _CPU_CLOCK) / 1e9
-    except OSError:
-        return 0.0
-
-
-def starved_s(pids: Iterable[int]) -> float:
-    """Seconds so far that threads of the processes could have run and had no CPU: others kept the machine busy."""
-    return sum(_starved_ns(task) for pid in pids for task in _tasks(pid)) / 1e9
-
-
-def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
-    """CPU seconds so far of each process."""
-    return {pid: cpu_s(pid) for pid in pids}
-
-
-def _tasks(pid: int) -> list[Path]:
-    try:
-        return list((_PROC / str(pid) / "task").iterdir())
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _starved_ns(task: Path) -> int:
-    try:
-        return int((task / "schedstat").read_text().split()[_STARVED])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0  # the thread ended between the listing and the reading
-
-
-def pss_bytes(pids: Iterable[int]) -> int | None:
-    """Proportional set size of the processes together; None where the kernel does not let us read it."""
-    total = 0
-    for pid in pids:
-        try:
-            total += psutil.Process(pid).memory_full_info().pss
-        except (psutil.AccessDenied, AttributeError):
-            return None
-        except psutil.NoSuchProcess:
-            continue
-    return total
 
 
 @dataclass(frozen=True)
@@ -207,11 +155,6 @@ class ServerMeter:
             self._peak_pss = max(filter(None, (self._peak_pss, now)), default=None)
             if self._done.wait(self._sample_s):
                 return
-
-
-def spent(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """CPU seconds between two readings; a process that came meanwhile counts with its whole life."""
-    return sum(now - before.get(pid, 0.0) for pid, now in after.items())
 
 
 def backends_spent(before: Backends | None, after: Backends | None) -> float | None:

@@ -15,7 +15,8 @@ from typing import Any, Final
 from placebench.errors import GateFailedError
 from placebench.experiment.crowd import Crowd, crowd
 from placebench.experiment.memory import Memory, MemorySampler
-from placebench.experiment.meters import Backends, backends, backends_spent, cpu_by_pid, spent
+from placebench.experiment.meters import Backends, backends, backends_spent
+from placebench.experiment.processes import cpu_by_pid, spent
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.experiment.surveys import Ground, Measure, Point, Question
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment import meters
+from placebench.experiment import processes
 
 BURN_IN_A_THREAD = """
 import threading, time
@@ -50,7 +50,7 @@ def burnt(program: str) -> Iterator[int]:
 def test_cpu_counts_every_thread(program: str) -> None:
     """The 0.3 s that a second thread burnt are in the figure of its process, and those of threads that have ended."""
     with burnt(program) as pid:
-        measured = meters.cpu_s(pid)
+        measured = processes.cpu_s(pid)
 
     assert measured >= 0.3
 
@@ -58,7 +58,7 @@ def test_cpu_counts_every_thread(program: str) -> None:
 def test_cpu_is_what_the_scheduler_counted() -> None:
     """While all threads live the figure is the sum of theirs in schedstat, to 10 ms: one of them may run a moment."""
     with burnt(BURN_IN_A_THREAD) as pid:
-        measured = meters.cpu_s(pid)
+        measured = processes.cpu_s(pid)
         tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
         counted = sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
@@ -70,17 +70,17 @@ def test_a_process_that_is_gone_took_nothing() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
 
-    assert meters.cpu_s(child.pid) == 0.0
+    assert processes.cpu_s(child.pid) == 0.0
 
 
 def test_spent_is_the_difference_and_newcomers_count_whole() -> None:
     """1.5 - 1.0 of the one that stayed, 0.25 of the one that came; the one that left is not there to read."""
-    assert meters.spent({1: 1.0, 2: 4.0}, {1: 1.5, 3: 0.25}) == 0.75
+    assert processes.spent({1: 1.0, 2: 4.0}, {1: 1.5, 3: 0.25}) == 0.75
 
 
 def test_memory_of_this_process_is_read() -> None:
     """A Python process has more than 5 MB."""
-    pss = meters.pss_bytes([os.getpid()])
+    pss = processes.pss_bytes([os.getpid()])
 
     assert pss is not None
     assert pss > 5_000_000
