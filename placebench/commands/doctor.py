@@ -94,4 +94,9 @@ def _found(what: str, find: Callable[[], object]) -> Finding:
 
 def _processes() -> Finding:
     well = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
-    return Finding("meters", well, "/proc/self/schedstat", "" if well else "CPU per request will not be measured")
+    return Finding(
+        "meters",
+        well,
+        "/proc/self/schedstat",
+        "" if well else "how long the service waited for a CPU will not be measured",
+    )

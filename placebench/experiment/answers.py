@@ -43,7 +43,7 @@ class OtherAnswer:
     @property
     def digest(self) -> str:
         """The same for every document that says the same; the order of lists counts, that of keys does not."""
-        return _digest(json.dumps(self.document, sort_keys=True, ensure_ascii=False).encode())
+        return _digest(_text(self.document).encode())
 
 
 def ask(url: str, request: str) -> Reply:
@@ -66,7 +66,7 @@ def fetch(url: str, request: str) -> Answer:
 def read_answer(body: bytes) -> Answer | OtherAnswer:
     """The body of an answer without the order that means nothing."""
     try:
-        document = json.loads(body)
+        document = json.loads(body, parse_float=_number)
     except ValueError:
         return OtherAnswer(body.decode(errors="replace"))
     if isinstance(document, dict) and {"allocation_requests", "provider_summaries"} <= document.keys():
@@ -134,7 +134,7 @@ def _different_places(expected: Any, seen: Any, place: str) -> Iterator[str]:
     elif isinstance(expected, list) and isinstance(seen, list) and len(expected) == len(seen):
         for number, pair in enumerate(zip(expected, seen, strict=True)):
             yield from _different_places(*pair, f"{place}[{number}]")
-    elif expected != seen:
+    elif _text(expected) != _text(seen):  # for Python true is equal to 1
         yield f"{place} is {_short(seen)} where {_short(expected)} was expected"
 
 
@@ -143,12 +143,22 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
+def _number(text: str) -> float:
+    """1.0 as 1: JSON has one kind of number."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
 def _sorted_text(value: Any) -> str:
-    return json.dumps(_sorted(value), sort_keys=True, ensure_ascii=False)
+    return _text(_sorted(value))
 
 
 def _sorted(value: Any) -> Any:

@@ -68,12 +68,6 @@ class Arm:
     origin: Origin | None = None
     """The revision and the packages that have to be put in place for it."""
 
-    @property
-    def hides_cpu(self) -> bool:
-        """Whether PostgreSQL works for it in other processes than its backends, so that their CPU is not all."""
-        workers = self.postgres.get("max_parallel_workers_per_gather", "0")
-        return workers != "0" or self.postgres.get("io_method", "sync") != "sync"
-
     def spec(self, database_url: str, *, hash_seed: int, log: Path) -> ServerSpec:
         """The arm on its own database; one worker with one thread where it does not say otherwise."""
         variables = {name: value.replace("{database_url}", database_url) for name, value in self.variables.items()}
@@ -102,7 +96,8 @@ def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> 
     MissingExtraError for an environment without uWSGI.
     """
     if len(texts) < 2:
-        raise PlacebenchError(f"{len(texts)} arm was named: a comparison needs two, the baseline first")
+        named = "one arm was" if texts else "no arms were"
+        raise PlacebenchError(f"{named} named: a comparison needs two, the baseline first")
     seen: Counter[str] = Counter()
     arms = []
     for text in texts:

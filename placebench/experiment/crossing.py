@@ -19,7 +19,8 @@ from placebench.experiment.agreement import Agreement
 from placebench.experiment.arms import Arm
 from placebench.experiment.lane import Shape
 from placebench.experiment.link import Link, linked, linked_service
-from placebench.experiment.meters import backend_pids, cpu_by_pid, spent, starved_s
+from placebench.experiment.meters import backends, backends_spent
+from placebench.experiment.processes import cpu_by_pid, spent, starved_s
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.experiment.surveys import Ground, Measure, Point, Question
@@ -80,7 +81,7 @@ def crossing(asked: Crossing, *, repeats: int) -> Question:
     """The question of `placebench link`.
 
     A measurement has `elapsed_s, cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent, bytes_received,
-    under_way_s, body_bytes, trace`, of the whole job; cpu_s is None where the database is elsewhere.
+    under_way_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
     """
     return Question(
         command="link",
@@ -147,19 +148,19 @@ class _Standing:
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
         self._link.set_shape(Shape(point["latency_ms"] / 1e3, bytes_per_s))
-        backends = backend_pids(self._database_url)
-        pids = [*self._server.worker_pids(), *(backends or [])]
-        before, cpu_before, starved_before_s = self._link.traffic(), cpu_by_pid(pids), starved_s(pids)
+        workers, backends_before = self._server.worker_pids(), backends(self._database_url)
+        pids = [*workers, *(backends_before.cpu_s if backends_before else ())]
+        before, cpu_before, starved_before_s = self._link.traffic(), cpu_by_pid(workers), starved_s(pids)
         self._link.trace()
         asked = [self._ask(url, request, encoding) for request in requests]
-        cpu_s = None if backends is None else spent(cpu_before, cpu_by_pid(pids))
-        starving_s = starved_s(pids) - starved_before_s
+        worker_cpu_s, starving_s = spent(cpu_before, cpu_by_pid(workers)), starved_s(pids) - starved_before_s
+        backend_cpu_s = backends_spent(backends_before, backends(self._database_url))
         traffic = self._link.traffic().since(before)
         self._server.check()
         elapsed_s = sum(each.elapsed_s for each in asked)
         return {
             "elapsed_s": elapsed_s,
-            "cpu_s": cpu_s,
+            "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
             "starved_s": starving_s,
             **asdict(traffic),
             "under_way_s": min(traffic.under_way_s, elapsed_s),

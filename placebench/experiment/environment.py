@@ -18,6 +18,7 @@ from sqlalchemy import make_url, text
 
 from placebench import __version__
 from placebench.experiment.calibrated import kept
+from placebench.experiment.meters import Backends, look_at_backends
 from placebench.paths import room
 from placebench.postgres import connected
 
@@ -37,6 +38,8 @@ PACKAGES = (
 _ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
 _AFTERWARDS = ("commands", "cli.py", "compare", "report", "results.py", "page", "_workbench", "__pycache__")
 """Rooms that only look at what was measured, or read the command line, and what is no room of ours."""
+MEASURED = "measured"
+"""Of `server_cpu`; else it says why it is not."""
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@/]*@")
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -52,6 +55,7 @@ def manifest(database_url: str) -> dict[str, Any]:
         "python": _python(),
         "packages": _packages(),
         "postgresql": _postgresql(database_url),
+        "server_cpu": MEASURED if isinstance(seen := look_at_backends(database_url), Backends) else seen,
         "calibration": kept(),
     }
 

@@ -22,8 +22,9 @@ from placebench import guard
 from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.experiment.arms import Arm
 from placebench.experiment.driving import Driver, client_spec
-from placebench.experiment.meters import backend_pids, cpu_by_pid, pss_bytes, spent
+from placebench.experiment.meters import Backends, backends
 from placebench.experiment.plan import ReplicatePlan, StartPlan, block_size
+from placebench.experiment.processes import cpu_by_pid, pss_bytes, spent
 from placebench.experiment.records import Block, WirePass, read_blocks
 from placebench.experiment.rules import Moment, why_invalid, why_invalid_block
 from placebench.experiment.server import RunningServer, serve
@@ -115,7 +116,7 @@ class _Served:
         self._block_s = arms.block_s
         self._asks_its_database = _has_round_trips(arms.folder / f"wire-{name}.json")
         self._requests_a_block = 1
-        self._backends: list[int] | None = None
+        self._backends: Backends | None = None
 
     @classmethod
     @contextmanager
@@ -134,7 +135,7 @@ class _Served:
         """Compile, connect, and see how many requests fill a block."""
         walls = client.drive(url=self.server.url, request=self._request, requests=_WARM_UP_REQUESTS)["wall_s"]
         self._requests_a_block = block_size(min(walls), block_s=self._block_s)
-        self._backends = None if self._arm.hides_cpu else backend_pids(self._database_url)
+        self._backends = backends(self._database_url)
 
     def block(self, client: Driver, *, replicate: int, quad: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
@@ -155,13 +156,14 @@ class _Served:
         )
 
     def kept_its_backends(self) -> bool:
-        """Whether the database was served by the same backends all the while; CPU of one that left is not seen.
+        """Whether the database was served by the same backends all the while; CPU of one that came or left is not seen.
 
-        An arm that connects anew for each request has none when it rests.
+        An arm that connects anew for each request has none when it rests (and PostgreSQL 14 does not tell of them).
         """
-        if self._backends is None or backend_pids(self._database_url) != self._backends:
+        now = None if self._backends is None else backends(self._database_url)
+        if self._backends is None or now is None or not now.unchanged_since(self._backends):
             return False
-        return bool(self._backends) or not self._asks_its_database
+        return bool(self._backends.cpu_s) or not self._asks_its_database
 
     def _counters(self, seen: dict[str, Any]) -> dict[str, float]:
         memory = pss_bytes(self.server.worker_pids())
@@ -169,7 +171,7 @@ class _Served:
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> dict[int, float]:
-        return cpu_by_pid([*self.server.worker_pids(), *(self._backends or [])])
+        return cpu_by_pid([*self.server.worker_pids(), *(self._backends.cpu_s if self._backends else ())])
 
 
 def _has_round_trips(wire: Path) -> bool:

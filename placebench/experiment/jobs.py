@@ -27,7 +27,7 @@ class Done:
     duration_s: float
     """From the first request to the last answer; of one client the sum of its waits."""
     cpu_s: float | None
-    """Of the service and PostgreSQL's backends; None where the backends are elsewhere."""
+    """Of the service and PostgreSQL's backends; None where not all of theirs could be read."""
     body_bytes: int
     latency_s: tuple[float, ...]
     answers: tuple[str, ...] = ()

@@ -1,95 +1,115 @@
-"""Reads what the server side takes: CPU of uWSGI's workers, CPU of PostgreSQL's backends, memory of the processes.
+"""Reads what a service and its database take inside a stretch: CPU of both, memory of the service.
 
-The key piece is `ServerMeter`. CPU comes from /proc/PID/task/TID/schedstat in nanoseconds, since /proc/PID/stat counts
-in ticks of 10 ms, which is as long as a whole fast request. Linux only; what cannot be read is None ("not measured").
+The key pieces are `ServerMeter` and `look_at_backends`. What cannot be read is None ("not measured").
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-import psutil
-from sqlalchemy import make_url, text
+from sqlalchemy import Row, make_url, text
 
+from placebench.experiment.processes import cpu_by_pid, pss_bytes, spent
 from placebench.experiment.records import Meters
-from placebench.postgres import connected
+from placebench.postgres import APPLICATION_NAME, connected
 
 _PROC = Path("/proc")
-_RAN, _STARVED = 0, 1
-"""Places in schedstat: nanoseconds on a CPU, and waiting for one."""
 _LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
 
 
-def cpu_s(pid: int) -> float:
-    """CPU seconds that the threads of process *pid* have run so far; 0.0 for a process that is gone."""
-    return sum(_schedstat_ns(task, _RAN) for task in _tasks(pid)) / 1e9
+@dataclass(frozen=True)
+class Backends:
+    """What the processes of PostgreSQL that work for one database have taken, at one look; ours are left out."""
 
+    cpu_s: Mapping[int, float]
+    """So far, by pid."""
+    sessions: int | None = None
+    """Begun so far, that of the look with them; None before PostgreSQL 15, which counts late or not at all."""
 
-def starved_s(pids: Iterable[int]) -> float:
-    """Seconds so far that threads of the processes could have run and had no CPU: others kept the machine busy."""
-    return sum(_schedstat_ns(task, _STARVED) for pid in pids for task in _tasks(pid)) / 1e9
+    def unchanged_since(self, before: Self) -> bool:
+        """Whether the same processes have worked all the while, and nobody else came or went."""
+        return self.cpu_s.keys() == before.cpu_s.keys() and self._begun_since(before) in (0, None)
 
+    def spent_since(self, before: Self) -> float | None:
+        """CPU seconds between two looks; a process that came meanwhile counts with its whole life.
 
-def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
-    """CPU seconds so far of each process."""
-    return {pid: cpu_s(pid) for pid in pids}
-
-
-def _tasks(pid: int) -> list[Path]:
-    try:
-        return list((_PROC / str(pid) / "task").iterdir())
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _schedstat_ns(task: Path, place: int) -> int:
-    try:
-        return int((task / "schedstat").read_text().split()[place])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0  # the thread ended between the listing and the reading
-
-
-def pss_bytes(pids: Iterable[int]) -> int | None:
-    """Proportional set size of the processes together; None where the kernel does not let us read it."""
-    total = 0
-    for pid in pids:
-        try:
-            total += psutil.Process(pid).memory_full_info().pss
-        except (psutil.AccessDenied, AttributeError):
+        None where one ended meanwhile: nobody can read what it took.
+        """
+        came = self.cpu_s.keys() - before.cpu_s.keys()
+        if before.cpu_s.keys() - self.cpu_s.keys() or self._begun_since(before) not in (len(came), None):
             return None
-        except psutil.NoSuchProcess:
-            continue
-    return total
+        return spent(before.cpu_s, self.cpu_s)
+
+    def _begun_since(self, before: Self) -> int | None:
+        """Sessions of others."""
+        if self.sessions is None or before.sessions is None:
+            return None
+        return self.sessions - before.sessions - 1
 
 
-def backend_pids(database_url: str) -> list[int] | None:
-    """The PostgreSQL backends that serve this database, ours excepted; None for a server on another machine.
+def look_at_backends(database_url: str) -> Backends | str:
+    """What PostgreSQL's processes have taken for this database, or in one line why not all of it can be read.
 
-    None are needed for SQLite: the list is empty.
-
-    Raises DatabaseError where the server does not answer any more.
-
-    1 round trip on a connection of its own:
-
-        SELECT pid FROM pg_stat_activity
-        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+    No processes are needed for SQLite. Costs a connection and 1 round trip; raises DatabaseError where the server does
+    not answer any more.
     """
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":
-        return []  # it works in the process that asks
+        return Backends({})  # it works in the process that asks
     if url.get_backend_name() != "postgresql" or url.host not in _LOCAL_HOSTS:
-        return None
+        return "the database is on another machine"
     with connected(database_url) as connection:
-        pids = list(connection.scalars(text(_BACKENDS)))
-    # A server in a container of its own has pids that are not ours.
-    return pids if all((_PROC / str(pid) / "schedstat").exists() for pid in pids) else None
+        found = connection.execute(text(_LOOK), {"ours": APPLICATION_NAME}).one()
+    pids = [*found.clients, *found.io_workers]
+    if not all(_is_postgresql(pid) for pid in pids):
+        return "the database is in a container of its own, whose processes are not to be seen from here"
+    return _hidden(found) or Backends(cpu_by_pid(pids), found.sessions)
 
 
-_BACKENDS = (
-    "SELECT pid FROM pg_stat_activity "
-    "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-)
+def backends(database_url: str) -> Backends | None:
+    """The same; None ("not measured") where not all can be read."""
+    seen = look_at_backends(database_url)
+    return None if isinstance(seen, str) else seen
+
+
+def backend_pids(database_url: str) -> list[int] | None:
+    """Their pids alone."""
+    seen = backends(database_url)
+    return None if seen is None else list(seen.cpu_s)
+
+
+_LOOK = """
+SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_workers,
+       coalesce(current_setting('io_method', true), 'sync') AS io_method,
+       ARRAY(SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker') AS io_workers,
+       ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database()
+             AND backend_type = 'client backend' AND application_name <> :ours) AS clients,
+       (SELECT (to_jsonb(counted) ->> 'sessions')::bigint FROM pg_stat_database AS counted
+        WHERE datname = current_database() AND current_setting('server_version_num')::int >= 150000) AS sessions
+"""
+"""Settings are those that hold in this database for this role, as its backends have them. The workers of
+io_method=worker (PostgreSQL 18) serve every database; they are counted, for one arm works at a time."""
+
+
+def _hidden(found: Row[Any]) -> str:
+    """Which work is done where nobody can see for whom; empty where there is none."""
+    if found.parallel_workers:
+        return f"max_parallel_workers_per_gather is {found.parallel_workers}: parallel workers come and go unseen"
+    if found.io_method == "worker" and not found.io_workers:
+        return "io_method is worker, and the role may not see the workers: GRANT pg_read_all_stats to it"
+    if found.io_method not in ("sync", "worker"):
+        return f"io_method is {found.io_method}: the kernel works for the backends"
+    return ""
+
+
+def _is_postgresql(pid: int) -> bool:
+    """Whether a process of ours has this pid: a server in a container of its own tells pids that others have here."""
+    try:
+        return b"postgres" in (_PROC / str(pid) / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class ServerMeter:
@@ -102,8 +122,8 @@ class ServerMeter:
         self._done = threading.Event()
         self._sampler = threading.Thread(target=self._sample_memory, name="memory-sampler", daemon=True)
         self._peak_pss: int | None = None
-        self._before: tuple[dict[int, float], dict[int, float] | None] = ({}, None)
-        self._after: tuple[dict[int, float], dict[int, float] | None] = ({}, None)
+        self._before: tuple[dict[int, float], Backends | None] = ({}, None)
+        self._after: tuple[dict[int, float], Backends | None] = ({}, None)
 
     def __enter__(self) -> Self:
         self._before = self.snapshot()
@@ -115,17 +135,17 @@ class ServerMeter:
         self._sampler.join()
         self._after = self.snapshot()
 
-    def snapshot(self) -> tuple[dict[int, float], dict[int, float] | None]:
-        """CPU seconds so far: workers by pid, backends by pid."""
-        backends = backend_pids(self._database_url)
-        return cpu_by_pid(self._worker_pids()), None if backends is None else cpu_by_pid(backends)
+    def snapshot(self) -> tuple[dict[int, float], Backends | None]:
+        """CPU seconds so far: of the workers by pid, and the backends'."""
+        seen = backends(self._database_url)
+        return cpu_by_pid(self._worker_pids()), seen
 
     def read(self) -> Meters:
         """What was taken; call it after the `with` block."""
         (workers_before, backends_before), (workers_after, backends_after) = self._before, self._after
         return Meters(
             worker_cpu_s=spent(workers_before, workers_after),
-            backend_cpu_s=spent_or_none(backends_before, backends_after),
+            backend_cpu_s=backends_spent(backends_before, backends_after),
             peak_pss_bytes=self._peak_pss,
         )
 
@@ -137,11 +157,6 @@ class ServerMeter:
                 return
 
 
-def spent(before: dict[int, float], after: dict[int, float]) -> float:
-    """CPU seconds between two readings; a process that came meanwhile counts with its whole life."""
-    return sum(now - before.get(pid, 0.0) for pid, now in after.items())
-
-
-def spent_or_none(before: dict[int, float] | None, after: dict[int, float] | None) -> float | None:
-    """As `spent`, and None where either reading could not be made."""
-    return None if before is None or after is None else spent(before, after)
+def backends_spent(before: Backends | None, after: Backends | None) -> float | None:
+    """CPU seconds between two looks, as `Backends.spent_since`; None where either could not be made."""
+    return None if before is None or after is None else after.spent_since(before)

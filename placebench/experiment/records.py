@@ -114,7 +114,7 @@ class Meters(Record):
 
     worker_cpu_s: float
     backend_cpu_s: float | None
-    """PostgreSQL's backends of this database; None where the server is elsewhere."""
+    """PostgreSQL's backends of this database; None where not all of it could be read."""
     peak_pss_bytes: int | None
     """Proportional set size of the service's processes together, the highest of the samples."""
 
@@ -137,7 +137,7 @@ class LoadPass(Record):
 
     @property
     def cpu_s_per_request(self) -> float | None:
-        """Server CPU seconds for each request, workers and backends; None where the backends are elsewhere."""
+        """Server CPU seconds for each request, workers and backends; None where that of the backends is not known."""
         if self.meters.backend_cpu_s is None or not self.result.requests:
             return None
         return (self.meters.worker_cpu_s + self.meters.backend_cpu_s) / self.result.requests

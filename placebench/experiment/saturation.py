@@ -1,6 +1,7 @@
 """How much a service takes: the highest rate of arrivals under an objective, and the users at which errors begin.
 
-    p95=500ms    95 of 100 requests answered within half a second of when they should have started, and none failed
+    p95=500ms    95 of 100 requests answered within half a second of when they should have started, and none failed,
+                 by a service that keeps up with the arrivals
 
 The key pieces are `highest_rate` and `until_errors`, which decide the next step from the last ones, and `Step`, which
 keeps what each was judged by. A step in which the load generator was the limit says nothing about the service.
@@ -8,7 +9,7 @@ keeps what each was judged by. A step in which the load generator was the limit 
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
@@ -22,6 +23,9 @@ Outcome = Literal["held", "broken", "generator"]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 RESOLUTION = 0.05
 """The highest rate that holds and the lowest that does not lie so close at the end."""
+BEHIND_AT_MOST = 0.05
+"""So far the rate of the answers may lie below that of the arrivals; beyond it a queue grows, which a longer step would
+show. Few arrivals lie further apart by chance: twice the root of their number is always allowed."""
 MOST_STEPS = 30
 _OBJECTIVE = re.compile(r"p(50|90|95|99)=([0-9]*\.?[0-9]+)\s*(ms|s)")
 
@@ -122,18 +126,14 @@ class Saturation(Record):
 
 
 def highest_rate(measure: Callable[[float], Step], start: float) -> Iterator[Step]:
-    """Steps by doubling until one does not hold, then between the two, until they lie 5 % apart; 30 at the most.
+    """Steps by doubling until one does not hold, then between the two, until they lie 5 % apart; 30 loads at the most.
 
     A step in which the generator was the limit is made once more; if it was again, the search goes on below it.
     """
-    held, above, doubtful = 0.0, math.inf, math.nan
+    held, above = 0.0, math.inf
     load = start
     for _ in range(MOST_STEPS):
-        step = measure(load)
-        yield step
-        if step.outcome == "generator" and load != doubtful:
-            doubtful = load
-            continue
+        step = yield from _made(measure, load)
         if step.outcome == "held":
             held = load
         else:
@@ -146,14 +146,25 @@ def highest_rate(measure: Callable[[float], Step], start: float) -> Iterator[Ste
 
 
 def until_errors(measure: Callable[[float], Step], start: int, most: int) -> Iterator[Step]:
-    """Steps of twice as many users each, until requests fail, the generator is the limit, or there are *most*."""
+    """Steps of twice as many users each, from *start*, until requests fail or the next would have more than *most*.
+
+    A step in which the generator was the limit is made once more; if it was again, the search ends.
+    """
     users = start
-    while users <= most:
-        step = measure(float(users))
-        yield step
-        if step.outcome != "held":
-            return
+    step = yield from _made(measure, users)
+    while step.outcome == "held" and 2 * users <= most:
         users *= 2
+        step = yield from _made(measure, users)
+
+
+def _made(measure: Callable[[float], Step], load: float) -> Generator[Step, None, Step]:
+    """One step, and once more where the generator was its limit; returns the last."""
+    step = measure(load)
+    yield step
+    if step.outcome == "generator":
+        step = measure(load)
+        yield step
+    return step
 
 
 def judged(load: float, result: LoadResult, objective: Objective | None, *, at_once: int) -> Step:
@@ -186,7 +197,31 @@ def _outcome(
         return "held", ""
     place = math.ceil(QUANTILES[objective.name] * len(ordered)) - 1
     seen_s = ordered[max(0, place)]
-    return ("held", "") if seen_s <= objective.limit_s else ("broken", f"{objective.name} is {units.duration(seen_s)}")
+    if seen_s > objective.limit_s:
+        return "broken", f"{objective.name} is {units.duration(seen_s)}"
+    came, answered = middle_rates(result)
+    behind_at_most = max(BEHIND_AT_MOST, 2 / math.sqrt(result.requests))
+    if answered < (1 - behind_at_most) * came:
+        return "broken", f"a queue grows: {units.rate(came)} came, {units.rate(answered)} were answered"
+    return "held", ""
+
+
+def middle_rates(result: LoadResult) -> tuple[float, float]:
+    """Arrivals and answers a second, without the first and the last tenth of each.
+
+    Arrivals that were due, and not the nominal rate: by chance more or fewer come. Without their ends neither a slow
+    last answer counts nor a latency that stays the same. Infinite where one moment was the whole middle.
+    """
+    ends_s = (started + latency for started, latency in zip(result.started_s, result.latency_s, strict=True))
+    return _middle_rate(result.started_s), _middle_rate(ends_s)
+
+
+def _middle_rate(moments_s: Iterable[float]) -> float:
+    ordered = sorted(moments_s)
+    edge = len(ordered) // 10
+    middle = ordered[edge : len(ordered) - edge]
+    took_s = middle[-1] - middle[0]
+    return (len(middle) - 1) / took_s if took_s else math.inf
 
 
 def _three_digits(load: float) -> float:

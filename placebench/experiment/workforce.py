@@ -15,7 +15,8 @@ from typing import Any, Final
 from placebench.errors import GateFailedError
 from placebench.experiment.crowd import Crowd, crowd
 from placebench.experiment.memory import Memory, MemorySampler
-from placebench.experiment.meters import backend_pids, cpu_by_pid, spent, spent_or_none
+from placebench.experiment.meters import Backends, backends, backends_spent
+from placebench.experiment.processes import cpu_by_pid, spent
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.experiment.surveys import Ground, Measure, Point, Question
 
@@ -130,10 +131,10 @@ class _Measuring:
 
     def _loaded(self, point: Point, server: RunningServer, paths: list[str]) -> dict[str, Any]:
         workers = server.worker_pids()
-        before, backends_before = cpu_by_pid(workers), self._backend_cpu(point)
+        before, backends_before = cpu_by_pid(workers), self._backends(point)
         with MemorySampler(server.pid, workers) as memory:
             seen = self.users.drive(server.url, paths, users=self.asked.users)
-        cpu_s, backend_cpu_s = spent(before, cpu_by_pid(workers)), self._backend_cpu(point)
+        cpu_s, backends_after = spent(before, cpu_by_pid(workers)), self._backends(point)
         server.check()
         self._hold(point, seen)
         return {
@@ -142,17 +143,14 @@ class _Measuring:
             "throughput_per_s": len(paths) / seen["elapsed_s"],
             "latency_s": statistics.median(seen["wall_s"]),
             "worker_cpu_s": cpu_s,
-            "backend_cpu_s": spent_or_none(backends_before, backend_cpu_s),
+            "backend_cpu_s": backends_spent(backends_before, backends_after),
             "client_cpu_s": seen["client_cpu_s"],
             **_memory(memory),
         }
 
-    def _backend_cpu(self, point: Point) -> dict[int, float] | None:
-        """CPU seconds so far by backend; nothing for a workload that asks no database, None where it is elsewhere."""
-        if point["workload"] != _QUERY:
-            return {}
-        pids = backend_pids(self.ground.seeded)
-        return None if pids is None else cpu_by_pid(pids)
+    def _backends(self, point: Point) -> Backends | None:
+        """None are needed for a workload that asks no database."""
+        return backends(self.ground.seeded) if point["workload"] == _QUERY else Backends({})
 
     def _hold(self, point: Point, seen: Mapping[str, Any]) -> None:
         """Every body says what the first one to this request said; raises GateFailedError else."""

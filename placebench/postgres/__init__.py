@@ -4,8 +4,8 @@ The door is `open_server`. It starts a private throwaway server that is gone wit
 the user named, of which it only drops what it created.
 """
 
-from placebench.postgres.check import check_database, connected
+from placebench.postgres.check import APPLICATION_NAME, check_database, connected
 from placebench.postgres.server import Server, open_server
 from placebench.postgres.urls import normalise_url
 
-__all__ = ["Server", "check_database", "connected", "normalise_url", "open_server"]
+__all__ = ["APPLICATION_NAME", "Server", "check_database", "connected", "normalise_url", "open_server"]

@@ -12,6 +12,8 @@ from sqlalchemy.pool import NullPool
 from placebench.errors import DatabaseError
 from placebench.postgres.urls import describe, normalise_url
 
+APPLICATION_NAME = "placebench"
+"""Of the connections that look, as pg_stat_activity has it: what is measured leaves them out."""
 OLDEST_VERSION = 12
 _CONNECT_TIMEOUT_S = "10"
 
@@ -31,7 +33,8 @@ def connected(url: str) -> Iterator[Connection]:
     """A connection of its own to the normalised *url*, in autocommit; what the database refuses is a DatabaseError."""
     parsed = make_url(url)
     patience = {} if "connect_timeout" in parsed.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
-    engine = create_engine(parsed, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=patience)
+    given = {"application_name": APPLICATION_NAME, **patience}
+    engine = create_engine(parsed, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=given)
     try:
         with engine.connect() as connection:
             yield connection

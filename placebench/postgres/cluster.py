@@ -13,6 +13,8 @@ from placebench.postgres.place import Place, last_words
 from placebench.postgres.urls import SUPERUSER
 
 THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+OF_A_DATABASE = {"jit": "off", "max_parallel_workers_per_gather": "0"}
+"""Those of the settings for measuring that a single database can have."""
 
 
 def make_data(place: Place, keeper: Keeper, password: str, settings: Mapping[str, str]) -> None:
@@ -43,8 +45,7 @@ def measuring_settings(place: Place) -> dict[str, str]:
         "timezone": "UTC",
         "log_timezone": "UTC",
         "logging_collector": "off",
-        "jit": "off",
-        "max_parallel_workers_per_gather": "0",
+        **OF_A_DATABASE,
         "shared_preload_libraries": ",".join(place.binaries.preloadable()),
     }
     quick_login = {"scram_iterations": "1"} if place.version >= 16 else {}

@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 
 from placebench.experiment.lane import Shape
 from placebench.experiment.link import Link, linked
-from placebench.experiment.meters import cpu_s
+from placebench.experiment.processes import cpu_s
 
 SIZES = {100: 300, 100_000: 100}
 """Bytes of a message, and how many of them are a block."""

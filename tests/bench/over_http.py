@@ -21,8 +21,9 @@ from closed_load import run_apart
 from serving import ratio
 
 from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
+from placebench.experiment.meters import backend_pids
 from placebench.experiment.plan import plan_replicates
+from placebench.experiment.processes import cpu_by_pid, spent
 from placebench.experiment.server import RunningServer, serve
 from placebench.postgres import open_server
 from placebench.reference.variants import ALGORITHMS

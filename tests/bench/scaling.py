@@ -24,8 +24,9 @@ from typing import TypeVar
 from placebench import units
 from placebench.experiment.arms import Arm, read_arms
 from placebench.experiment.memory import memory_of
-from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
+from placebench.experiment.meters import backend_pids
 from placebench.experiment.plan import plan_replicate
+from placebench.experiment.processes import cpu_by_pid, spent
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, serve
 from placebench.page.charts.lines import Line, lines

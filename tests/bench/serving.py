@@ -22,8 +22,9 @@ from data_sets import DATA, Data, make
 from placebench.compare import hodges_lehmann
 from placebench.errors import TooFewReplicatesError
 from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.meters import backend_pids, cpu_by_pid, spent
+from placebench.experiment.meters import backend_pids
 from placebench.experiment.plan import plan_replicates
+from placebench.experiment.processes import cpu_by_pid, spent
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, serve
 from placebench.postgres import Server, open_server

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from werkzeug.test import Client
 
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.experiment.arms import read_arm
+from placebench.experiment.arms import Arm, read_arm
 from placebench.experiment.interleaved import Arms, make_replicate
 from placebench.experiment.kept import claim_folder
 from placebench.experiment.plan import plan_replicate
@@ -149,6 +149,40 @@ def test_a_deployment_answers_and_writes_as_any_other(url: str, way: str) -> Non
 
     assert expected == answers
     assert made == [201, 409, 204]
+
+
+OVERFLOWING = """
+import os
+from sqlalchemy import create_engine, text
+
+engine = create_engine(os.environ["DATABASE_URL"], pool_size=1)
+
+
+def app(environ, start_response):
+    with engine.connect() as first:
+        first.execute(text("SELECT 1"))
+        if environ["PATH_INFO"] == "/two":
+            with engine.connect() as second:
+                second.execute(text("SELECT count(*) FROM pg_class"))
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [b"{}"]
+"""
+
+
+@pytest.mark.parametrize(("request_path", "measured"), [("/one", True), ("/two", False)])
+def test_a_connection_beyond_the_pool_is_not_overlooked(
+    server: Server, database_url: str, tmp_path: Path, request_path: str, measured: bool
+) -> None:
+    """The same backend stands there before and after; what the other ones took between cannot be read."""
+    if server.version_number < 150000:
+        pytest.skip("before PostgreSQL 15 nobody tells of sessions that came and went")
+    (tmp_path / "overflowing.py").write_text(OVERFLOWING)
+    variables = {"DATABASE_URL": "{database_url}", "PYTHONPATH": str(tmp_path)}
+    arm = Arm("own", module="overflowing:app", variables=variables, request=request_path, ours=False)
+    arms = Arms((arm,), {"own": database_url}, request_path, claim_folder(tmp_path / "run"), block_s=0.02)
+    blocks = make_replicate(arms, plan_replicate(["own"], 0, rounds=1, seed=1))
+
+    assert [block.cpu_s is not None for block in blocks] == [measured] * 2
 
 
 def test_an_arm_that_connects_anew_has_no_cpu(database_url: str, tmp_path: Path) -> None:

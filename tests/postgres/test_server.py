@@ -133,6 +133,22 @@ def test_a_named_server_loses_only_what_we_created(server: Server, database_url:
     assert (named.kind, during - before, databases(server)) == ("named", {NAME}, before)
 
 
+def test_a_database_on_a_named_server_is_set_for_measuring(server: Server) -> None:
+    """Parallel workers and JIT are off in what we create there, a copy too, and as they were in all else."""
+    if server.kind == "named":
+        pytest.skip("settings are for a server of ours")
+    asked = "SELECT setting FROM pg_settings WHERE name IN ('jit', 'max_parallel_workers_per_gather') ORDER BY name"
+    with (
+        open_server(settings={"jit": "on", "max_parallel_workers_per_gather": "2"}) as stock,
+        open_server(stock.url) as named,
+    ):
+        made = named.create_database("placebench_made")
+        copied = named.create_database("placebench_copied", template="placebench_made")
+        found = [run(url, asked) for url in (made, copied, named.url, stock.create_database("of_an_arm"))]
+
+    assert found == [["off", "0"], ["off", "0"], ["on", "2"], ["on", "2"]]
+
+
 def test_a_database_that_stays_behind_is_named(named: Server) -> None:
     """When `stop` cannot drop a database, it says which one has to be dropped by hand."""
     named.create_database(NAME)

@@ -12,7 +12,7 @@ from placebench import results
 from placebench.errors import LoadError, RunFolderError, UndecidedError
 from placebench.experiment.kept import claim_folder
 from placebench.experiment.surveys import Ground, Measure, Question, Surveying, in_order
-from placebench.postgres import Server
+from placebench.postgres import Server, open_server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
@@ -55,6 +55,19 @@ def test_every_point_is_measured_in_each_repeat(server: Server, tmp_path: Path) 
     assert {"resource_providers": 14, "inventories": 18} == {
         each.point["table"]: each.values["rows"] for each in run.measurements
     }
+
+
+def test_who_asks_is_told_why_there_is_no_server_cpu(server: Server, tmp_path: Path) -> None:
+    """Once, before the first measurement."""
+    if server.kind == "named":
+        pytest.skip("settings are for a server of ours")
+    said: list[str] = []
+    with open_server(settings={"max_parallel_workers_per_gather": "2"}) as stock:
+        Surveying(question(), Ground(stock, TOPOLOGY, claim_folder(tmp_path / "rows"))).run(said.append)
+
+    reason = "max_parallel_workers_per_gather is 2: parallel workers come and go unseen"
+    assert said[1] == f"server CPU is not measured: {reason}"
+    assert sum("not measured" in line for line in said) == 1
 
 
 def test_a_survey_that_was_killed_goes_on(server: Server, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from placebench.experiment.backends import waits, watched_backends
 from placebench.experiment.load import LoadSpec, run_load
@@ -89,5 +90,6 @@ def test_each_worker_has_a_file_with_its_figures(telemetry: Telemetry) -> None:
 
 def test_backends_are_counted_by_what_they_wait_for(server: Server, database_url: str, tmp_path: Path) -> None:
     """An idle one waits for its client to say something."""
-    with connected(database_url), connected(database_url) as looking:
+    idle = create_engine(database_url)
+    with idle.connect(), connected(database_url) as looking:
         assert waits(looking) == {"backends idle Client:ClientRead": 1}

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from placebench.experiment.answers import canonical, first_difference
+import pytest
+
+from placebench.experiment.answers import canonical, difference, first_difference, read_answer
 
 
 def answer(*, providers: tuple[str, ...] = ("p1", "p2"), traits: tuple[str, ...] = ("A", "B"), amount: int = 1) -> Any:
@@ -63,3 +65,21 @@ def test_another_trait_is_a_difference() -> None:
 
     assert difference is not None
     assert difference.startswith("1 of 1 summary entries are missing, first: p1 ")
+
+
+@pytest.mark.parametrize(
+    ("baseline", "variant", "expected"),
+    [
+        (b'{"paid": true}', b'{"paid": 1}', "the document['paid'] is 1 where true was expected"),
+        (b"[0, 1]", b"[0.0, 1e0]", None),
+        (b"[0.5]", b"[0.50]", None),
+        (b'{"a": 1, "b": NaN}', b'{"b": NaN, "a": 1}', None),
+        (b'{"a": [1, 2]}', b'{"a": [2, 1]}', "the document['a'][0] is 2 where 1 was expected"),
+    ],
+)
+def test_what_is_the_same_in_any_document(baseline: bytes, variant: bytes, expected: str | None) -> None:
+    """1 and 1.0 are one number, true is none; digests are equal exactly where no difference is found."""
+    one, other = read_answer(baseline), read_answer(variant)
+
+    assert difference(one, other) == expected
+    assert (one.digest == other.digest) == (expected is None)

@@ -1,6 +1,8 @@
 """The search for what a service takes."""
 
+import random
 from collections.abc import Callable
+from itertools import accumulate
 
 import pytest
 
@@ -69,6 +71,16 @@ def test_users_are_doubled_until_errors_begin() -> None:
     assert [each.load for each in until_errors(service(10), 1, 4)] == [1, 2, 4]
 
 
+def test_more_users_than_are_tried_by_ourselves() -> None:
+    """Who begins above the last doubling gets that one step."""
+    assert [each.load for each in until_errors(service(3000), 2000, 1024)] == [2000]
+
+
+def test_a_generator_that_gives_up_on_users_is_asked_twice_too() -> None:
+    """It ends at 50 of a service that takes 100: 80 is tried twice, and the search ends."""
+    assert [each.load for each in until_errors(service(100, generator=50), 20, 1024)] == [20, 40, 80, 80]
+
+
 def result(latency_s: list[float], **more: object) -> LoadResult:
     """An open load that answered so."""
     known = {
@@ -113,6 +125,46 @@ def test_how_a_step_is_judged(seen: LoadResult, outcome: str, why: str) -> None:
     made = judged(10.0, seen, Objective("p95", 0.5), at_once=400)
 
     assert (made.outcome, made.why) == (outcome, why)
+
+
+def queued(rate_per_s: float, *, answer_s: float, seconds: float = 10.0, seed: int = 1) -> LoadResult:
+    """Poisson arrivals at a service that answers one after the other."""
+    chance = random.Random(seed)
+    gaps = (chance.expovariate(rate_per_s) for _ in range(round(rate_per_s * seconds)))
+    starts = list(accumulate(gaps))
+    ends = list(accumulate(starts, lambda free, start: max(free, start) + answer_s, initial=0.0))[1:]
+    latency_s = [end - start for start, end in zip(starts, ends, strict=True)]
+    return result(latency_s, rate_per_s=rate_per_s, started_s=starts)
+
+
+def test_a_queue_that_grows_is_not_held() -> None:
+    """150 a second at a service of 100 wait 5 s at the most after 10 s: within the objective, and yet too much."""
+    made = judged(150.0, queued(150, answer_s=0.01), Objective("p95", 5.0), at_once=10_000)
+
+    assert (made.outcome, made.why) == ("broken", "a queue grows: 146 /s came, 100 /s were answered")
+
+
+@pytest.mark.parametrize(("rate_per_s", "seconds"), [(80, 10), (3.2, 75), (2, 12)])
+def test_waiting_by_chance_is_no_queue_that_grows(rate_per_s: float, seconds: float) -> None:
+    """At 80 % of what the service takes at most 1 of 100 steps breaks, of 800, 240 or 24 requests."""
+    steps = [
+        judged(
+            rate_per_s,
+            queued(rate_per_s, answer_s=0.8 / rate_per_s, seconds=seconds, seed=seed),
+            Objective("p50", 60.0),
+            at_once=400,
+        )
+        for seed in range(100)
+    ]
+
+    assert sum(each.outcome == "broken" for each in steps) <= 1
+
+
+def test_a_long_latency_is_no_queue() -> None:
+    """Who answers each after 2 s keeps up with whatever comes."""
+    made = judged(10.0, result([2.0] * 100), Objective("p95", 5.0), at_once=400)
+
+    assert (made.outcome, made.why) == ("held", "")
 
 
 def test_an_objective() -> None:

@@ -1,0 +1,131 @@
+"""What PostgreSQL's processes take, on real servers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.pool import NullPool
+
+from placebench.experiment import meters
+from placebench.experiment.backends import watched_backends
+from placebench.experiment.meters import Backends, ServerMeter, backends, look_at_backends
+from placebench.postgres import Server, connected, open_server
+
+WORK = text("SELECT count(*) FROM pg_class a, pg_class b, generate_series(1, 10)")
+
+
+@pytest.fixture(scope="module")
+def stock(server: Server) -> Iterator[Server]:
+    """A server with what PostgreSQL 18 has by itself, named by its URL."""
+    if server.kind == "named":
+        pytest.skip("settings are for a server of ours")
+    settings = {"max_parallel_workers_per_gather": "2"}
+    settings |= {"io_method": "worker"} if server.version_number >= 180000 else {}
+    with open_server(settings=settings) as ours, open_server(ours.url) as named:
+        yield named
+
+
+@pytest.fixture
+def service(database_url: str) -> Iterator[Connection]:
+    """A service's connection to the test's database, which stays."""
+    with connection_to(database_url) as connection:
+        yield connection
+
+
+def connection_to(url: str) -> Connection:
+    """A connection that ends when it is closed."""
+    return create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect()
+
+
+def look(url: str) -> Backends:
+    """At a database of which everything can be read."""
+    seen = look_at_backends(url)
+    assert isinstance(seen, Backends)
+    return seen
+
+
+def test_a_backend_that_works_is_seen(service: Connection, database_url: str) -> None:
+    """One backend, the same before and after, and what it took."""
+    before = look(database_url)
+    service.execute(WORK)
+    after = look(database_url)
+
+    assert len(after.cpu_s) == 1
+    assert after.unchanged_since(before)
+    assert (after.spent_since(before) or 0.0) > 0.01
+
+
+def test_a_backend_that_came_and_stays_counts_whole(service: Connection, database_url: str) -> None:
+    """It is another one than before, and all it took can be read."""
+    before = look(database_url)
+    with connection_to(database_url) as second:
+        second.execute(WORK)
+        after = look(database_url)
+
+    assert not after.unchanged_since(before)
+    assert (after.spent_since(before) or 0.0) > 0.01
+
+
+def test_a_backend_that_came_and_went_is_not_measured(server: Server, service: Connection, database_url: str) -> None:
+    """Both looks see the same backend, and PostgreSQL tells that there was another one."""
+    if server.version_number < 150000:
+        pytest.skip("before PostgreSQL 15 nobody tells of it")
+    before = look(database_url)
+    with connection_to(database_url) as second:
+        second.execute(WORK)
+    after = look(database_url)
+
+    assert after.cpu_s.keys() == before.cpu_s.keys()
+    assert not after.unchanged_since(before)
+    assert after.spent_since(before) is None
+
+
+def test_our_own_looks_are_no_work_of_the_service(service: Connection, database_url: str, tmp_path: Path) -> None:
+    """Neither who meters nor who watches for telemetry is among the backends, nor a session that came."""
+    with watched_backends(database_url, tmp_path):
+        with ServerMeter(list, database_url) as meter:
+            pass
+        pids = list(look(database_url).cpu_s)
+
+    assert pids == [service.scalar(text("SELECT pg_backend_pid()"))]
+    assert meter.read().backend_cpu_s == pytest.approx(0.0, abs=0.001)
+
+
+def test_parallel_workers_are_not_measured(stock: Server) -> None:
+    """Where the database lets backends have them; what we make on a server that was named does not."""
+    made = stock.create_database("placebench_measured")
+
+    assert look_at_backends(stock.url) == ("max_parallel_workers_per_gather is 2: parallel workers come and go unseen")
+    assert backends(stock.url) is None
+    assert backends(made) is not None
+
+
+def test_workers_that_read_for_backends_are_counted(stock: Server) -> None:
+    """Those of io_method=worker; a role that may not see them is told what it lacks."""
+    if stock.version_number < 180000:
+        pytest.skip("PostgreSQL 18 is the first to have them")
+    made = stock.create_database("placebench_read")
+    with connected(made) as connection:
+        workers = set(connection.scalars(text("SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")))
+        connection.execute(text("CREATE ROLE placebench_reader LOGIN PASSWORD 'reading'"))
+    reader = make_url(made).set(username="placebench_reader", password="reading")
+
+    assert workers
+    assert set(look(made).cpu_s) == workers
+    assert look_at_backends(reader.render_as_string(hide_password=False)) == (
+        "io_method is worker, and the role may not see the workers: GRANT pg_read_all_stats to it"
+    )
+
+
+def test_pids_of_a_container_are_not_ours(
+    service: Connection, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has the backend's pid here is not PostgreSQL's: a kernel's thread has no command line."""
+    pid = tmp_path / str(service.scalar(text("SELECT pg_backend_pid()")))
+    pid.mkdir()
+    (pid / "cmdline").write_bytes(b"")
+    monkeypatch.setattr(meters, "_PROC", tmp_path)
+
+    assert str(look_at_backends(database_url)).startswith("the database is in a container of its own")
