@@ -30,7 +30,7 @@ _ENDED = {"interrupted": "was interrupted", "failed": "failed", "running": "has 
 def headline(figures: Figures) -> str:
     """The first sentence, ending with a full stop."""
     if figures.answers.equal is False:
-        return "The variants do not give the same answer, so no speed is printed."
+        return words.DIFFERENT_ANSWERS
     if figures.primary is None:
         return _untimed(figures)
     if len(figures.primaries) == 1:
@@ -62,7 +62,7 @@ def _untimed(figures: Figures) -> str:
         f"{units.average(each.baseline_value)}"
         for each in counted
     )
-    return f"For one request {_listed(list(asked))}; no time was measured."
+    return f"For one request {words.listed(list(asked))}; no time was measured."
 
 
 def below_it(figures: Figures) -> list[str]:
@@ -86,7 +86,7 @@ def worth_keeping(figures: Figures) -> list[str]:
     faster = [each for each in figures.primaries if each.ratio and each.verdict == "faster"]
     ordered = [pairs[each.baseline, each.variant] for each in sorted(faster, key=lambda each: each.ratio or 1.0)]
     names = [each.name for each in ordered if not missed or each.kind != "alone"]
-    return [f"Worth keeping here, the largest effect first: {_listed(names)}."] if names else []
+    return [f"Worth keeping here, the largest effect first: {words.listed(names)}."] if names else []
 
 
 def several_sentence(
@@ -99,7 +99,7 @@ def several_sentence(
     thing = words.thing(primaries[0].metric)
     seen = Counter(_MEANS[each.verdict] for each in primaries)
     told = [f"{units.count(seen[kind])} {_verb(kind, seen[kind], thing + held)}" for kind in _OUTCOMES if seen[kind]]
-    outcome = f"Of {many} {_listed(told)}" if len(told) > 1 else f"All {many} {told[0].partition(' ')[2]}"
+    outcome = f"Of {many} {words.listed(told)}" if len(told) > 1 else f"All {many} {told[0].partition(' ')[2]}"
     return f"{outcome}; {_largest(primaries, names)}."
 
 
@@ -130,7 +130,3 @@ def _largest(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], st
 
 def _verb(kind: str, number: int, thing: str) -> str:
     return _OUTCOMES[kind][number > 1].format(thing)
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

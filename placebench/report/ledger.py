@@ -4,7 +4,7 @@ The key piece is `ledger_of`. The decision is the primary metric's verdict; a ch
 it asks the database for less, because counts have no noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,11 @@ def write_ledger(run: Run) -> Path:
 
 
 def ledger_text(run: Run) -> str:
-    """All of it as Markdown."""
-    entries = ledger_of(run)
+    """All of it as Markdown; where the answers differ, or nobody was asked, that alone."""
     lines = [f"# Ledger of {run.head.name}", "", f"Request: `{run.head.request}`", ""]
+    if not run.head.same_answers.get("equal"):
+        return "\n".join([*lines, *_no_speed(run.head.same_answers), ""])
+    entries = ledger_of(run)
     lines += ["| tried | arms | effect on server CPU | verdict | should show in | decision | why |", "| --- " * 7 + "|"]
     lines += [_row(each) for each in entries]
     elsewhere = {each.name: each.shows_on for each in entries if each.shows_on not in ("", run.head.request)}
@@ -97,6 +99,13 @@ def ledger_text(run: Run) -> str:
         lines += ["", "| it was said | here | because |", "| --- " * 3 + "|"]
         lines += [f"| {each.said} | **{each.answer}** | {each.evidence} |" for each in claims]
     return "\n".join([*lines, ""])
+
+
+def _no_speed(answers: Mapping[str, Any]) -> list[str]:
+    """Why there is no ledger."""
+    if answers.get("equal") is None:
+        return ["No variant was asked before the run ended, so no speed is printed."]
+    return [words.DIFFERENT_ANSWERS, *(["", f"`{answers['difference']}`"] if answers.get("difference") else [])]
 
 
 def _row(entry: Entry) -> str:

@@ -4,6 +4,7 @@ The key pieces are `comparison_sentence` and `ending`; the first sentence of a p
 """
 
 import re
+from collections.abc import Sequence
 
 from placebench import units
 from placebench.compare import COUNTED, Comparison
@@ -22,6 +23,7 @@ METRIC_LABELS = {
     "gc_s": "collector pauses",
 }
 _THINGS = {"cpu_s": ("with", "server CPU"), "wall_s": ("in", "time")}
+DIFFERENT_ANSWERS = "The variants do not give the same answer, so no speed is printed."
 _CLEARLY_A_FACTOR = 1.5
 _TOLD_WITH_SIGNS = ("equivalent", "cannot tell")
 """Verdicts whose limits may lie on both sides of no change, and are written as changes, apart from the estimate."""
@@ -111,6 +113,11 @@ def statement_shortened(sql: str) -> str:
 def moment(stamp: str) -> str:
     """A UTC stamp as people write it: '2026-11-20T14:03:11+00:00' → '2026-11-20 14:03:11 UTC'."""
     return stamp.replace("T", " ").replace("+00:00", " UTC")
+
+
+def listed(parts: Sequence[str]) -> str:
+    """'slots, sets and rows'."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def answered_alike(figures: Figures) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from fake_experiment import ARMS, write_experiment
 
 from placebench import results
 from placebench.report import document_of, text_of
-from placebench.report.ledger import ledger_of, write_ledger
+from placebench.report.ledger import ledger_of, ledger_text, write_ledger
 
 
 def experiment(
@@ -72,5 +73,24 @@ def test_the_ledger_is_a_table(run: results.Run) -> None:
 
 
 def test_differing_answers_have_no_ledger(tmp_path: Path) -> None:
-    """No effect of a variant that is broken."""
-    assert ledger_of(experiment(tmp_path / "run", ARMS, equal=False)) == []
+    """No effect of a variant that is broken: the file says why it has none."""
+    run = experiment(tmp_path / "run", ARMS, equal=False)
+
+    assert ledger_of(run) == []
+    assert write_ledger(run).read_text().splitlines() == [
+        "# Ledger of run",
+        "",
+        f"Request: `{run.head.request}`",
+        "",
+        "The variants do not give the same answer, so no speed is printed.",
+    ]
+
+
+def test_nobody_asked_is_no_ledger(tmp_path: Path) -> None:
+    """A run that ended before its first answer has no effects, and no row without one."""
+    run = experiment(tmp_path / "run", ARMS)
+    asked_nobody = replace(run, head=replace(run.head, same_answers={}))
+
+    assert ledger_text(asked_nobody).splitlines()[4:] == [
+        "No variant was asked before the run ended, so no speed is printed."
+    ]
