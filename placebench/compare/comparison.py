@@ -158,7 +158,7 @@ def _compared(
         replicates=len(reduced.log_ratios),
         invalidated=reduced.invalidated,
         verdict=verdict,
-        detectable=detectable_effect(reduced.log_ratios),
+        detectable=detectable_effect(reduced.log_ratios, confidence=confidence),
         margin=margin,
         reason=reason,
         log_ratios=reduced.log_ratios,

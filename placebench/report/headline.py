@@ -111,11 +111,12 @@ def largest_of(primaries: Sequence[Comparison]) -> Comparison | None:
 
 def power_sentence(primaries: Sequence[Comparison]) -> str:
     """What the comparisons could have seen, from the sharpest to the bluntest."""
-    seen = sorted(each.detectable for each in primaries if each.detectable is not None)
+    seen = sorted((each for each in primaries if each.detectable is not None), key=lambda each: each.detectable or 0.0)
     if not seen:
         return words.power_text(primaries[0])
-    least, most = (units.percent(each, digits=2) for each in (seen[0], seen[-1]))
-    return f"the smallest effect that it could have seen is about {least}" + (f" to {most}" if most != least else "")
+    least, most = (words.detectable_text(each) for each in (seen[0], seen[-1]))
+    effects = least if most == least else f"{least} to {most}"
+    return f"the smallest effect that it could have seen is about {effects}{words.roughly(seen)}"
 
 
 def _largest(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> str:

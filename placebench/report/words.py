@@ -3,11 +3,13 @@
 The key pieces are `comparison_sentence` and `ending`; the first sentence of a page is in `placebench.report.headline`.
 """
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from placebench import units
 from placebench.compare import COUNTED, Comparison
+from placebench.compare.verdict import ROUGH_BELOW
 from placebench.experiment.records import RunHead
 from placebench.report.figures import Figures
 
@@ -83,7 +85,18 @@ def power_text(comparison: Comparison) -> str:
     """What the comparison could have seen: 'the smallest effect that it could have seen is about 1.2 %'."""
     if comparison.detectable is None:
         return "fewer than two replicates cannot say which effect they could have seen"
-    return f"the smallest effect that it could have seen is about {units.percent(comparison.detectable, digits=2)}"
+    return f"the smallest effect that it could have seen is about {detectable_text(comparison)}{roughly([comparison])}"
+
+
+def detectable_text(comparison: Comparison) -> str:
+    """The smallest effect that it could have seen, as the change that the effect itself is told by: '1.2 %'."""
+    return units.percent(None if comparison.detectable is None else math.expm1(comparison.detectable), digits=2)
+
+
+def roughly(comparisons: Iterable[Comparison]) -> str:
+    """A remark where any of the comparisons rests on too few replicates to say well what they could have seen."""
+    few = any(each.detectable is not None and each.replicates < ROUGH_BELOW for each in comparisons)
+    return f" (roughly, with fewer than {units.count(ROUGH_BELOW)} replicates)" if few else ""
 
 
 def value_text(comparison: Comparison, value: float | None) -> str:

@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from placebench.compare import Comparison
-from placebench.report.words import comparison_sentence, effect_text, interval_text, moment, power_text
+from placebench.report.words import (
+    comparison_sentence,
+    detectable_text,
+    effect_text,
+    interval_text,
+    moment,
+    power_text,
+)
 
 MADE = Comparison(
     baseline="naive",
@@ -90,9 +97,18 @@ def test_what_was_not_measured_is_called_so() -> None:
 
 
 def test_the_power_line() -> None:
-    """Every comparison says which effect it could have seen, two digits of it."""
-    assert power_text(MADE) == "the smallest effect that it could have seen is about 1.2 %"
+    """Every comparison says which effect it could have seen, two digits of it, and whether that is a rough figure."""
+    assert power_text(replace(MADE, replicates=20)) == "the smallest effect that it could have seen is about 1.2 %"
+    assert power_text(MADE) == (
+        "the smallest effect that it could have seen is about 1.2 % (roughly, with fewer than 20 replicates)"
+    )
     assert power_text(replace(MADE, detectable=None)).startswith("fewer than two replicates")
+
+
+def test_what_could_have_been_seen_is_told_as_the_effects_are() -> None:
+    """A log ratio of 0.693 is twice as much: 100 % more, as an effect of that size would be; it is not 69 %."""
+    assert detectable_text(replace(MADE, detectable=0.6931)) == "100 %"
+    assert detectable_text(replace(MADE, detectable=None)) == "not measured"
 
 
 def test_a_stamp_for_people() -> None:
