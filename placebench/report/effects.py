@@ -16,7 +16,7 @@ from placebench.compare.verdict import chance_to_detect
 from placebench.page.charts import Cloud, Curve, Effect, Role, distribution, forest, scatter
 from placebench.report.comparisons import ALWAYS
 from placebench.report.figures import Figures
-from placebench.report.words import METRIC_LABELS, detectable_text, effect_text, roughly
+from placebench.report.words import METRIC_LABELS, detectable_text, outcome_text, roughly
 
 _FOUND = 0.8
 """The share of runs that an effect is found in to be called detectable."""
@@ -62,7 +62,7 @@ def _pair_rows(figures: Figures) -> Iterator[Effect]:
 def _row(label: str, made: Comparison, *, points: tuple[float, ...]) -> Effect:
     return Effect(
         label=label,
-        value=f"{effect_text(made)} · {made.verdict}",
+        value=outcome_text(made, between=" · "),
         ratio=made.ratio or 1.0,
         low=made.low,
         high=made.high,

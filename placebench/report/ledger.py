@@ -141,7 +141,7 @@ def _entry(
         effect=f"{words.effect_text(primary)}, {words.interval_text(primary)}",
         shows_on=trial.get("shows_on", ""),
         shows_in=trial.get("shows_in", ""),
-        shown=_shown(expected) if expected else "",
+        shown=words.outcome_text(expected, between=": ") if expected else "",
         ratio=primary.ratio,
         low=primary.low,
         high=primary.high,
@@ -151,17 +151,13 @@ def _entry(
     )
 
 
-def _shown(expected: Comparison) -> str:
-    """'3.8 % less: faster'; of a count '32 % less'."""
-    effect, verdict = words.effect_text(expected), words.verdict_text(expected)
-    return effect if effect.endswith(verdict) else f"{effect}: {verdict}"
-
-
 def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, str]:
-    ratios = {words.METRIC_LABELS[each.metric]: each.ratio for each in counted if each.ratio not in (None, 1.0)}
-    less = [name for name, ratio in ratios.items() if ratio is not None and ratio < 1]
+    changed = [each for each in counted if each.differs]
+    less = [
+        words.METRIC_LABELS[each.metric] for each in changed if (each.variant_value or 0) < (each.baseline_value or 0)
+    ]
     undecided = primary.low is not None and primary.verdict not in ("faster", "slower")
-    if undecided and ratios and len(less) == len(ratios):
+    if undecided and changed and len(less) == len(changed):
         return KEPT, f"fewer {', '.join(less)}, at no more CPU that could be seen"
     reasons = {
         "faster": "less server CPU beyond the margin",

@@ -133,6 +133,15 @@ def test_what_was_not_measured_has_no_ratio() -> None:
     comparison = compare_blocks(blocks, "naive", "tuned", "cpu_s")
 
     assert (comparison.ratio, comparison.measured, comparison.verdict) == (None, False, "cannot tell")
+    assert comparison.reason == "not measured: cpu_s"
+    assert compare_blocks([], "naive", "tuned", "cpu_s").reason == "cannot tell: 0 replicates, 6 needed"
+
+
+def test_the_value_of_the_variant_has_an_interval_too() -> None:
+    """Six replicates of e⁻¹ to e⁻² s a request: at 95 % from least to greatest."""
+    comparison = compare_blocks(run([-1.0, -1.2, -1.4, -1.6, -1.8, -2.0]), "naive", "tuned", "cpu_s")
+
+    assert [comparison.variant_low, comparison.variant_high] == pytest.approx([math.exp(-2), math.exp(-1)])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from fake_experiment import ARMS, write_experiment
 
 from placebench import results
+from placebench.experiment.records import WirePass
 from placebench.report import document_of, text_of
 from placebench.report.ledger import ledger_of, ledger_text, write_ledger
 
@@ -64,12 +65,26 @@ def test_the_ledger_is_a_table(run: results.Run) -> None:
 
     assert "| slots (alone) | naive → naive+slots | 18" in text
     assert "**kept**" in text
-    assert "| statements, 0 % more: equivalent |" in text
+    assert "| statements, the same: equivalent |" in text
     assert text in text_of(run)
     assert document_of(run)["ledger"][0]["name"] == "slots"
     assert "slots should show on another request than this run's: `/elsewhere`." in text
     assert "All changes do more together than each by itself adds up to: 39 % less server CPU (95 % interval" in text
     assert "| `__slots__` really does speed up | **yes** | alone 18" in text
+
+
+def test_rows_where_there_were_none_are_more(tmp_path: Path) -> None:
+    """Fewer statements, and 50 rows where naive asks for none: that is no reason to keep what saves no CPU."""
+    folder = write_experiment(tmp_path / "run")
+    for arm, rows in (("naive", 0.0), ("naive+sets", 50.0)):
+        path = folder / f"wire-{arm}.json"
+        replace(WirePass.load(path), rows=[rows] * 6).save(path)
+    entries = {(each.name, each.kind): each for each in ledger_of(results.load(folder))}
+
+    assert (entries["sets", "alone"].decision, entries["sets", "alone"].why) == (
+        "dropped",
+        "no change beyond the margin",
+    )
 
 
 def test_differing_answers_have_no_ledger(tmp_path: Path) -> None:
