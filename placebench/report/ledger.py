@@ -156,14 +156,16 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
     less = [
         words.METRIC_LABELS[each.metric] for each in changed if (each.variant_value or 0) < (each.baseline_value or 0)
     ]
-    undecided = primary.low is not None and primary.verdict not in ("faster", "slower")
-    if undecided and changed and len(less) == len(changed):
-        return KEPT, f"fewer {', '.join(less)}, at no more CPU that could be seen"
+    fewer = f"fewer {', '.join(less)}" if changed and len(less) == len(changed) else ""
+    if fewer and primary.low is not None and primary.verdict not in ("faster", "slower"):
+        if primary.low <= 1:
+            return KEPT, f"{fewer}, at no more CPU that could be seen"
+        return DROPPED, f"{fewer}, but {words.effect_text(primary)} server CPU"
     reasons = {
         "faster": "less server CPU beyond the margin",
         "slower": "more server CPU beyond the margin",
         "equivalent": "no change beyond the margin",
-        "small": "a change within the margin",
+        "small": "a small change: its estimate is under the margin",
         "cannot tell": primary.reason.removeprefix("cannot tell: ") + f"; {words.power_text(primary)}",
     }
     return _MEANT[primary.verdict], reasons[primary.verdict]

@@ -9,8 +9,10 @@ import pytest
 from fake_experiment import ARMS, write_experiment
 
 from placebench import results
+from placebench.compare.verdict import Verdict
 from placebench.experiment.records import WirePass
 from placebench.report import document_of, text_of
+from placebench.report.comparisons import comparisons_of
 from placebench.report.ledger import ledger_of, ledger_text, write_ledger
 
 
@@ -71,6 +73,33 @@ def test_the_ledger_is_a_table(run: results.Run) -> None:
     assert "slots should show on another request than this run's: `/elsewhere`." in text
     assert "All changes do more together than each by itself adds up to: 39 % less server CPU (95 % interval" in text
     assert "| `__slots__` really does speed up | **yes** | alone 18" in text
+
+
+@pytest.mark.parametrize("verdict", ["equivalent", "small"])
+def test_fewer_statements_at_more_cpu_are_not_kept(run: results.Run, verdict: Verdict) -> None:
+    """Under the margin, and yet its whole interval is more: 0.55 % (0.2 to 0.9 %)."""
+    dearer = [
+        replace(each, ratio=1.0055, low=1.002, high=1.009, verdict=verdict)
+        if (each.variant, each.metric) == ("naive+sets", "cpu_s")
+        else each
+        for each in comparisons_of(run)
+    ]
+    entries = {(each.name, each.kind): each for each in ledger_of(run, dearer)}
+
+    assert entries["sets", "alone"].decision == "dropped"
+    assert entries["sets", "alone"].why == "fewer statements, rows, round trips, but 0.55 % more server CPU"
+
+
+def test_a_small_change_is_not_within_the_margin(run: results.Run) -> None:
+    """0.9 % less, 0.1 to 1.7 %: only the estimate is under 1 %."""
+    small = [
+        replace(each, ratio=0.991, low=0.983, high=0.999, verdict="small")
+        if (each.baseline, each.metric) == ("tuned-sets", "cpu_s")
+        else each
+        for each in comparisons_of(run)
+    ]
+
+    assert ledger_of(run, small)[-1].why == "a small change: its estimate is under the margin"
 
 
 def test_rows_where_there_were_none_are_more(tmp_path: Path) -> None:
