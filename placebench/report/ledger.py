@@ -145,7 +145,7 @@ def _entry(
         ratio=primary.ratio,
         low=primary.low,
         high=primary.high,
-        verdict=primary.verdict,
+        verdict=words.verdict_text(primary),
         decision=decision,
         why=why,
     )

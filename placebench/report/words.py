@@ -40,7 +40,9 @@ def comparison_sentence(comparison: Comparison) -> str:
         f"whether {comparison.variant} answers this request {preposition} less {thing} than {comparison.baseline}"
     )
     if comparison.low is None:
-        return f"Cannot tell {question}: {comparison.reason.removeprefix('cannot tell: ')}."
+        unmeasured = f"{METRIC_LABELS[comparison.metric]} was not measured"
+        why = comparison.reason.removeprefix("cannot tell: ") if comparison.measured else unmeasured
+        return f"Cannot tell {question}: {why}."
     evidence = f"({interval_text(comparison)}; {units.count(comparison.replicates)} replicates)"
     if comparison.verdict == "cannot tell":
         return f"Cannot tell {question} {evidence}."

@@ -51,6 +51,16 @@ def test_too_few_replicates_stay_open(tmp_path: Path) -> None:
     assert entries["sets", "alone"].decision == "open", "fewer statements, and nobody knows at what CPU"
 
 
+def test_a_change_whose_cpu_was_not_measured_stays_open(run: results.Run) -> None:
+    """It has no effect and no verdict, and the ledger says why; the others have theirs."""
+    blocks = [replace(block, cpu_s=None) if block.arm == "naive+sets" else block for block in run.blocks]
+    entries = {(each.name, each.kind): each for each in ledger_of(replace(run, blocks=blocks))}
+    sets = entries["sets", "alone"]
+
+    assert (sets.verdict, sets.decision, sets.why) == ("not measured", "open", "server CPU was not measured")
+    assert entries["slots", "alone"].decision == "kept"
+
+
 def test_what_did_not_help_here_may_help_elsewhere(tmp_path: Path) -> None:
     """Where the catalogue names another request, the ledger says how that one is asked."""
     run = experiment(tmp_path / "run", {**ARMS, "naive+slots": 0.1})
