@@ -22,9 +22,10 @@ def duration(seconds: float | None) -> str:
         return NOT_MEASURED
     if seconds == 0:
         return "0 s"
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if abs(seconds) >= scale:
-            return f"{significant(seconds / scale)} {unit}"
+    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
+        number = significant(seconds / scale)
+        if abs(float(number)) >= 1:  # of the rounded number: 0.9996 s are 1.00 s, not 1000 ms
+            return f"{number} {unit}"
     return f"{significant(seconds / 1e-6)} µs"
 
 
@@ -39,8 +40,9 @@ def size(byte_count: float | None) -> str:
         return NOT_MEASURED
     value = float(byte_count)
     for unit in _BINARY:
-        if abs(value) < 1024 or unit == _BINARY[-1]:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{significant(value)} {unit}"
+        number = f"{value:.0f}" if unit == "B" else significant(value)
+        if abs(float(number)) < 1024 or unit == _BINARY[-1]:
+            return f"{number} {unit}"
         value /= 1024
     raise AssertionError("unreachable: the last unit takes every size")
 

@@ -4,15 +4,15 @@ The key piece is `compare_blocks`.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
 from placebench.compare.interval import Interval, hodges_lehmann, pseudo_median
-from placebench.compare.reduction import COUNTED, METRICS, WATCHED, Block, Replicates, reduce_blocks
+from placebench.compare.reduction import COUNTED, METRICS, WATCHED, Block, Replicates, reduce_blocks, that_count
 from placebench.compare.signed_rank import signed_rank_p
-from placebench.compare.verdict import CANNOT_TELL, Verdict, decide, detectable_effect
+from placebench.compare.verdict import CANNOT_TELL, FASTER, SLOWER, Verdict, decide, detectable_effect
 from placebench.errors import TooFewReplicatesError
 
 _OF_THE_INTERFACE = (
@@ -63,13 +63,21 @@ class Comparison:
     p_adjusted: float | None = None
     """The same, adjusted for the other metrics where it is one of several (`placebench.compare.family`)."""
     baseline_value: float | None = None
-    """The metric of the baseline, a request; the median of the replicates."""
+    """The metric of the baseline, a request; the median of the replicates, of a count the mean of the requests."""
     variant_value: float | None = None
+    variant_low: float | None = None
+    """The interval of the variant's own value; None for a count, and where the replicates are too few."""
+    variant_high: float | None = None
 
     @property
     def measured(self) -> bool:
         """Whether any replicate has a value of this metric."""
         return bool(self.log_ratios)
+
+    @property
+    def differs(self) -> bool:
+        """Whether both arms have a value, and not the same."""
+        return None not in (self.baseline_value, self.variant_value) and self.baseline_value != self.variant_value
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -88,9 +96,13 @@ def compare_blocks(
 
     Raises KeyError for a metric that does not exist.
     """
-    rule = METRICS[metric]
-    reduced = reduce_blocks(blocks, baseline, variant, rule)
-    return _compared(baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence)
+    kept, rule = list(blocks), METRICS[metric]
+    reduced = reduce_blocks(kept, baseline, variant, rule)
+    made = _compared(baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence)
+    if made.low is not None:
+        level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=confidence)
+        return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
+    return replace(made, reason=f"not measured: {metric}") if not made.measured and that_count(kept) else made
 
 
 def compare_counts(
@@ -104,15 +116,20 @@ def compare_counts(
 ) -> Comparison:
     """Compare what was counted of two arms, request by request; None: it was not.
 
-    The requests stand in for replicates: a count is the same in every process. Two zeros are no change; a zero against
-    another number has no ratio, and such a pair is left out. Raises KeyError for a metric that does not exist.
+    The requests stand in for replicates: a count is the same in every process. Two zeros are no change. A zero against
+    another number has no ratio, and so there is none for the whole: it is less or more by its values, unless the
+    requests contradict each other. Raises KeyError for a metric that does not exist.
     """
-    pairs = list(zip(before or (), after or (), strict=False))
-    told = [pair for pair in pairs if min(pair) > 0 or max(pair) == 0]
-    ratios = tuple(math.log(now / then) if then else 0.0 for then, now in told)
-    levels = tuple(pairs) if len(told) < len(pairs) else tuple(told)
-    reduced = Replicates(log_ratios=ratios, levels=levels, invalidated=0)
-    return _compared(baseline, variant, metric, reduced, margin=COUNTED[metric], confidence=confidence)
+    pairs = tuple(zip(before or (), after or (), strict=False))
+    lone_zeros = any((then == 0) != (now == 0) for then, now in pairs)
+    ratios = () if lone_zeros else tuple(math.log(now / then) if then else 0.0 for then, now in pairs)
+    counted = Replicates(log_ratios=ratios, levels=pairs, invalidated=0)
+    margin = COUNTED[metric]
+    made = _compared(baseline, variant, metric, counted, margin=margin, confidence=confidence, middle=fmean)
+    if not lone_zeros:
+        return made
+    verdict, reason = _judge_values(pairs)
+    return replace(made, verdict=verdict, reason=reason)
 
 
 def compare_watched(
@@ -143,7 +160,14 @@ def compare_watched(
 
 
 def _compared(
-    baseline: str, variant: str, metric: str, reduced: Replicates, *, margin: float, confidence: float
+    baseline: str,
+    variant: str,
+    metric: str,
+    reduced: Replicates,
+    *,
+    margin: float,
+    confidence: float,
+    middle: Callable[[Iterable[float]], float] = median,
 ) -> Comparison:
     interval, verdict, reason = _judge(reduced, margin, confidence)
     p = signed_rank_p(reduced.log_ratios) if reduced.log_ratios else None
@@ -158,15 +182,24 @@ def _compared(
         replicates=len(reduced.log_ratios),
         invalidated=reduced.invalidated,
         verdict=verdict,
-        detectable=detectable_effect(reduced.log_ratios),
+        detectable=detectable_effect(reduced.log_ratios, confidence=confidence),
         margin=margin,
         reason=reason,
         log_ratios=reduced.log_ratios,
         p=p,
         p_adjusted=p,
-        baseline_value=median(before for before, _ in reduced.levels) if reduced.levels else None,
-        variant_value=median(after for _, after in reduced.levels) if reduced.levels else None,
+        baseline_value=middle(before for before, _ in reduced.levels) if reduced.levels else None,
+        variant_value=middle(after for _, after in reduced.levels) if reduced.levels else None,
     )
+
+
+def _judge_values(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, str]:
+    """Of counts some of which are zero on one side alone."""
+    if all(now <= then for then, now in pairs):
+        return FASTER, ""
+    if all(now >= then for then, now in pairs):
+        return SLOWER, ""
+    return CANNOT_TELL, "cannot tell: some requests count less and some more, and with zeros there is no ratio"
 
 
 def _judge(reduced: Replicates, margin: float, confidence: float) -> tuple[Interval | None, Verdict, str]:

@@ -5,7 +5,7 @@ The key piece is `remainder`. All arms stand in the same replicates, so that it 
 
 from collections.abc import Iterable, Sequence
 
-from placebench.compare.reduction import METRICS, PRIMARY, Block, reduce_blocks
+from placebench.compare.reduction import METRICS, PRIMARY, Block, Replicates, reduce_blocks
 
 Pair = tuple[str, str]
 """Baseline and variant."""
@@ -14,10 +14,13 @@ Pair = tuple[str, str]
 def remainder(blocks: Iterable[Block], whole: Pair, parts: Sequence[Pair], *, metric: str = PRIMARY) -> list[float]:
     """Log ratio of *whole* less those of *parts*, one a replicate; without interaction they lie about 0.
 
-    Replicates in which a pair was not measured are in none of it; different numbers of them are an empty list.
+    A replicate in which one of the pairs was not measured is left out.
     """
     kept = list(blocks)
-    ratios = [reduce_blocks(kept, *pair, METRICS[metric]).log_ratios for pair in (whole, *parts)]
-    if len({len(each) for each in ratios}) > 1:
-        return []
-    return [first - sum(others) for first, *others in zip(*ratios, strict=True)]
+    of_pairs = [_by_number(reduce_blocks(kept, *pair, METRICS[metric])) for pair in (whole, *parts)]
+    in_all = sorted(set.intersection(*(set(ratios) for ratios in of_pairs)))
+    return [first - sum(others) for first, *others in ([ratios[number] for ratios in of_pairs] for number in in_all)]
+
+
+def _by_number(reduced: Replicates) -> dict[int, float]:
+    return dict(zip(reduced.numbers, reduced.log_ratios, strict=True))

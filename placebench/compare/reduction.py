@@ -4,8 +4,9 @@
     quad       baseline, variant, variant, baseline or the reverse: a linear drift weighs on both arms alike
     replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its quads
 
-The key piece is `reduce_blocks`. Requests are never pooled: those of one process are alike in ways that another
-process of the same code is not, and a test on them calls identical programs different 32 to 44 times in 100.
+The key pieces are `reduce_blocks` and `that_count`. Requests are never pooled: those of one process are alike in ways
+that another process of the same code is not, and a test on them calls identical programs different 32 to 44 times in
+100.
 """
 
 import math
@@ -62,19 +63,28 @@ class Replicates:
     """Of the same replicates, the metric of baseline and of variant, a request."""
     invalidated: int
     """Whole replicates that do not count, because a rule set before the run said so."""
+    numbers: tuple[int, ...] = ()
+    """Which replicates they are, so that two comparisons of one run can be lined up."""
+
+
+def that_count(blocks: Iterable[Block]) -> dict[int, list[Block]]:
+    """The blocks of each replicate that no rule threw away, by its number."""
+    of_replicate: dict[int, list[Block]] = defaultdict(list)
+    for block in blocks:
+        of_replicate[block.replicate].append(block)
+    return {number: each for number, each in sorted(of_replicate.items()) if not any(block.invalid for block in each)}
 
 
 def reduce_blocks(blocks: Iterable[Block], baseline: str, variant: str, metric: Metric) -> Replicates:
     """One log ratio, variant over baseline, for each replicate that counts and has a whole quad of both arms."""
-    of_replicate: dict[int, list[Block]] = defaultdict(list)
-    for block in blocks:
-        of_replicate[block.replicate].append(block)
-    valid = [each for _, each in sorted(of_replicate.items()) if not any(block.invalid for block in each)]
-    rounds = [quads for each in valid if (quads := _quad_levels(each, baseline, variant, metric))]
+    kept = list(blocks)
+    valid = that_count(kept)
+    rounds = {n: quads for n, each in valid.items() if (quads := _quad_levels(each, baseline, variant, metric))}
     return Replicates(
-        log_ratios=tuple(metric.of_quads([after - before for before, after in quads]) for quads in rounds),
-        levels=tuple((_level(quads, 0), _level(quads, 1)) for quads in rounds),
-        invalidated=len(of_replicate) - len(valid),
+        log_ratios=tuple(metric.of_quads([after - before for before, after in quads]) for quads in rounds.values()),
+        levels=tuple((_level(quads, 0), _level(quads, 1)) for quads in rounds.values()),
+        invalidated=len({block.replicate for block in kept}) - len(valid),
+        numbers=tuple(rounds),
     )
 
 

@@ -20,10 +20,10 @@ CANNOT_TELL: Verdict = "cannot tell"
 
 _EFFICIENCY = math.sqrt(0.955)
 """Of the signed-rank test, against one that knows the spread to be normal."""
-_BEYOND_NOISE = 1.96
-"""Normal deviates that 5 % two-sided takes."""
-_DEVIATES_TO_DETECT = 2.86
-"""These and 0.84 more, which 4 runs of 5 reach, over the efficiency."""
+_FOUND = 0.8
+"""The share of runs that find an effect which is called detectable."""
+ROUGH_BELOW = 20
+"""With fewer replicates the effect that they could have seen is a rough figure."""
 
 
 def decide(log_ratios: Sequence[float], interval: Interval, margin: float) -> Verdict:
@@ -42,17 +42,19 @@ def decide(log_ratios: Sequence[float], interval: Interval, margin: float) -> Ve
     return SMALL if excludes_no_change else CANNOT_TELL
 
 
-def detectable_effect(log_ratios: Sequence[float]) -> float | None:
+def detectable_effect(log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
     """The smallest log ratio that so many replicates with this spread find in about 4 of 5 runs; None for one alone.
 
-    2.86 σ/√n. It holds from some twenty replicates on; six of them have to agree to the last and find it half the time.
+    2.87 σ/√n with intervals of 95 %, 3.20 σ/√n with those of a look. It holds from some twenty replicates on; six of
+    them have to agree to the last and find it half the time.
     """
     if len(log_ratios) < 2:
         return None
-    return _DEVIATES_TO_DETECT * stdev(log_ratios) / math.sqrt(len(log_ratios))
+    deviates = (_beyond_noise(confidence) + NormalDist().inv_cdf(_FOUND)) / _EFFICIENCY
+    return deviates * stdev(log_ratios) / math.sqrt(len(log_ratios))
 
 
-def chance_to_detect(effect: float, log_ratios: Sequence[float]) -> float | None:
+def chance_to_detect(effect: float, log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
     """In what share of runs so many replicates with this spread find a true log ratio of *effect*; None for one alone.
 
     The line to which `detectable_effect` is the point at 4 in 5, and as rough as that with few replicates.
@@ -60,7 +62,12 @@ def chance_to_detect(effect: float, log_ratios: Sequence[float]) -> float | None
     if len(log_ratios) < 2:
         return None
     noise = stdev(log_ratios) / math.sqrt(len(log_ratios))
-    return NormalDist().cdf(abs(effect) * _EFFICIENCY / noise - _BEYOND_NOISE) if noise else 1.0
+    return NormalDist().cdf(abs(effect) * _EFFICIENCY / noise - _beyond_noise(confidence)) if noise else 1.0
+
+
+def _beyond_noise(confidence: float) -> float:
+    """Normal deviates that noise alone exceeds, on either side, in the share of runs that *confidence* allows."""
+    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def _equivalent(log_ratios: Sequence[float], confidence: float, margin: float) -> bool:

@@ -4,7 +4,6 @@ The key piece is `comparisons_of`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from placebench.compare import (
     COUNTED,
@@ -48,8 +47,7 @@ def _of_pair(run: Run, baseline: str, variant: str, confidence: float) -> Iterat
     for metric in COUNTED:
         samples = _samples(before, metric), _samples(after, metric)
         if None not in samples:
-            counted = compare_counts(*samples, baseline, variant, metric, confidence=confidence)
-            yield replace(counted, reason=_reason(counted))
+            yield compare_counts(*samples, baseline, variant, metric, confidence=confidence)
 
 
 def _watched(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:
@@ -63,10 +61,3 @@ def _watched(run: Run, baseline: str, variant: str, confidence: float) -> Iterat
 def _samples(counted: WirePass, metric: str) -> Sequence[float] | None:
     samples: Sequence[float] | None = getattr(counted, metric)
     return samples
-
-
-def _reason(counted: Comparison) -> str:
-    """Why there is no ratio, where one of the two counts is zero."""
-    if counted.log_ratios or counted.baseline_value is None or counted.variant_value is None:
-        return counted.reason
-    return f"no ratio: {counted.variant_value:g} against {counted.baseline_value:g}"

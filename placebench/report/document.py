@@ -6,7 +6,7 @@ The key piece is `summary`.
 from dataclasses import asdict
 from typing import Any
 
-from placebench.report.figures import Counted, Figures, Latency, Loaded, Rung, figures_of
+from placebench.report.figures import Counted, Latency, Loaded, Rung, figures_of
 from placebench.report.headline import headline
 from placebench.results import Run
 
@@ -32,17 +32,10 @@ def summary(run: Run) -> dict[str, Any]:
         "data_digest": head.receipt.get("digest"),
         "same_answers": figures.answers.equal,
         "answers": asdict(figures.answers),
-        **_comparisons(figures),
-        "ladder": [_rung(rung) for rung in figures.rungs],
-    }
-
-
-def _comparisons(figures: Figures) -> dict[str, Any]:
-    primary = figures.primary
-    return {
-        "replicates": primary.replicates if primary else 0,
-        "invalidated": primary.invalidated if primary else 0,
+        "replicates": figures.replicates,
+        "invalidated": figures.invalidated,
         "comparisons": [each.to_json() for each in figures.comparisons],
+        "ladder": [_rung(rung) for rung in figures.rungs],
     }
 
 

@@ -6,6 +6,7 @@ The doors are `effects_drawing`, `replicates_drawing` and `power_drawing`.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from markupsafe import Markup
 
@@ -15,7 +16,7 @@ from placebench.compare.verdict import chance_to_detect
 from placebench.page.charts import Cloud, Curve, Effect, Role, distribution, forest, scatter
 from placebench.report.comparisons import ALWAYS
 from placebench.report.figures import Figures
-from placebench.report.words import METRIC_LABELS, effect_text
+from placebench.report.words import METRIC_LABELS, detectable_text, outcome_text, roughly
 
 _FOUND = 0.8
 """The share of runs that an effect is found in to be called detectable."""
@@ -61,7 +62,7 @@ def _pair_rows(figures: Figures) -> Iterator[Effect]:
 def _row(label: str, made: Comparison, *, points: tuple[float, ...]) -> Effect:
     return Effect(
         label=label,
-        value=f"{effect_text(made)} · {made.verdict}",
+        value=outcome_text(made, between=" · "),
         ratio=made.ratio or 1.0,
         low=made.low,
         high=made.high,
@@ -97,7 +98,7 @@ def power_drawing(made: Comparison) -> Drawing | None:
     """How often a true change of which size would have been found; None where the replicates cannot say."""
     if not made.detectable:
         return None
-    widest = max(2.2 * made.detectable, 1.5 * made.margin)
+    widest = max(2.2 * math.expm1(made.detectable), 1.5 * made.margin)
     curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", _FOUND)]
     if made.replicates < _PUBLISHED:
         curves.append(Curve(f"{_PUBLISHED} replicates", _power(made, widest, _PUBLISHED), "between"))
@@ -108,12 +109,13 @@ def power_drawing(made: Comparison) -> Drawing | None:
         show=units.percent,
         limit=(made.margin, f"margin, {units.level(made.margin)}"),
     )
-    seen = units.percent(made.detectable, digits=2)
-    return Drawing(svg, f"In how many runs a true change of that size is found: of {seen} in 4 of 5 (the dot).")
+    seen = f"of {detectable_text(made)} in 4 of 5 (the dot){roughly([made])}"
+    return Drawing(svg, f"In how many runs a true change of that size is found: {seen}.")
 
 
 def _power(made: Comparison, widest: float, replicates: int) -> list[tuple[float, float]]:
     """(change, share of runs that find it); more replicates see as much more as their root."""
     sharper = math.sqrt(replicates / made.replicates)
     changes = [widest * place / _PLACES for place in range(_PLACES + 1)]
-    return [(each, chance_to_detect(each * sharper, made.log_ratios) or 0.0) for each in changes]
+    chance = partial(chance_to_detect, log_ratios=made.log_ratios, confidence=made.confidence)
+    return [(each, chance(math.log1p(each) * sharper) or 0.0) for each in changes]

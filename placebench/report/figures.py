@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placebench.compare import PRIMARY, Comparison, compare_blocks, cumulative, quantile
+from placebench.compare.reduction import that_count
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult
 from placebench.page.charts import Role
 from placebench.report.comparisons import ALWAYS, comparisons_of
@@ -146,8 +147,19 @@ class Figures:
 
     @property
     def primary(self) -> Comparison | None:
-        """The comparison that the first sentence speaks of: server CPU, or wall time where CPU was not measured."""
-        return next((each for each in self.comparisons if each.measured and each.metric in ALWAYS), None)
+        """The comparison that the first sentence speaks of: by server CPU where any pair has it, else by wall time."""
+        measured = [each for each in self.comparisons if each.measured]
+        return next((each for metric in ALWAYS for each in measured if each.metric == metric), None)
+
+    @property
+    def replicates(self) -> int:
+        """How many replicates count."""
+        return len(that_count(self.run.blocks))
+
+    @property
+    def invalidated(self) -> int:
+        """How many were thrown away by a rule set before the run."""
+        return len({block.replicate for block in self.run.blocks}) - self.replicates
 
 
 def figures_of(run: Run) -> Figures:

@@ -5,7 +5,8 @@
     statements more 0%      the same in the words for counts; also less
 
 The key pieces are `read_gate` and `judge`. A gate fails only where the whole interval lies beyond it, passes only where
-the whole interval lies within it, and else cannot be decided: shared machines are noisy, and counts are not.
+the whole interval lies within it, and else cannot be decided: shared machines are noisy, and counts are not. A count
+that has no interval is therefore decided by its value.
 """
 
 import operator
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from placebench import results
+from placebench import results, units
 from placebench.compare import COUNTED, METRICS, WATCHED, Comparison
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
 from placebench.report import words
@@ -82,7 +83,9 @@ def read_gate(text: str) -> Gate:
 def judge(gate: Gate, comparison: Comparison) -> Judgement:
     """Hold *gate* against the comparison of one variant by the gate's metric."""
     if gate.relation in _COMPARE:
-        return _judge_value(gate, comparison)
+        return Judgement(gate, comparison.variant, *_of_value(gate, comparison))
+    if gate.metric in COUNTED and comparison.low is None:
+        return Judgement(gate, comparison.variant, _of_counts(gate, comparison), words.effect_text(comparison))
     seen = f"{words.effect_text(comparison)}, {words.interval_text(comparison)}"
     return Judgement(gate, comparison.variant, _beyond(gate, comparison.low, comparison.high), seen)
 
@@ -110,13 +113,30 @@ def held_to(gates: Sequence[Gate], folder: Path) -> int:
     return 0
 
 
-def _judge_value(gate: Gate, comparison: Comparison) -> Judgement:
-    value = comparison.variant_value
+def _of_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
+    """Of the variant's own value: of its whole interval where the metric has noise; with what was seen."""
+    value, low, high = comparison.variant_value, comparison.variant_low, comparison.variant_high
+    if gate.metric not in METRICS:
+        low = high = value
     seen = words.value_text(comparison, value)
     if value is None:
-        return Judgement(gate, comparison.variant, "undecided", seen)
-    holds = _COMPARE[gate.relation](value, gate.limit)
-    return Judgement(gate, comparison.variant, "failed" if holds else "passed", seen)
+        return "undecided", seen
+    if low is None or high is None:
+        return "undecided", f"{seen}, {comparison.reason}"
+    if low < high:
+        limits = (words.value_text(comparison, each) for each in (low, high))
+        seen += f", {units.level(comparison.confidence)} interval {' to '.join(limits)}"
+    holds = {_COMPARE[gate.relation](each, gate.limit) for each in (low, high)}
+    return "undecided" if len(holds) > 1 else "failed" if True in holds else "passed", seen
+
+
+def _of_counts(gate: Gate, comparison: Comparison) -> Outcome:
+    """Of a change by the values alone, from zero or to zero too."""
+    before, after = comparison.baseline_value, comparison.variant_value
+    if before is None or after is None:
+        return "undecided"
+    limit = gate.limit * before
+    return "failed" if (after > limit if gate.relation == "more" else after < limit) else "passed"
 
 
 def _beyond(gate: Gate, low: float | None, high: float | None) -> Outcome:

@@ -64,5 +64,5 @@ def _markdown(figures: Figures, judged: Sequence[Judgement]) -> str:
 def _row(made: Comparison) -> str:
     values = (words.value_text(made, value) for value in (made.baseline_value, made.variant_value))
     interval = f"{units.ratio(made.low)} to {units.ratio(made.high)}" if made.low is not None else "none"
-    cells = (made.variant, words.METRIC_LABELS[made.metric], *values, units.ratio(made.ratio), interval, made.verdict)
-    return "| " + " | ".join(cells) + " |"
+    cells = (made.variant, words.METRIC_LABELS[made.metric], *values, units.ratio(made.ratio), interval)
+    return "| " + " | ".join((*cells, words.verdict_text(made))) + " |"

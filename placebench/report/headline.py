@@ -12,25 +12,26 @@ from placebench import units
 from placebench.compare import Comparison
 from placebench.report import words
 from placebench.report.figures import Figures
+from placebench.report.ledger import KEPT, ledger_of
 
 _OUTCOMES = {
-    "less": ("takes less {}", "take less {}"),
-    "more": ("takes more", "take more"),
-    "alike": ("makes no difference that matters", "make no difference that matters"),
-    "open": ("cannot be told", "cannot be told"),
+    "faster": ("{} takes less{}", "{} take less{}"),
+    "slower": ("{} takes more{}", "{} take more{}"),
+    "small": ("{} makes a small difference", "{} make a small difference"),
+    "equivalent": ("{} makes no difference that matters", "{} make no difference that matters"),
+    "cannot tell": ("{} cannot be told", "{} cannot be told"),
+    units.NOT_MEASURED: ("of {}{} was not measured", "of {}{} was not measured"),
 }
+"""By verdict, of one and of several: who, and how much of what."""
 _FEW = 3
 _COUNT = "statements"
-_MEANS = {"faster": "less", "slower": "more", "equivalent": "alike", "small": "alike", "cannot tell": "open"}
-
-
 _ENDED = {"interrupted": "was interrupted", "failed": "failed", "running": "has not come to its end"}
 
 
 def headline(figures: Figures) -> str:
     """The first sentence, ending with a full stop."""
     if figures.answers.equal is False:
-        return "The variants do not give the same answer, so no speed is printed."
+        return words.DIFFERENT_ANSWERS
     if figures.primary is None:
         return _untimed(figures)
     if len(figures.primaries) == 1:
@@ -62,7 +63,7 @@ def _untimed(figures: Figures) -> str:
         f"{units.average(each.baseline_value)}"
         for each in counted
     )
-    return f"For one request {_listed(list(asked))}; no time was measured."
+    return f"For one request {words.listed(list(asked))}; no time was measured."
 
 
 def below_it(figures: Figures) -> list[str]:
@@ -80,13 +81,12 @@ def below_it(figures: Figures) -> list[str]:
 
 
 def worth_keeping(figures: Figures) -> list[str]:
-    """The changes that take less, the largest effect first; where both is known, by what they do among the others."""
-    pairs = {(each.baseline, each.variant): each for each in figures.tried}
+    """What the ledger keeps, the largest effect first; where both is known, by what it does among the others."""
     missed = any(each.kind == "missed" for each in figures.tried)
-    faster = [each for each in figures.primaries if each.ratio and each.verdict == "faster"]
-    ordered = [pairs[each.baseline, each.variant] for each in sorted(faster, key=lambda each: each.ratio or 1.0)]
-    names = [each.name for each in ordered if not missed or each.kind != "alone"]
-    return [f"Worth keeping here, the largest effect first: {_listed(names)}."] if names else []
+    kept = [each for each in ledger_of(figures.run, figures.comparisons) if each.decision == KEPT]
+    ordered = sorted(kept, key=lambda each: each.ratio or 1.0)
+    names = list(dict.fromkeys(each.name for each in ordered if not missed or each.kind != "alone"))
+    return [f"Worth keeping here, the largest effect first: {words.listed(names)}."] if names else []
 
 
 def several_sentence(
@@ -96,41 +96,45 @@ def several_sentence(
 
     many: how many of what they are. held: what all are held against, where that is one program.
     """
-    thing = words.thing(primaries[0].metric)
-    seen = Counter(_MEANS[each.verdict] for each in primaries)
-    told = [f"{units.count(seen[kind])} {_verb(kind, seen[kind], thing + held)}" for kind in _OUTCOMES if seen[kind]]
-    outcome = f"Of {many} {_listed(told)}" if len(told) > 1 else f"All {many} {told[0].partition(' ')[2]}"
-    return f"{outcome}; {_largest(primaries, names)}."
+    metric = primaries[0].metric
+    seen = Counter(words.verdict_text(each) for each in primaries)
+    amount = f" {words.thing(metric)}{held}"
+    amounts = {
+        "faster": amount,
+        "slower": "" if seen["faster"] else amount,
+        units.NOT_MEASURED: f" {words.METRIC_LABELS[metric]}",
+    }
+    verdicts = [each for each in _OUTCOMES if seen[each]]
+    who = {each: units.count(seen[each]) if len(verdicts) > 1 else f"all {many}" for each in verdicts}
+    told = [_OUTCOMES[each][seen[each] > 1].format(who[each], amounts.get(each, "")) for each in verdicts]
+    outcome = f"Of {many} {words.listed(told)}" if len(told) > 1 else f"{told[0][0].upper()}{told[0][1:]}"
+    return f"{'; '.join([outcome, *_largest(primaries, names)])}."
 
 
 def largest_of(primaries: Sequence[Comparison]) -> Comparison | None:
-    """The comparison with the largest effect among those that have a verdict; None where none has."""
-    decided = [each for each in primaries if each.ratio and each.verdict in ("faster", "slower")]
+    """The comparison with the largest effect among those whose interval excludes no change; None where none does."""
+    decided = [each for each in primaries if each.ratio and each.verdict in ("faster", "slower", "small")]
     return max(decided, key=lambda each: abs(math.log(each.ratio or 1.0)), default=None)
 
 
 def power_sentence(primaries: Sequence[Comparison]) -> str:
     """What the comparisons could have seen, from the sharpest to the bluntest."""
-    seen = sorted(each.detectable for each in primaries if each.detectable is not None)
+    seen = sorted((each for each in primaries if each.detectable is not None), key=lambda each: each.detectable or 0.0)
     if not seen:
         return words.power_text(primaries[0])
-    least, most = (units.percent(each, digits=2) for each in (seen[0], seen[-1]))
-    return f"the smallest effect that it could have seen is about {least}" + (f" to {most}" if most != least else "")
+    least, most = (words.detectable_text(each) for each in (seen[0], seen[-1]))
+    effects = least if most == least else f"{least} to {most}"
+    return f"the smallest effect that it could have seen is about {effects}{words.roughly(seen)}"
 
 
-def _largest(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> str:
-    largest = largest_of(primaries)
+def _largest(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> list[str]:
+    """The largest effect; where there is none, why, as far as that can be told."""
+    measured = [each for each in primaries if each.measured]
+    largest = largest_of(measured)
     if largest is None:
-        reasons = dict.fromkeys(each.reason.removeprefix("cannot tell: ") for each in primaries if each.low is None)
-        return next(iter(reasons), "no effect reaches its margin")
+        if all(each.verdict == "equivalent" for each in measured):
+            return ["no effect reaches its margin"]
+        return [each.reason.removeprefix("cannot tell: ") for each in measured if each.low is None][:1]
     evidence = f"{words.interval_text(largest)}; {units.count(largest.replicates)} replicates"
     name = names[largest.baseline, largest.variant]
-    return f"the largest effect is that of {name}: {words.effect_text(largest)} ({evidence}): {largest.verdict}"
-
-
-def _verb(kind: str, number: int, thing: str) -> str:
-    return _OUTCOMES[kind][number > 1].format(thing)
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    return [f"the largest effect is that of {name}: {words.effect_text(largest)} ({evidence}): {largest.verdict}"]

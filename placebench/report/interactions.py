@@ -11,13 +11,16 @@ from placebench import units
 from placebench.compare import hodges_lehmann
 from placebench.compare.family import benjamini_hochberg
 from placebench.compare.interaction import Pair, remainder
+from placebench.compare.interval import FEWEST_REPLICATES, replicates
+from placebench.compare.reduction import that_count
 from placebench.compare.signed_rank import signed_rank_p
-from placebench.errors import TooFewReplicatesError
+from placebench.report.words import listed
 from placebench.results import Run
 
 _AMONG_THE_OTHERS = "{} does {} among the others than alone"
 _TOGETHER = "{} do {} together than each by itself adds up to"
 _NONE = "No interaction was seen: changes do together what they do apart, as far as this run can tell."
+_UNTOLD = "Whether there is an interaction cannot be told of {}: {}."
 
 
 @dataclass(frozen=True)
@@ -41,31 +44,58 @@ class Interaction:
         return f"{told[0].upper()}{told[1:]}: {change} ({limits})"
 
 
-def interactions_of(run: Run) -> list[Interaction]:
-    """Where the interval of the remainder excludes 0, adjusted over all that could be asked.
+@dataclass(frozen=True)
+class _Remainder:
+    """What changes do together, less what they do apart; one log ratio a replicate."""
 
-    Empty where no change was tried both apart and together, or the replicates are too few to tell.
+    name: str
+    said: str
+    log_ratios: list[float]
+
+    @property
+    def told(self) -> bool:
+        return len(self.log_ratios) >= FEWEST_REPLICATES
+
+
+def interactions_of(run: Run) -> list[Interaction]:
+    """Where the interval of the remainder excludes 0, adjusted over all that could be told.
+
+    Empty where no change was tried both apart and together, where the replicates are too few, and where the answers
+    differ: there is no speed to be read then.
     """
-    found = []
-    for name, said, whole, parts in _asked(run):
-        left = remainder(run.blocks, whole, parts)
-        try:
-            found.append((name, said, hodges_lehmann(left), signed_rank_p(left)))
-        except TooFewReplicatesError:
-            return []
-    adjusted = benjamini_hochberg(p for *_, p in found)
+    told = [each for each in _remainders(run) if each.told]
+    intervals = [hodges_lehmann(each.log_ratios) for each in told]
+    adjusted = benjamini_hochberg(signed_rank_p(each.log_ratios) for each in told)
     return [
-        Interaction(name, interval.estimate, interval.low, interval.high, p, said)
-        for (name, said, interval, _), p in zip(found, adjusted, strict=True)
+        Interaction(each.name, interval.estimate, interval.low, interval.high, p, each.said)
+        for each, interval, p in zip(told, intervals, adjusted, strict=True)
         if p <= 1 - interval.confidence and not interval.low <= 0 <= interval.high
     ]
 
 
 def in_words(run: Run, interactions: Sequence[Interaction]) -> list[str]:
-    """A sentence for each interaction; one that says so where none was seen; none where nothing could be."""
-    if not any(True for _ in _asked(run)):
-        return []
-    return [f"{each}." for each in interactions] or [_NONE]
+    """A sentence for each interaction, or that none was seen; then of which changes it cannot be told, and why."""
+    asked = list(_remainders(run))
+    untold: dict[str, list[str]] = {}
+    for each in asked:
+        if not each.told:
+            untold.setdefault(_why_untold(run, each), []).append(each.name)
+    none_seen = [_NONE] if not interactions and any(each.told for each in asked) else []
+    cannot_tell = [_UNTOLD.format(listed(names), why) for why, names in untold.items()]
+    return [*(f"{each}." for each in interactions), *none_seen, *cannot_tell]
+
+
+def _why_untold(run: Run, asked: _Remainder) -> str:
+    if not asked.log_ratios and that_count(run.blocks):
+        return "server CPU was not measured"
+    return f"{replicates(len(asked.log_ratios))}, {FEWEST_REPLICATES} needed"
+
+
+def _remainders(run: Run) -> Iterator[_Remainder]:
+    """Of everything that can be asked; nothing where the answers differ, or nobody was asked."""
+    if run.head.same_answers.get("equal"):
+        for name, said, whole, parts in _asked(run):
+            yield _Remainder(name, said, remainder(run.blocks, whole, parts))
 
 
 def _asked(run: Run) -> Iterator[tuple[str, str, Pair, list[Pair]]]:

@@ -4,7 +4,7 @@ The key piece is `ledger_of`. The decision is the primary metric's verdict; a ch
 it asks the database for less, because counts have no noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,11 @@ def write_ledger(run: Run) -> Path:
 
 
 def ledger_text(run: Run) -> str:
-    """All of it as Markdown."""
-    entries = ledger_of(run)
+    """All of it as Markdown; where the answers differ, or nobody was asked, that alone."""
     lines = [f"# Ledger of {run.head.name}", "", f"Request: `{run.head.request}`", ""]
+    if not run.head.same_answers.get("equal"):
+        return "\n".join([*lines, *_no_speed(run.head.same_answers), ""])
+    entries = ledger_of(run)
     lines += ["| tried | arms | effect on server CPU | verdict | should show in | decision | why |", "| --- " * 7 + "|"]
     lines += [_row(each) for each in entries]
     elsewhere = {each.name: each.shows_on for each in entries if each.shows_on not in ("", run.head.request)}
@@ -97,6 +99,13 @@ def ledger_text(run: Run) -> str:
         lines += ["", "| it was said | here | because |", "| --- " * 3 + "|"]
         lines += [f"| {each.said} | **{each.answer}** | {each.evidence} |" for each in claims]
     return "\n".join([*lines, ""])
+
+
+def _no_speed(answers: Mapping[str, Any]) -> list[str]:
+    """Why there is no ledger."""
+    if answers.get("equal") is None:
+        return ["No variant was asked before the run ended, so no speed is printed."]
+    return [words.DIFFERENT_ANSWERS, *(["", f"`{answers['difference']}`"] if answers.get("difference") else [])]
 
 
 def _row(entry: Entry) -> str:
@@ -132,33 +141,31 @@ def _entry(
         effect=f"{words.effect_text(primary)}, {words.interval_text(primary)}",
         shows_on=trial.get("shows_on", ""),
         shows_in=trial.get("shows_in", ""),
-        shown=_shown(expected) if expected else "",
+        shown=words.outcome_text(expected, between=": ") if expected else "",
         ratio=primary.ratio,
         low=primary.low,
         high=primary.high,
-        verdict=primary.verdict,
+        verdict=words.verdict_text(primary),
         decision=decision,
         why=why,
     )
 
 
-def _shown(expected: Comparison) -> str:
-    """'3.8 % less: faster'; of a count '32 % less'."""
-    effect, verdict = words.effect_text(expected), words.verdict_text(expected)
-    return effect if effect.endswith(verdict) else f"{effect}: {verdict}"
-
-
 def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, str]:
-    ratios = {words.METRIC_LABELS[each.metric]: each.ratio for each in counted if each.ratio not in (None, 1.0)}
-    less = [name for name, ratio in ratios.items() if ratio is not None and ratio < 1]
-    undecided = primary.low is not None and primary.verdict not in ("faster", "slower")
-    if undecided and ratios and len(less) == len(ratios):
-        return KEPT, f"fewer {', '.join(less)}, at no more CPU that could be seen"
+    changed = [each for each in counted if each.differs]
+    less = [
+        words.METRIC_LABELS[each.metric] for each in changed if (each.variant_value or 0) < (each.baseline_value or 0)
+    ]
+    fewer = f"fewer {', '.join(less)}" if changed and len(less) == len(changed) else ""
+    if fewer and primary.low is not None and primary.verdict not in ("faster", "slower"):
+        if primary.low <= 1:
+            return KEPT, f"{fewer}, at no more CPU that could be seen"
+        return DROPPED, f"{fewer}, but {words.effect_text(primary)} server CPU"
     reasons = {
         "faster": "less server CPU beyond the margin",
         "slower": "more server CPU beyond the margin",
         "equivalent": "no change beyond the margin",
-        "small": "a change within the margin",
+        "small": "a small change: its estimate is under the margin",
         "cannot tell": primary.reason.removeprefix("cannot tell: ") + f"; {words.power_text(primary)}",
     }
     return _MEANT[primary.verdict], reasons[primary.verdict]

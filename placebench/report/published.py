@@ -21,10 +21,10 @@ _FIGURES = ("ratio", "low", "high", "baseline_value", "variant_value", "detectab
 def published(run: Run) -> dict[str, Any]:
     """What was asked, on what, and what came out; ratios are variant over baseline, values of one request.
 
-    Comparisons without replicates that found no change at all (equal counts) are left out.
+    Equal counts, and what was not measured, are left out.
     """
     figures, head = figures_of(run), run.head
-    shown = [each for each in figures.comparisons if each.ratio not in (None, 1.0)]
+    shown = [each for each in figures.comparisons if each.differs]
     return {
         "format_version": FORMAT_VERSION,
         "name": head.name,
@@ -34,8 +34,8 @@ def published(run: Run) -> dict[str, Any]:
         "request": head.request,
         "data": _data(run),
         "machine": _machine(head.manifest),
-        "replicates": max((each.replicates for each in figures.primaries), default=0),
-        "invalidated": max((each.invalidated for each in figures.primaries), default=0),
+        "replicates": figures.replicates,
+        "invalidated": figures.invalidated,
         "same_answers": figures.answers.equal,
         "arms": head.variants,
         "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.ends]))],

@@ -44,7 +44,7 @@ def _compared(comparison: Comparison, figures: Figures) -> tuple[str, ...]:
         words.value_text(comparison, comparison.baseline_value),
         words.value_text(comparison, comparison.variant_value),
         *(units.ratio(each) for each in (comparison.ratio, comparison.low, comparison.high)),
-        units.percent(comparison.detectable, digits=2),
+        words.detectable_text(comparison),
         words.verdict_text(comparison),
     )
 

@@ -12,7 +12,11 @@ from placebench import units
         (0, "0 s"),
         (0.0000123, "12.3 µs"),
         (0.0123, "12.3 ms"),
-        (0.9996, "1000 ms"),
+        (0.0009994, "999 µs"),
+        (0.0009996, "1.00 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.00 s"),
+        (-0.9996, "-1.00 s"),
         (1.5, "1.50 s"),
         (75.04, "75.0 s"),
     ],
@@ -23,9 +27,19 @@ def test_a_duration_has_its_natural_unit(seconds: float | None, text: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (2_583_049, "2.46 MiB"), (None, "not measured")]
+    ("value", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1023.6, "1.00 KiB"),
+        (1_047_552, "1023 KiB"),
+        (1_048_570, "1.00 MiB"),
+        (1_073_741_800, "1.00 GiB"),
+        (2_583_049, "2.46 MiB"),
+        (None, "not measured"),
+    ],
 )
-def test_a_size_has_binary_units(value: int | None, text: str) -> None:
+def test_a_size_has_binary_units(value: float | None, text: str) -> None:
     """Bytes are whole, larger units have three digits."""
     assert units.size(value) == text
 

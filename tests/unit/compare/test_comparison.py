@@ -12,6 +12,9 @@ from placebench.compare import compare_blocks, hodges_lehmann
 from placebench.compare.reduction import CPU, WALL, reduce_blocks
 from placebench.compare.verdict import chance_to_detect, decide, detectable_effect
 
+NINE = [-0.03 * math.sqrt(4 / 3), 0.03 * math.sqrt(4 / 3), 0.0] * 3
+"""Log ratios with a standard deviation of 0.03."""
+
 
 @dataclass(frozen=True)
 class FakeBlock:
@@ -130,6 +133,15 @@ def test_what_was_not_measured_has_no_ratio() -> None:
     comparison = compare_blocks(blocks, "naive", "tuned", "cpu_s")
 
     assert (comparison.ratio, comparison.measured, comparison.verdict) == (None, False, "cannot tell")
+    assert comparison.reason == "not measured: cpu_s"
+    assert compare_blocks([], "naive", "tuned", "cpu_s").reason == "cannot tell: 0 replicates, 6 needed"
+
+
+def test_the_value_of_the_variant_has_an_interval_too() -> None:
+    """Six replicates of e⁻¹ to e⁻² s a request: at 95 % from least to greatest."""
+    comparison = compare_blocks(run([-1.0, -1.2, -1.4, -1.6, -1.8, -2.0]), "naive", "tuned", "cpu_s")
+
+    assert [comparison.variant_low, comparison.variant_high] == pytest.approx([math.exp(-2), math.exp(-1)])
 
 
 @pytest.mark.parametrize(
@@ -158,26 +170,36 @@ def test_identical_programs_are_called_faster_or_slower_at_most_one_time_in_twen
 
 
 def test_the_detectable_effect_is_found_four_times_in_five() -> None:
-    """Normal noise of 60 replicates, shifted by 2.86 σ/√n, is found to differ from 0 in 80 % of 1500 runs."""
+    """Normal noise of 60 replicates, shifted by 2.87 σ/√n, is found to differ from 0 in 80 % of 1500 runs."""
     rng = random.Random(13)
-    effect = 2.86 * 1.0 / math.sqrt(60)
+    effect = 2.87 * 1.0 / math.sqrt(60)
     found = [hodges_lehmann([rng.gauss(effect, 1) for _ in range(60)]).low > 0 for _ in range(1500)]
 
     assert fmean(found) == pytest.approx(0.80, abs=0.03)
 
 
 def test_the_detectable_effect_by_hand() -> None:
-    """Nine replicates with a standard deviation of 0.03 find 2.86 %."""
-    assert detectable_effect([-0.03 * math.sqrt(4 / 3), 0.03 * math.sqrt(4 / 3), 0] * 3) == pytest.approx(0.0286)
+    """Nine replicates with a standard deviation of 0.03 find (1.960 + 0.842) / √0.955 of their standard error, 0.01."""
+    assert detectable_effect(NINE) == pytest.approx(0.02867, abs=1e-5)
     assert detectable_effect([0.1]) is None
+
+
+def test_a_wider_interval_finds_larger_effects() -> None:
+    """Three looks have intervals of 97.79 %, 2.29 deviates: their detectable effect is (2.289 + 0.842) / √0.955."""
+    detectable = detectable_effect(NINE, confidence=1 - 0.0221)
+
+    assert detectable == pytest.approx(0.03203, abs=1e-5)
+    assert chance_to_detect(0.03203, NINE, confidence=1 - 0.0221) == pytest.approx(0.80, abs=0.001)
+    assert compare_blocks(run(NINE), "naive", "tuned", "cpu_s", confidence=1 - 0.0221).detectable == pytest.approx(
+        detectable
+    )
 
 
 def test_the_chance_to_detect_by_hand() -> None:
     """Nothing is "found" in 2.5 of 100 runs on that side, the detectable effect in 80, one of twice its size always."""
-    nine = [-0.03 * math.sqrt(4 / 3), 0.03 * math.sqrt(4 / 3), 0] * 3
-    chances = [chance_to_detect(effect, nine) for effect in (0.0, 0.0286, -0.0286, 0.0572)]
+    chances = [chance_to_detect(effect, NINE) for effect in (0.0, 0.02867, -0.02867, 0.05734)]
 
-    assert chances == pytest.approx([0.025, 0.80, 0.80, 1.0], abs=0.005)
+    assert chances == pytest.approx([0.025, 0.80, 0.80, 1.0], abs=0.001)
     assert chance_to_detect(0.01, [0.1, 0.1]) == 1.0
     assert chance_to_detect(0.01, [0.1]) is None
 

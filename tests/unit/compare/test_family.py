@@ -41,10 +41,23 @@ def test_a_count_that_is_the_same_is_equivalent() -> None:
 
 
 def test_a_count_against_none_has_no_ratio() -> None:
-    """11 statements against 0 is not so many times less."""
+    """11 statements against 0 is not so many times less, and less."""
     made = compare_counts([11.0] * 12, [0.0] * 12, "tuned", "noop", "statements")
 
     assert (made.ratio, made.low, made.baseline_value, made.variant_value) == (None, None, 11.0, 0.0)
+    assert made.verdict == "faster"
+
+
+def test_a_count_that_is_sometimes_none_is_never_equivalent() -> None:
+    """In every other request the baseline asks nothing: the equal pairs alone do not speak for the others."""
+    more = compare_counts([1.0, 0.0] * 6, [1.0] * 12, "a", "b", "statements")
+    crossed = compare_counts([1.0, 0.0] * 6, [0.0, 1.0] * 6, "a", "b", "statements")
+
+    assert (more.verdict, more.ratio, more.baseline_value, more.variant_value) == ("slower", None, 0.5, 1.0)
+    assert (crossed.verdict, crossed.reason) == (
+        "cannot tell",
+        "cannot tell: some requests count less and some more, and with zeros there is no ratio",
+    )
 
 
 def test_a_secondary_metric_needs_an_adjusted_p() -> None:

@@ -1,14 +1,15 @@
 """Gates, and what a CI service is handed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from fake_run import FakeRun, write_run
 
-from placebench.compare import Comparison
+from placebench.compare import Comparison, compare_blocks, compare_counts
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
-from placebench.experiment.records import WirePass
+from placebench.experiment.records import Block, WirePass
 from placebench.report.gates import held_to, judge, read_gate
 from placebench.report.handover import hand_over
 
@@ -23,13 +24,27 @@ def made(
     )
 
 
+def timed(variant_s: Sequence[float]) -> Comparison:
+    """A comparison whose variant took so long in each replicate, a request, as its CPU."""
+    blocks = [
+        Block(number, 0, place, arm, 1, [level], level)
+        for number, level in enumerate(variant_s)
+        for place, arm in enumerate(("base", "change", "change", "base"))
+    ]
+    return compare_blocks(blocks, "base", "change", "cpu_s")
+
+
+def counted(before: Sequence[float], after: Sequence[float]) -> Comparison:
+    """A comparison of so many statements a request."""
+    return compare_counts(before, after, "base", "change", "statements")
+
+
 @pytest.mark.parametrize(
     ("gate", "value", "outcome"),
     [
         ("statements > 18", 19.0, "failed"),
         ("statements > 18", 18.0, "passed"),
         ("statements >= 18", 18.0, "failed"),
-        ("cpu_s<0.5", 0.6, "passed"),
         ("bytes_sent <= 1e3", 900.0, "failed"),
         ("rows > 18", None, "undecided"),
     ],
@@ -39,6 +54,55 @@ def test_a_value_is_held_to_its_limit(gate: str, value: float | None, outcome: s
     read = read_gate(gate)
 
     assert judge(read, made(read.metric, value=value)).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("gate", "outcome", "seen"),
+    [
+        ("cpu_s > 0.2", "undecided", "205 ms, 95 % interval 190 ms to 220 ms"),
+        ("cpu_s > 0.19", "undecided", "205 ms, 95 % interval 190 ms to 220 ms"),
+        ("cpu_s > 0.18", "failed", "205 ms, 95 % interval 190 ms to 220 ms"),
+        ("cpu_s > 0.23", "passed", "205 ms, 95 % interval 190 ms to 220 ms"),
+        ("cpu_s < 0.2", "undecided", "205 ms, 95 % interval 190 ms to 220 ms"),
+        ("cpu_s < 0.23", "failed", "205 ms, 95 % interval 190 ms to 220 ms"),
+        ("cpu_s < 0.18", "passed", "205 ms, 95 % interval 190 ms to 220 ms"),
+    ],
+)
+def test_a_time_is_held_to_its_limit_by_the_whole_interval(gate: str, outcome: str, seen: str) -> None:
+    """Six replicates from 190 to 220 ms: their interval is from least to greatest, and a limit within is undecided."""
+    judged = judge(read_gate(gate), timed([0.19, 0.20, 0.205, 0.205, 0.21, 0.22]))
+
+    assert (judged.outcome, judged.seen) == (outcome, seen)
+
+
+def test_one_replicate_decides_no_limit_of_a_time() -> None:
+    """210 ms are beyond 200 ms, and once is not enough to say so."""
+    judged = judge(read_gate("cpu_s > 0.2"), timed([0.21]))
+
+    assert (judged.outcome, judged.seen) == ("undecided", "210 ms, cannot tell: 1 replicate, 6 needed")
+
+
+@pytest.mark.parametrize(
+    ("gate", "before", "after", "outcome", "seen"),
+    [
+        ("statements more 0%", [0.0] * 12, [5.0] * 12, "failed", "0 → 5"),
+        ("statements more 0%", [5.0] * 12, [0.0] * 12, "passed", "5 → 0"),
+        ("statements less 10%", [5.0] * 12, [0.0] * 12, "failed", "5 → 0"),
+        ("statements more 0%", [1.0, 0.0] * 6, [1.0] * 12, "failed", "0.500 → 1"),
+        ("statements more 100%", [1.0, 0.0] * 6, [1.0] * 12, "passed", "0.500 → 1"),
+        ("statements more 0%", [1.0, 0.0] * 6, [0.0, 1.0] * 6, "passed", "the same"),
+        ("statements more 0%", [0.0] * 12, [0.0] * 12, "passed", "the same, 95 % interval +0 % to +0 %"),
+        ("statements more 0%", [17.0] * 2, [18.0] * 2, "failed", "5.9 % more"),
+        ("statements more 0%", [], [], "undecided", "not measured"),
+    ],
+)
+def test_a_count_without_an_interval_is_held_to_its_value(
+    gate: str, before: Sequence[float], after: Sequence[float], outcome: str, seen: str
+) -> None:
+    """From none to five is more, and counts have no noise: the means of the counted requests decide."""
+    judged = judge(read_gate(gate), counted(before, after))
+
+    assert (judged.outcome, judged.seen) == (outcome, seen)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +183,7 @@ def test_junit_and_markdown(folder: Path) -> None:
         "not pss_bytes > 1",
     ]
     assert "| `statements > 10` | tuned | **failed** | 11 |" in summary
-    assert "| tuned | statements | 29 | 11 | 0.3793 | 0.3793 to 0.3793 | faster |" in summary
+    assert "| tuned | statements | 29 | 11 | 0.3793 | 0.3793 to 0.3793 | less |" in summary
     assert summary.startswith("### tuned answers this request with ")
 
 

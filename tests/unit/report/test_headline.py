@@ -32,7 +32,10 @@ FASTER = Comparison(
 SLOWER = replace(FASTER, variant="sets", ratio=1.1, low=1.09, high=1.11, verdict="slower")
 ALIKE = replace(FASTER, variant="rows", ratio=1.0, low=0.999, high=1.001, verdict="equivalent")
 OPEN = replace(ALIKE, variant="none", low=None, high=None, verdict="cannot tell", reason="cannot tell: 3 replicates, 6")
-NAMES = {("naive", each.variant): each.variant for each in (FASTER, SLOWER, ALIKE, OPEN)}
+SMALL = replace(FASTER, variant="copies", ratio=0.991, low=0.983, high=0.999, verdict="small")
+WIDE = replace(FASTER, variant="freeze", ratio=1.08, low=0.98, high=1.18, verdict="cannot tell")
+UNMEASURED = replace(OPEN, variant="pool", ratio=None, log_ratios=(), reason="not measured: cpu_s")
+NAMES = {("naive", each.variant): each.variant for each in (FASTER, SLOWER, ALIKE, OPEN, SMALL, WIDE, UNMEASURED)}
 SLOTS = "the largest effect is that of slots: 20 % less (95 % interval 19 to 21 %; 12 replicates): faster."
 
 
@@ -50,11 +53,68 @@ SLOTS = "the largest effect is that of slots: 20 % less (95 % interval 19 to 21 
         ([FASTER, FASTER], "2 programs", f"All 2 programs take less server CPU; {SLOTS}"),
         ([ALIKE, ALIKE], "2 changes", "All 2 changes make no difference that matters; no effect reaches its margin."),
         ([OPEN, OPEN, OPEN], "3 changes", "All 3 changes cannot be told; 3 replicates, 6."),
+        ([WIDE, WIDE], "2 changes", "All 2 changes cannot be told."),
+        ([ALIKE, WIDE], "2 changes", "Of 2 changes 1 makes no difference that matters and 1 cannot be told."),
+        (
+            [SMALL, ALIKE, WIDE],
+            "3 changes",
+            (
+                "Of 3 changes 1 makes a small difference, 1 makes no difference that matters and 1 cannot be told; the "
+                "largest effect is that of copies: 0.90 % less (95 % interval 0.10 to 1.7 %; 12 replicates): small."
+            ),
+        ),
+        (
+            [FASTER, SLOWER, UNMEASURED],
+            "3 programs",
+            (f"Of 3 programs 1 takes less server CPU, 1 takes more and of 1 server CPU was not measured; {SLOTS}"),
+        ),
+        (
+            [SLOWER, SLOWER],
+            "2 programs",
+            (
+                "All 2 programs take more server CPU; the largest effect is that of sets: 10 % more (95 % interval 9.0 "
+                "to 11 %; 12 replicates): slower."
+            ),
+        ),
     ],
 )
 def test_several_comparisons_in_one_sentence(primaries: list[Comparison], many: str, sentence: str) -> None:
     """How many of them do what, and the largest effect with its interval and verdict."""
     assert several_sentence(primaries, NAMES, many=many) == sentence
+
+
+def test_more_says_of_what_and_than_what() -> None:
+    """The first verdict of them names the metric and the baseline, whichever it is."""
+    said = several_sentence([SLOWER, ALIKE], NAMES, many="2 programs", held=" than naive")
+
+    assert said.startswith("Of 2 programs 1 takes more server CPU than naive and 1 makes no difference that matters; ")
+
+
+def test_the_order_of_the_arms_does_not_choose_the_metric(tmp_path: Path) -> None:
+    """The CPU of the first variant was not measured: the sentence speaks of that of the other, and says so."""
+    arms = {name: ARMS[name] for name in ("naive", "naive+slots", "tuned")}
+    run = results.load(write_experiment(tmp_path / "run", arms, ()))
+    blocks = [replace(block, cpu_s=None) if block.arm == "naive+slots" else block for block in run.blocks]
+    made = figures_of(replace(run, blocks=blocks))
+
+    assert headline(made).startswith(
+        "Of 2 programs 1 takes less server CPU than naive and of 1 server CPU was not measured; the largest effect is "
+        "that of tuned: "
+    )
+    assert below_it(made)[0] == (
+        "Cannot tell whether naive+slots answers this request with less server CPU than naive: server CPU was not "
+        "measured."
+    )
+
+
+def test_what_the_ledger_keeps_is_worth_keeping(tmp_path: Path) -> None:
+    """Slots for their CPU, sets for their fewer statements: both are named, as in the ledger."""
+    arms = {name: ARMS[name] for name in ("naive", "naive+slots", "naive+sets")}
+    trials = Trial("sets", "own", "naive", "naive+sets"), Trial("slots", "own", "naive", "naive+slots")
+
+    assert "Worth keeping here, the largest effect first: slots and sets." in below_it(
+        figures(tmp_path / "run", arms, *trials)
+    )
 
 
 def figures(folder: Path, arms: dict[str, float], *trials: Trial) -> Figures:

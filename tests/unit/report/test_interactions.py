@@ -9,7 +9,9 @@ from fake_experiment import ARMS, TRIALS, write_experiment
 
 from placebench import results
 from placebench.compare.interaction import remainder
+from placebench.experiment.records import Block
 from placebench.experiment.trials import Trial
+from placebench.report import document_of, text_of
 from placebench.report.interactions import in_words, interactions_of
 
 ADDING_UP = {
@@ -32,6 +34,11 @@ def made(
 ) -> results.Run:
     """The run that `write_experiment` makes."""
     return results.load(write_experiment(folder / "run", arms, trials, replicates=replicates))
+
+
+def without_cpu(block: Block) -> Block:
+    """The block of a program whose CPU cannot be measured."""
+    return replace(block, cpu_s=None)
 
 
 def test_changes_that_add_up_do_not_interact(tmp_path: Path) -> None:
@@ -65,9 +72,36 @@ def test_two_changes_at_once_are_held_to_each(tmp_path: Path) -> None:
     assert str(found).startswith("A and b do less together than each by itself adds up to: 1")
 
 
-def test_too_few_replicates_name_no_interaction(tmp_path: Path) -> None:
-    """Three replicates, six needed."""
-    assert interactions_of(made(tmp_path, {**ADDING_UP, "tuned": -0.6}, replicates=3)) == []
+def test_too_few_replicates_tell_of_no_interaction(tmp_path: Path) -> None:
+    """Three replicates, six needed: neither that there is one nor that there is none."""
+    run = made(tmp_path, {**ADDING_UP, "tuned": -0.6}, replicates=3)
+
+    assert interactions_of(run) == []
+    assert in_words(run, []) == [
+        "Whether there is an interaction cannot be told of slots, sets and all changes: 3 replicates, 6 needed."
+    ]
+
+
+def test_a_change_without_cpu_hides_no_other(tmp_path: Path) -> None:
+    """The CPU of tuned-sets was not measured: slots and the whole are told all the same, sets are not."""
+    whole = made(tmp_path, {**ADDING_UP, "tuned-slots": 0.0, "tuned-sets": -0.6, "tuned": -0.6})
+    run = replace(whole, blocks=[without_cpu(block) if block.arm == "tuned-sets" else block for block in whole.blocks])
+
+    assert [each.name for each in interactions_of(run)] == ["slots", "all changes"]
+    assert in_words(run, interactions_of(run))[2:] == [
+        "Whether there is an interaction cannot be told of sets: server CPU was not measured."
+    ]
+
+
+def test_differing_answers_have_no_interactions(tmp_path: Path) -> None:
+    """Slots would gain 45 % among the others, of a variant that is broken."""
+    arms = {**ADDING_UP, "tuned-slots": 0.0, "tuned": -0.6}
+    run = results.load(write_experiment(tmp_path / "run", arms, equal=False))
+
+    assert interactions_of(run) == []
+    assert in_words(run, []) == []
+    assert document_of(run)["interactions"] == []
+    assert "CPU (95 %" not in text_of(run)
 
 
 def test_a_run_that_tried_nothing_twice_has_none_to_speak_of(tmp_path: Path) -> None:
@@ -84,3 +118,15 @@ def test_the_remainder_is_taken_replicate_by_replicate(tmp_path: Path) -> None:
 
     assert len(left) == 12
     assert left == pytest.approx([-0.5] * 12, abs=0.05)
+
+
+def test_the_remainder_lines_up_replicates_by_their_number(tmp_path: Path) -> None:
+    """The whole lost replicate 0, slots lost replicate 11: ten are left, each less its own part."""
+    run = made(tmp_path, ARMS)
+    blocks = [
+        without_cpu(block) if (block.replicate, block.arm) in ((0, "tuned"), (11, "naive+slots")) else block
+        for block in run.blocks
+    ]
+    pairs = ("naive", "tuned"), [("naive", "naive+slots")]
+
+    assert remainder(blocks, *pairs) == remainder(run.blocks, *pairs)[1:-1]

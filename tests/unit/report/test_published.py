@@ -1,11 +1,13 @@
 """A run as figures alone."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from fake_experiment import write_experiment
 
 from placebench import results
+from placebench.experiment.records import WirePass
 from placebench.report.published import in_lines, published
 
 
@@ -23,6 +25,24 @@ def test_the_figures_of_an_experiment_are_a_small_document(tmp_path: Path) -> No
     assert document["claims"][-1]["said"] == "`__slots__` really does speed up"
     assert str(tmp_path) not in text
     assert sum(line.startswith('  {"change": "slots, alone"') for line in text.splitlines()) >= 1
+
+
+def test_rows_where_there_were_none_are_published(tmp_path: Path) -> None:
+    """0 against 50 has no ratio, and is a change; equal counts are none."""
+    folder = write_experiment(tmp_path / "run")
+    for arm, rows in (("naive", 0.0), ("naive+sets", 50.0)):
+        path = folder / f"wire-{arm}.json"
+        replace(WirePass.load(path), rows=[rows] * 6).save(path)
+    told = {(each["variant"], each["metric"]): each for each in published(results.load(folder))["comparisons"]}
+    rows = told["naive+sets", "rows"]
+
+    assert (rows["ratio"], rows["baseline_value"], rows["variant_value"], rows["verdict"]) == (
+        None,
+        0.0,
+        50.0,
+        "slower",
+    )
+    assert ("naive+slots", "statements") not in told
 
 
 def test_different_answers_publish_no_figures(tmp_path: Path) -> None:

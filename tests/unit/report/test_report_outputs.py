@@ -1,6 +1,7 @@
 """The same run for a terminal, for programs, and by the command line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from fake_run import FakeRun, write_run
 from placebench import paths, results
 from placebench.cli import main
 from placebench.report import summary, terminal_table
+from placebench.report.published import published
 from placebench.report.text import aligned
 
 
@@ -61,6 +63,14 @@ def test_the_document_has_the_promised_names(tmp_path: Path) -> None:
     assert document["comparisons"][0]["ratio"] == pytest.approx(0.165 / 0.52, rel=0.03)
     assert document["ladder"][0]["counted"]["statements"] == 29
     assert document["ladder"][-1]["closed"]["latency"].keys() == {"p50_s", "p90_s", "p95_s", "p99_s"}
+
+
+def test_replicates_that_were_all_thrown_away_are_counted(tmp_path: Path) -> None:
+    """Six were made and none counts: the document says both, and so does what is published."""
+    run = results.load(write_run(tmp_path / "run"))
+    stolen = replace(run, blocks=[replace(block, invalid="steal 12 %") for block in run.blocks])
+
+    assert [(made["replicates"], made["invalidated"]) for made in (summary(stolen), published(stolen))] == [(0, 6)] * 2
 
 
 def test_the_document_of_wrong_answers_is_empty_of_speeds(tmp_path: Path) -> None:

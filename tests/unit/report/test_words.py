@@ -4,8 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from placebench.compare import Comparison
-from placebench.report.words import comparison_sentence, effect_text, interval_text, moment, power_text
+from placebench.compare import Comparison, compare_counts, compare_watched
+from placebench.report.words import (
+    comparison_sentence,
+    detectable_text,
+    effect_text,
+    interval_text,
+    moment,
+    outcome_text,
+    power_text,
+    verdict_text,
+)
 
 MADE = Comparison(
     baseline="naive",
@@ -83,16 +92,58 @@ def test_a_large_effect_is_a_factor_and_a_small_one_a_percentage(ratio: float, t
 
 
 def test_what_was_not_measured_is_called_so() -> None:
-    """Neither 0 % nor an empty place."""
-    missing = replace(MADE, ratio=None, low=None, high=None)
+    """Neither 0 % nor an empty place, and no verdict."""
+    missing = replace(MADE, ratio=None, low=None, high=None, verdict="cannot tell", log_ratios=())
 
     assert [effect_text(missing), interval_text(missing)] == ["not measured", "no 95 % interval"]
+    assert verdict_text(missing) == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "told"),
+    [
+        ("statements", [17.0] * 6, [17.0] * 6, "the same · equivalent"),
+        ("statements", [0.0] * 6, [0.0] * 6, "the same · equivalent"),
+        ("statements", [0.0] * 6, [5.0] * 6, "0 → 5 · more"),
+        ("bytes_sent", [2048.0] * 6, [0.0] * 6, "2.00 KiB → 0 B · less"),
+        ("rows", [10.0] * 6, [9.0] * 6, "10 % less"),
+    ],
+)
+def test_counts_are_told_as_counts(metric: str, before: list[float], after: list[float], told: str) -> None:
+    """What has no ratio is told by its values, what is equal is the same, and nothing counted is faster."""
+    assert outcome_text(compare_counts(before, after, "naive", "tuned", metric), between=" · ") == told
+
+
+def test_pauses_that_are_gone_are_told_by_their_values() -> None:
+    """120 ms in the collector and none at all: there is no ratio, and both were measured."""
+    gone = compare_watched([0.12] * 3, [0.0] * 3, "naive", "tuned", "gc_s")
+
+    assert effect_text(gone) == "120 ms → 0 s"
+
+
+def test_only_times_are_faster() -> None:
+    """Memory is less or more, as counts are."""
+    assert [verdict_text(replace(MADE, metric=metric)) for metric in ("cpu_s", "wall_s", "pss_bytes", "rows")] == [
+        "faster",
+        "faster",
+        "less",
+        "less",
+    ]
 
 
 def test_the_power_line() -> None:
-    """Every comparison says which effect it could have seen, two digits of it."""
-    assert power_text(MADE) == "the smallest effect that it could have seen is about 1.2 %"
+    """Every comparison says which effect it could have seen, two digits of it, and whether that is a rough figure."""
+    assert power_text(replace(MADE, replicates=20)) == "the smallest effect that it could have seen is about 1.2 %"
+    assert power_text(MADE) == (
+        "the smallest effect that it could have seen is about 1.2 % (roughly, with fewer than 20 replicates)"
+    )
     assert power_text(replace(MADE, detectable=None)).startswith("fewer than two replicates")
+
+
+def test_what_could_have_been_seen_is_told_as_the_effects_are() -> None:
+    """A log ratio of 0.693 is twice as much: 100 % more, as an effect of that size would be; it is not 69 %."""
+    assert detectable_text(replace(MADE, detectable=0.6931)) == "100 %"
+    assert detectable_text(replace(MADE, detectable=None)) == "not measured"
 
 
 def test_a_stamp_for_people() -> None:

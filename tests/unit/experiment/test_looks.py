@@ -1,0 +1,54 @@
+"""The sequential rule: three looks, and what they call identical programs."""
+
+import math
+import random
+from pathlib import Path
+
+from placebench.compare import hodges_lehmann
+from placebench.experiment.arms import read_arms
+from placebench.experiment.comparing import CONFIDENCE_OF_A_LOOK, LOOKS, Comparing, Settings
+from placebench.experiment.interleaved import append_blocks
+from placebench.experiment.records import Block
+from placebench.seeding import topology_named
+
+RUNS = 4000
+AT_MOST = round(RUNS * 0.05 + 3 * math.sqrt(RUNS * 0.05 * 0.95))
+"""5 in 100, and three standard deviations for the luck of the draws."""
+
+
+def called_different(log_ratios: list[float], confidence: float) -> bool:
+    """Whether any look finds an interval that excludes no change."""
+    looks = [hodges_lehmann(log_ratios[:number], confidence=confidence) for number in LOOKS]
+    return any(each.low > 0 or each.high < 0 for each in looks)
+
+
+def test_three_looks_call_identical_programs_different_5_times_in_100() -> None:
+    """Of 4000 runs of noise; with intervals of 95 % at each look it would be twice as many."""
+    chance = random.Random(36)
+    runs = [[chance.gauss(0, 0.01) for _ in range(LOOKS[-1])] for _ in range(RUNS)]
+
+    assert sum(called_different(each, CONFIDENCE_OF_A_LOOK) for each in runs) <= AT_MOST
+    assert sum(called_different(each, 0.95) for each in runs) > 1.5 * AT_MOST
+
+
+def made(folder: Path, *, looks: bool) -> Comparing:
+    """A sitting of a run in which 36 replicates are on disk, all with half the CPU; no server is asked for anything."""
+    arms = read_arms(["naive", "tuned"])
+    folder.mkdir()
+    for number in range(LOOKS[-1]):
+        order = enumerate((("naive", 1.0), ("tuned", 0.5), ("tuned", 0.5), ("naive", 1.0)))
+        append_blocks(
+            folder / "blocks.jsonl",
+            [Block(number, 0, place, arm, 1, [cost_s], cost_s) for place, (arm, cost_s) in order],
+        )
+    settings = Settings(arms, "/", replicates=LOOKS[-1], looks=looks, rounds=1)
+    return Comparing(topology_named("nested-perfload", trees=1), settings, folder, server=None)
+
+
+def test_a_sequential_run_stops_at_its_looks_alone(tmp_path: Path) -> None:
+    """A difference that is plain from the sixth replicate on ends a run at 12, 24 or 36, and a fixed number never."""
+    sequential, fixed = made(tmp_path / "looks", looks=True), made(tmp_path / "fixed", looks=False)
+    numbers = range(1, LOOKS[-1] + 1)
+
+    assert [number for number in numbers if sequential._decided(range(number))] == [12, 24, 36]
+    assert [number for number in numbers if fixed._decided(range(number))] == []
