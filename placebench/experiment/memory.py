@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from placebench.experiment.processes import rollup
+
 _PROC = Path("/proc")
 _MOST_SAMPLES = 240
 
@@ -48,16 +50,14 @@ class Sample:
 
 def memory_of(pid: int, proc: Path = _PROC) -> Memory:
     """What the process takes now; nothing for one that is gone. Raises PermissionError for somebody else's."""
-    try:
-        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
-    except (FileNotFoundError, ProcessLookupError):
+    seen = rollup(pid, proc)
+    if not seen:
         return Memory()
-    kilobytes = {name: int(value.split()[0]) for name, value in (line.split(":") for line in lines)}
     return Memory(
-        pss_bytes=kilobytes["Pss"] * 1024,
-        uss_bytes=(kilobytes["Private_Clean"] + kilobytes["Private_Dirty"]) * 1024,
-        rss_bytes=kilobytes["Rss"] * 1024,
-        shared_dirty_bytes=kilobytes["Shared_Dirty"] * 1024,
+        pss_bytes=seen["Pss"],
+        uss_bytes=seen["Private_Clean"] + seen["Private_Dirty"],
+        rss_bytes=seen["Rss"],
+        shared_dirty_bytes=seen["Shared_Dirty"],
     )
 
 

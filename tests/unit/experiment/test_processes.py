@@ -78,6 +78,44 @@ def test_spent_is_the_difference_and_newcomers_count_whole() -> None:
     assert processes.spent({1: 1.0, 2: 4.0}, {1: 1.5, 3: 0.25}) == 0.75
 
 
+ROLLUP = """55d0-7ffe ---p 00000000 00:00 0    [rollup]
+Rss:              {rss} kB
+Pss:              {pss} kB
+Pss_Anon:         {own} kB
+Anonymous:        {anonymous} kB
+"""
+
+
+def process(proc: Path, pid: int, *, rss: int, pss: int, own: int, anonymous: int) -> int:
+    """A process whose memory is so much, in KiB; returns its pid."""
+    (proc / str(pid)).mkdir()
+    (proc / str(pid) / "smaps_rollup").write_text(ROLLUP.format(rss=rss, pss=pss, own=own, anonymous=anonymous))
+    return pid
+
+
+def test_who_else_maps_a_file_makes_no_difference_to_memory(tmp_path: Path) -> None:
+    """20 MiB of its own and 10 of libraries are 30, whether strangers use the libraries too or not."""
+    alone = process(tmp_path, 1, rss=30720, pss=30720, own=20480, anonymous=20480)
+    shared = process(tmp_path, 2, rss=30720, pss=25600, own=20480, anonymous=20480)
+
+    assert processes.pss_bytes([alone], tmp_path) == processes.pss_bytes([shared], tmp_path) == 30 * 2**20
+
+
+def test_workers_share_what_was_there_before_the_fork(tmp_path: Path) -> None:
+    """Two with 4 MiB of their own, 8 shared between them and the same 10 of libraries: 4 + 4 + 8 + 10."""
+    workers = [process(tmp_path, pid, rss=22528, pss=13312, own=8192, anonymous=12288) for pid in (1, 2)]
+
+    assert processes.pss_bytes([*workers, 3], tmp_path) == 26 * 2**20
+
+
+def test_memory_that_cannot_be_told_apart_is_not_measured(tmp_path: Path) -> None:
+    """A kernel before 5.4 says nothing of anonymous memory."""
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "smaps_rollup").write_text("55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss: 9 kB\nPss: 9 kB\n")
+
+    assert processes.pss_bytes([1], tmp_path) is None
+
+
 def test_memory_of_this_process_is_read() -> None:
     """A Python process has more than 5 MB."""
     pss = processes.pss_bytes([os.getpid()])
