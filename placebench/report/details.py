@@ -1,20 +1,16 @@
-"""The smaller parts of a run's page: first and last rung side by side, how it was measured, what went wrong, manifest.
+"""The smaller parts of a run's page: first and last rung side by side, how it was measured, what went wrong.
 
 Pure functions of the figures, each the rows of one part.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from placebench import units
-from placebench.experiment.records import RunHead
 from placebench.experiment.rules import describe
 from placebench.experiment.spent import harness_share
 from placebench.report import words
 from placebench.report.figures import Figures, Loaded, Rung
-
-_SHOWN_ELSEWHERE = ("rungs", "points", "impossible", "trials")
 
 
 @dataclass(frozen=True)
@@ -134,34 +130,3 @@ def calibrated(figures: Figures) -> str:
         f"{made['sixes_called']} of {made['sixes']} runs of six called them different, and 4 of 5 runs "
         f"find {found} replicates."
     )
-
-
-def manifest(head: RunHead) -> list[tuple[str, str]]:
-    """The manifest and the settings as rows, nested names joined by dots."""
-    settings = {name: value for name, value in head.settings.items() if name not in _SHOWN_ELSEWHERE}
-    about = {name: value for name, value in head.manifest.items() if name != "calibration"}
-    return list(flattened({**about, **({"run": settings} if settings else {})}))
-
-
-def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each plain value of a nested document with its dotted name; lists are joined by spaces, None is 'unknown'.
-
-    What stands in a list goes by its name, and what is empty there is left out.
-    """
-    for name, value in document.items():
-        if isinstance(value, Mapping):
-            yield from flattened(value, f"{prefix}{name}.")
-        elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-            for number, each in enumerate(value):
-                told = {key: part for key, part in each.items() if key != "name" and part not in (None, "", {}, [])}
-                yield from flattened(told, f"{prefix}{name}.{each.get('name', number)}.")
-        else:
-            yield f"{prefix}{name}", _plain(value)
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(str(each) for each in value)
-    return str(value)

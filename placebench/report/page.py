@@ -18,6 +18,7 @@ from placebench.report.figures import QUANTILES, Figures, figures_of
 from placebench.report.headline import below_it, headline
 from placebench.report.interactions import in_words, interactions_of
 from placebench.report.ledger import ledger_of
+from placebench.report.manifest import manifest
 from placebench.report.pairs import flames_of, pairs_of
 from placebench.report.surveys import is_survey
 from placebench.report.surveys.page import render as render_survey
@@ -61,7 +62,7 @@ def render(figures: Figures) -> str:
             discarded=details.discarded(figures),
             discarded_passes=details.discarded_passes(figures),
             calibrated=details.calibrated(figures),
-            manifest=details.manifest(head),
+            manifest=manifest(head),
             explained=[rung for rung in figures.rungs if rung.why],
             opened=[rung for rung in figures.rungs if rung.open],
             replicated=replicated(figures),

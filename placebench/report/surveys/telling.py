@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from placebench.experiment.records import Measurement
+from placebench.report.manifest import masked
 from placebench.report.tried import arm_shortened
 from placebench.results import Run
 
@@ -63,4 +64,4 @@ def counted(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
 def service_named(service: str) -> str:
     """An application by the name that it was given, a rung by its two ends, other services as they are."""
     given = dict(part.partition("=")[::2] for part in service.split(",")) if service.startswith("app=") else {}
-    return given.get("name") or arm_shortened(service)
+    return given.get("name") or arm_shortened(masked(service))
