@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from placebench import units
 from placebench.experiment.rules import describe
 from placebench.experiment.spent import harness_share
-from placebench.report import words
 from placebench.report.figures import Figures, Loaded, Rung
 
 
@@ -114,19 +113,3 @@ def discarded(figures: Figures) -> list[tuple[int, str]]:
 def discarded_passes(figures: Figures) -> list[str]:
     """A sentence for each load pass that does not count."""
     return [f"{each.variant}, {each.result.kind} load: {each.invalid}" for each in figures.run.invalid]
-
-
-def calibrated(figures: Figures) -> str:
-    """What the machine could resolve when it was last calibrated before this run; empty where it never was."""
-    kept = figures.run.head.manifest.get("calibration") or {}
-    made = kept.get("metrics", {}).get("cpu_s")
-    if made is None:
-        return ""
-    found = ", ".join(f"{units.percent(made['detectable'][n], digits=2)} with {n}" for n in made["detectable"])
-    rounds = f" of {kept['rounds']} rounds" if "rounds" in kept else ""
-    return (
-        f"This machine was calibrated at {words.moment(kept['made_at'])} with {made['replicates']} replicates{rounds} "
-        f"of identical programs: their server CPU differed by {units.change(1 + made['estimate'])}, "
-        f"{made['sixes_called']} of {made['sixes']} runs of six called them different, and 4 of 5 runs "
-        f"find {found} replicates."
-    )

@@ -11,6 +11,7 @@ from placebench import results, units
 from placebench.compare import samples_needed
 from placebench.page import shell
 from placebench.report import details, words
+from placebench.report.calibrated import calibrated
 from placebench.report.claims import claims_of
 from placebench.report.drawings import drawings_of, frames_drawing
 from placebench.report.effects import replicated
@@ -61,7 +62,7 @@ def render(figures: Figures) -> str:
             flames=flames_of(figures.run) if figures.rungs else (),
             discarded=details.discarded(figures),
             discarded_passes=details.discarded_passes(figures),
-            calibrated=details.calibrated(figures),
+            calibrated=calibrated(head),
             manifest=manifest(head),
             explained=[rung for rung in figures.rungs if rung.why],
             opened=[rung for rung in figures.rungs if rung.open],

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from placebench import units
 from placebench.page import shell
 from placebench.report import words
+from placebench.report.calibrated import calibrated
 from placebench.report.manifest import manifest, masked
 from placebench.report.surveys import told
 from placebench.report.surveys.telling import Told
@@ -34,6 +35,7 @@ def render(run: Run) -> str:
             impossible=list(impossible(run)),
             discarded=[(_together([each.point]), each.invalid) for each in run.measurements if each.invalid],
             repeats=head.settings["repeats"],
+            calibrated=calibrated(head),
             manifest=manifest(head),
             words=words,
         )

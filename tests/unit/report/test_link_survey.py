@@ -1,7 +1,7 @@
 """What `placebench link` says, from measurements that a reader can check by hand."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +123,14 @@ def test_the_page_shows_time_over_latency_and_bytes_over_time(folder: Path) -> N
     assert all(heading in page for heading in ("Time over latency", "Bytes over time at 50 ms", "Every figure"))
     (folder / "measurements.jsonl").write_text("")
     assert "nothing was measured" in write_report(folder).read_text()
+
+
+def test_the_page_says_what_the_machine_could_resolve(folder: Path) -> None:
+    """A survey keeps the calibration of its machine as a comparison does."""
+    measured = {"replicates": 60, "estimate": 0.0, "low": -0.001, "high": 0.001, "margin": 0.01, "accepted": True}
+    cpu = {"metric": "cpu_s", **measured, "sixes": 10, "sixes_called": 0, "power": {}, "detectable": {}}
+    kept = {"made_at": "2026-11-21T14:00:00+00:00", "machine": None, "metrics": {"cpu_s": cpu}}
+    head = RunHead.load(folder / "run.json")
+    replace(head, manifest={"calibration": kept}).save(folder / "run.json")
+
+    assert "This machine was calibrated at 2026-11-21 14:00:00 UTC" in write_report(folder).read_text()
