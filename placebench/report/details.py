@@ -1,4 +1,4 @@
-"""The smaller parts of a run's page: first and last rung side by side, how it was measured, what went wrong.
+"""The smaller parts of a run's page: two arms side by side, how it was measured, what went wrong.
 
 Pure functions of the figures, each the rows of one part.
 """
@@ -14,7 +14,7 @@ from placebench.report.figures import Figures, Loaded, Rung
 
 @dataclass(frozen=True)
 class Contrast:
-    """One figure of the first rung and of the last, side by side."""
+    """One figure of two arms, side by side."""
 
     name: str
     before: str
@@ -30,11 +30,20 @@ class Trouble:
     load: Loaded
 
 
+def contrasted(figures: Figures) -> tuple[str, str] | None:
+    """The two arms that the first lines speak of: the ends of an experiment, or the only pair; None of several."""
+    if figures.ends:
+        return figures.ends.baseline, figures.ends.variant
+    return (figures.tried[0].baseline, figures.tried[0].variant) if len(figures.tried) == 1 else None
+
+
 def contrasts(figures: Figures) -> list[Contrast]:
-    """What changed from the first rung to the last, figure by figure; only what was measured of both."""
-    if len(figures.rungs) < 2:
+    """What changed between the two arms of `contrasted`, figure by figure; only what was measured of both."""
+    pair = contrasted(figures)
+    if pair is None:
         return []
-    first, last = figures.rungs[0], figures.rungs[-1]
+    rungs = {rung.variant: rung for rung in figures.rungs}
+    first, last = (rungs[arm] for arm in pair)
     made: list[Contrast] = []
     if first.closed and last.closed:
         made += _load_contrasts(first.closed, last.closed)

@@ -55,6 +55,7 @@ def render(figures: Figures) -> str:
             claims=list(claims_of(figures.run, ledger)),
             words=words,
             charts=drawings_of(figures),
+            contrasted=details.contrasted(figures),
             contrasts=details.contrasts(figures),
             method=details.method(figures),
             troubles=details.troubles(figures),
