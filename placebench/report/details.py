@@ -10,6 +10,7 @@ from placebench import units
 from placebench.experiment.rules import describe
 from placebench.experiment.spent import harness_share
 from placebench.report.figures import Figures, Loaded, Rung
+from placebench.report.tried import arm_shortened
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,17 @@ def contrasted(figures: Figures) -> tuple[str, str] | None:
     if figures.ends:
         return figures.ends.baseline, figures.ends.variant
     return (figures.tried[0].baseline, figures.tried[0].variant) if len(figures.tried) == 1 else None
+
+
+def compared(figures: Figures) -> str:
+    """What is held against what, as the heading of its section."""
+    pairs, arms = figures.tried, figures.run.head.variants
+    if len(pairs) > 1 and figures.changes:
+        return "The changes, each with and without"
+    if len(pairs) > 1:
+        return f"{units.count(len(pairs))} programs against {arm_shortened(pairs[0].baseline)}"
+    baseline, variant = (pairs[0].baseline, pairs[0].variant) if pairs else (arms[0], arms[-1])
+    return f"{arm_shortened(baseline)} against {arm_shortened(variant)}"
 
 
 def contrasts(figures: Figures) -> list[Contrast]:

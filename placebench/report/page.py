@@ -55,6 +55,7 @@ def render(figures: Figures) -> str:
             claims=list(claims_of(figures.run, ledger)),
             words=words,
             charts=drawings_of(figures),
+            compared=details.compared(figures),
             contrasted=details.contrasted(figures),
             contrasts=details.contrasts(figures),
             method=details.method(figures),
@@ -68,7 +69,6 @@ def render(figures: Figures) -> str:
             explained=[rung for rung in figures.rungs if rung.why],
             opened=[rung for rung in figures.rungs if rung.open],
             replicated=replicated(figures),
-            reasons=sorted({each.reason for each in figures.comparisons if each.reason}),
             quantiles=list(QUANTILES),
             quantile_note=_quantile_note(),
         )
