@@ -43,10 +43,10 @@ def compared(figures: Figures) -> str:
     pairs, arms = figures.tried, figures.run.head.variants
     if len(pairs) > 1 and figures.changes:
         return "The changes, each with and without"
-    if len(pairs) > 1:
-        return f"{units.count(len(pairs))} programs against {arm_shortened(pairs[0].baseline)}"
-    baseline, variant = (pairs[0].baseline, pairs[0].variant) if pairs else (arms[0], arms[-1])
-    return f"{arm_shortened(baseline)} against {arm_shortened(variant)}"
+    ends = (pairs[0].baseline, pairs[0].variant) if pairs else (arms[0], arms[-1])
+    baseline, variant = (arm_shortened(arm, arms) for arm in ends)
+    several = f"{units.count(len(pairs))} programs against {baseline}"
+    return several if len(pairs) > 1 else f"{baseline} against {variant}"
 
 
 def contrasts(figures: Figures) -> list[Contrast]:

@@ -141,7 +141,7 @@ def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[C
             Column(
                 axis,
                 "Environment" if axis == "python" else axis.capitalize(),
-                service_named if axis == "service" else str,
+                partial(_named, rows) if axis == "service" else str,
             )
             for axis in varied
         ),
@@ -248,19 +248,23 @@ def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     """The values by which the row differs from others, with their axis where they are numbers."""
-    return ", ".join(_values(row, rows)) or service_named(row["service"])
+    return ", ".join(_values(row, rows)) or _named(rows, row["service"])
 
 
 def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     judged = [each for each in rows if not each["is_control"]]
     for axis in ("service", "server", "client", "database", "python", "profiler", "users", "threads", "processes"):
         if _differ(each[axis] for each in judged):
-            value = service_named(row[axis]) if axis == "service" else row[axis]
+            value = _named(rows, row[axis]) if axis == "service" else row[axis]
             if axis != "server" or value != "none":
                 yield f"{axis} {value}" if isinstance(value, int) or axis == "profiler" else str(value)
     for axis, name in zip(_AXES_OF_VERSIONS, ("service", "sqlalchemy", "driver"), strict=True):
         if _differ(each[axis] for each in judged):
             yield f"SQLAlchemy {row['versions'][name]}" if name == "sqlalchemy" else str(row["versions"][name])
+
+
+def _named(rows: Sequence[Mapping[str, Any]], service: str) -> str:
+    return service_named(service, [row["service"] for row in rows])
 
 
 def _told(control: Mapping[str, Any]) -> str:
