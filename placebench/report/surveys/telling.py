@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from placebench import units
 from placebench.experiment.records import Measurement
 from placebench.report.manifest import masked
 from placebench.report.tried import arm_shortened
@@ -59,6 +60,11 @@ def counted(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
         made = [each for each in run.measurements if each.invalid is None and each.point == point]
         if made:
             yield point, made
+
+
+def difference(seconds: float | None) -> str:
+    """A duration that may be below 0; a dash where there is nothing to be different from."""
+    return "–" if seconds is None else units.duration(seconds).replace("-", "−")
 
 
 def service_named(service: str, among: Iterable[str] = ()) -> str:

@@ -36,8 +36,13 @@ def values(variant: str, latency_ms: float, noise_s: float) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run of naive and tuned at 0 and 50 ms, five times each."""
-    points = [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)]
+    """A run of naive and tuned."""
+    return write_link(tmp_path, ("naive", "tuned"))
+
+
+def write_link(folder: Path, variants: tuple[str, str]) -> Path:
+    """Two variants at 0 and 50 ms, five times each."""
+    points = [{"variant": variant, "latency_ms": ms} for variant in variants for ms in (0.0, 50.0)]
     head = RunHead(
         name="a-link",
         started_at="2026-11-21T15:00:00+00:00",
@@ -46,22 +51,22 @@ def folder(tmp_path: Path) -> Path:
         topology="nested-perfload",
         trees=2,
         seed=1,
-        variants=["naive", "tuned"],
+        variants=list(variants),
         receipt={},
         manifest={},
         settings={**SETTINGS, "repeats": 5, "points": points, "impossible": []},
         same_answers={},
         command="link",
     )
-    head.save(tmp_path / "run.json")
+    head.save(folder / "run.json")
     made = [
         Measurement(point, repeat, values(point["variant"], point["latency_ms"], repeat / 1000))
         for repeat in range(5)
         for point in points
     ]
     lines = "".join(json.dumps(asdict(each)) + "\n" for each in made)
-    (tmp_path / "measurements.jsonl").write_text(lines)
-    return tmp_path
+    (folder / "measurements.jsonl").write_text(lines)
+    return folder
 
 
 def rows(folder: Path) -> dict[tuple[str, float], dict[str, Any]]:
@@ -103,6 +108,18 @@ def test_the_difference_grows_as_the_turnarounds_predict(folder: Path) -> None:
         tuned["agrees"],
     )
     assert rows(folder)["tuned", 0.0]["predicted_growth_s"] is None
+
+
+def test_what_is_lost_is_said_to_be_lost(tmp_path: Path) -> None:
+    """With tuned as the baseline naive's 12 turnarounds more lose 0.6 s more at 50 ms than at 0."""
+    text = text_of(results.load(write_link(tmp_path, ("tuned", "naive"))))
+
+    assert (
+        "Of naive the turnarounds predict that 600 ms more are lost at 50 ms than at the shortest latency; measured "
+        "are 600 ms (600 ms to 600 ms), within 20 %." in text
+    )
+    assert "−600 ms" in text
+    assert "-600 ms" not in text
 
 
 def test_less_is_said_in_words(folder: Path) -> None:
