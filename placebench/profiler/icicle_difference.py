@@ -1,7 +1,8 @@
 """The difference of two flames as one still picture: what got dearer or cheaper, where it is called.
 
 The key piece is `icicle_difference`. Both flames are laid over each other: a box is as wide as the longer of its two
-times, so that what is gone is still seen; its colour says which way it went, and how strong it is by how much.
+times, so that what is gone is still seen; a sign before its name and its colour say which way it went, and how strong
+the colour is by how much.
 """
 
 import math
@@ -54,7 +55,8 @@ def icicle_difference(before: "Session", after: "Session") -> Markup:
     return picture(
         *(_drawn(*each) for each in boxes),
         title="Difference of the flames",
-        description="Each box is a frame, as wide as its longer time; coloured where it got dearer or cheaper.",
+        description="Each box is a frame, as wide as its longer time; with a sign and a colour where it got dearer or "
+        "cheaper.",
         height=(max((depth for *_, depth in boxes), default=0) + 1) * _ROW,
     )
 
@@ -87,13 +89,19 @@ def _drawn(box: _Both, left: float, share: float, depth: int) -> Markup:
         "svg",
         element("title", told),
         element("rect", width="100%", height=_ROW - 1, class_=f"frame {_way(box.change)}"),
-        element("text", label, x=4, y=_ROW - 6),
+        element("text", f"{_sign(box.change)}{label}", x=4, y=_ROW - 6),
         x=percent(left),
         y=depth * _ROW,
         width=percent(share),
         height=_ROW,
         overflow="hidden",
     )
+
+
+def _sign(change: float) -> str:
+    if abs(change) < _SAME:
+        return ""
+    return "+ " if change > 0 else "− "
 
 
 def _way(change: float) -> str:

@@ -1,25 +1,21 @@
-"""The smaller parts of a run's page: first and last rung side by side, how it was measured, what went wrong, manifest.
+"""The smaller parts of a run's page: two arms side by side, how it was measured, what went wrong.
 
 Pure functions of the figures, each the rows of one part.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from placebench import units
-from placebench.experiment.records import RunHead
 from placebench.experiment.rules import describe
 from placebench.experiment.spent import harness_share
-from placebench.report import words
 from placebench.report.figures import Figures, Loaded, Rung
-
-_SHOWN_ELSEWHERE = ("rungs", "points", "impossible", "trials")
+from placebench.report.tried import arm_shortened
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """One figure of the first rung and of the last, side by side."""
+    """One figure of two arms, side by side."""
 
     name: str
     before: str
@@ -35,11 +31,31 @@ class Trouble:
     load: Loaded
 
 
+def contrasted(figures: Figures) -> tuple[str, str] | None:
+    """The two arms that the first lines speak of: the ends of an experiment, or the only pair; None of several."""
+    if figures.ends:
+        return figures.ends.baseline, figures.ends.variant
+    return (figures.tried[0].baseline, figures.tried[0].variant) if len(figures.tried) == 1 else None
+
+
+def compared(figures: Figures) -> str:
+    """What is held against what, as the heading of its section."""
+    pairs, arms = figures.tried, figures.run.head.variants
+    if len(pairs) > 1 and figures.changes:
+        return "The changes, each with and without"
+    ends = (pairs[0].baseline, pairs[0].variant) if pairs else (arms[0], arms[-1])
+    baseline, variant = (arm_shortened(arm, arms) for arm in ends)
+    several = f"{units.count(len(pairs))} programs against {baseline}"
+    return several if len(pairs) > 1 else f"{baseline} against {variant}"
+
+
 def contrasts(figures: Figures) -> list[Contrast]:
-    """What changed from the first rung to the last, figure by figure; only what was measured of both."""
-    if len(figures.rungs) < 2:
+    """What changed between the two arms of `contrasted`, figure by figure; only what was measured of both."""
+    pair = contrasted(figures)
+    if pair is None:
         return []
-    first, last = figures.rungs[0], figures.rungs[-1]
+    rungs = {rung.variant: rung for rung in figures.rungs}
+    first, last = (rungs[arm] for arm in pair)
     made: list[Contrast] = []
     if first.closed and last.closed:
         made += _load_contrasts(first.closed, last.closed)
@@ -118,50 +134,3 @@ def discarded(figures: Figures) -> list[tuple[int, str]]:
 def discarded_passes(figures: Figures) -> list[str]:
     """A sentence for each load pass that does not count."""
     return [f"{each.variant}, {each.result.kind} load: {each.invalid}" for each in figures.run.invalid]
-
-
-def calibrated(figures: Figures) -> str:
-    """What the machine could resolve when it was last calibrated before this run; empty where it never was."""
-    kept = figures.run.head.manifest.get("calibration") or {}
-    made = kept.get("metrics", {}).get("cpu_s")
-    if made is None:
-        return ""
-    found = ", ".join(f"{units.percent(made['detectable'][n], digits=2)} with {n}" for n in made["detectable"])
-    rounds = f" of {kept['rounds']} rounds" if "rounds" in kept else ""
-    return (
-        f"This machine was calibrated at {words.moment(kept['made_at'])} with {made['replicates']} replicates{rounds} "
-        f"of identical programs: their server CPU differed by {units.change(1 + made['estimate'])}, "
-        f"{made['sixes_called']} of {made['sixes']} runs of six called them different, and 4 of 5 runs "
-        f"find {found} replicates."
-    )
-
-
-def manifest(head: RunHead) -> list[tuple[str, str]]:
-    """The manifest and the settings as rows, nested names joined by dots."""
-    settings = {name: value for name, value in head.settings.items() if name not in _SHOWN_ELSEWHERE}
-    about = {name: value for name, value in head.manifest.items() if name != "calibration"}
-    return list(flattened({**about, **({"run": settings} if settings else {})}))
-
-
-def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each plain value of a nested document with its dotted name; lists are joined by spaces, None is 'unknown'.
-
-    What stands in a list goes by its name, and what is empty there is left out.
-    """
-    for name, value in document.items():
-        if isinstance(value, Mapping):
-            yield from flattened(value, f"{prefix}{name}.")
-        elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-            for number, each in enumerate(value):
-                told = {key: part for key, part in each.items() if key != "name" and part not in (None, "", {}, [])}
-                yield from flattened(told, f"{prefix}{name}.{each.get('name', number)}.")
-        else:
-            yield f"{prefix}{name}", _plain(value)
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(str(each) for each in value)
-    return str(value)

@@ -96,8 +96,9 @@ def _bars(rows: list[Bar], title: str, part_names: tuple[str, ...] = ()) -> Draw
 def _blocks(figures: Figures) -> Drawing | None:
     if not figures.walls:
         return None
+    arms = figures.run.head.variants
     svg = histogram(
-        [Hill(arm_shortened(each.arm), each.wall_s, each.role) for each in figures.walls],
+        [Hill(arm_shortened(each.arm, arms), each.wall_s, each.role) for each in figures.walls],
         title="Latency of the requests in the blocks",
         description="A hill for each arm: how many requests took how long; further left is better.",
         show=units.duration,

@@ -11,6 +11,7 @@ from placebench import results, units
 from placebench.compare import samples_needed
 from placebench.page import shell
 from placebench.report import details, words
+from placebench.report.calibrated import calibrated
 from placebench.report.claims import claims_of
 from placebench.report.drawings import drawings_of, frames_drawing
 from placebench.report.effects import replicated
@@ -18,6 +19,7 @@ from placebench.report.figures import QUANTILES, Figures, figures_of
 from placebench.report.headline import below_it, headline
 from placebench.report.interactions import in_words, interactions_of
 from placebench.report.ledger import ledger_of
+from placebench.report.manifest import manifest
 from placebench.report.pairs import flames_of, pairs_of
 from placebench.report.surveys import is_survey
 from placebench.report.surveys.page import render as render_survey
@@ -53,6 +55,8 @@ def render(figures: Figures) -> str:
             claims=list(claims_of(figures.run, ledger)),
             words=words,
             charts=drawings_of(figures),
+            compared=details.compared(figures),
+            contrasted=details.contrasted(figures),
             contrasts=details.contrasts(figures),
             method=details.method(figures),
             troubles=details.troubles(figures),
@@ -60,12 +64,11 @@ def render(figures: Figures) -> str:
             flames=flames_of(figures.run) if figures.rungs else (),
             discarded=details.discarded(figures),
             discarded_passes=details.discarded_passes(figures),
-            calibrated=details.calibrated(figures),
-            manifest=details.manifest(head),
+            calibrated=calibrated(head),
+            manifest=manifest(head),
             explained=[rung for rung in figures.rungs if rung.why],
             opened=[rung for rung in figures.rungs if rung.open],
             replicated=replicated(figures),
-            reasons=sorted({each.reason for each in figures.comparisons if each.reason}),
             quantiles=list(QUANTILES),
             quantile_note=_quantile_note(),
         )

@@ -16,8 +16,14 @@ def templates() -> jinja2.Environment:
     made = environment(Path(__file__).parent / "templates")
     made.filters["quantile"] = words.quantile_text
     made.filters["shortened"] = words.statement_shortened
-    made.filters["arm"] = arm_shortened
+    made.filters["arm"] = _arm
     return made
+
+
+@jinja2.pass_context
+def _arm(context: jinja2.runtime.Context, arm: str) -> str:
+    """A short name that no other arm of the run has."""
+    return arm_shortened(arm, context["head"].variants)
 
 
 def write_page(path: Path, document: str) -> Path:

@@ -3,6 +3,7 @@
 The key piece is `tried`. Arms of a ladder have long names; what changed between two of them has a short one.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placebench.results import Run
@@ -41,7 +42,21 @@ def tried(run: Run) -> list[Tried]:
     return list(first.values())
 
 
-def arm_shortened(arm: str) -> str:
-    """An arm by its two ends: 'naive+rows+slots+sets' → 'naive+…+sets'; others as they are."""
-    head, *parts = arm.split("+")
-    return arm if len(parts) < 2 else f"{head}+…+{parts[-1]}"
+def arm_shortened(arm: str, among: Iterable[str] = ()) -> str:
+    """An arm by its first part and its last: 'naive+rows+slots+sets' → 'naive+…+sets'; others as they are.
+
+    Where another one of *among* would be called the same it keeps as many of its last parts as tell it from them.
+    """
+    others = [other for other in among if other != arm]
+    kept = range(1, arm.count("+") + 1)
+    names = (_by_its_ends(arm, parts) for parts in kept if not _is_shared(arm, others, parts))
+    return next(names, arm)
+
+
+def _is_shared(arm: str, others: Sequence[str], parts: int) -> bool:
+    return any(_by_its_ends(other, parts) == _by_its_ends(arm, parts) for other in others)
+
+
+def _by_its_ends(arm: str, parts: int) -> str:
+    head, *rest = arm.split("+")
+    return arm if len(rest) <= parts else "+".join([head, "…", *rest[-parts:]])

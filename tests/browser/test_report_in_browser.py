@@ -19,6 +19,8 @@ SIZES = pytest.mark.parametrize("width", [320, 360, 768, 1280])
 SPILLING = """() => [...document.querySelectorAll('body *')]
     .filter(each => !each.closest('.scroll') && each.getBoundingClientRect().right > innerWidth + 1)
     .map(each => each.tagName + ': ' + each.textContent.slice(0, 40))"""
+CUT = "() => [...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
+SEEN = "each => each.checkVisibility() && each.getBoundingClientRect().height > 10"
 TINY = """() => [...document.querySelectorAll('svg text')]
     .filter(each => parseFloat(getComputedStyle(each).fontSize) < 11).length"""
 
@@ -218,16 +220,35 @@ def test_light_and_dark_are_both_readable(page: Path, visit: Callable) -> None:
         assert min(contrasts.values()) >= 4.5
 
 
+def test_curves_differ_without_colour(page: Path, visit: Callable) -> None:
+    """Both ends of the ladder and what lies between them have dashes of their own, in the chart as in its keys."""
+    dashes = "each => getComputedStyle(each).strokeDasharray + getComputedStyle(each).borderTopStyle"
+    roles = ("baseline", "variant", "between")
+    seen = visit(page).page
+
+    for place in (".role-{} .dashes", ".key.line.role-{}"):
+        assert len({seen.locator(place.format(role)).first.evaluate(dashes) for role in roles}) == 3
+
+
 def test_print_keeps_everything(page: Path, visit: Callable) -> None:
     """On paper no table is cut off: every box is as wide as what it holds, at the width of A4."""
     seen = visit(page, viewport={"width": 688, "height": 970}).page
     seen.emulate_media(media="print")
 
-    cut = (
-        "() => [...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
-    )
-    assert seen.evaluate(cut) == 0
+    assert seen.evaluate(CUT) == 0
     assert seen.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+
+
+def test_what_a_click_opens_is_on_paper(inside: Path, visit: Callable) -> None:
+    """Closed on a screen, printed all the same; a statement has its whole text there."""
+    seen = visit(inside, viewport={"width": 688, "height": 970}).page
+    found = [seen.locator(each).first for each in ("#walls", "#replicates", ".frames", ".statements pre")]
+    closed = [each.evaluate(SEEN) for each in found]
+    seen.emulate_media(media="print")
+
+    assert closed == [False] * 4
+    assert [each.evaluate(SEEN) for each in found] == [True] * 4
+    assert seen.evaluate(CUT) == 0
 
 
 def test_charts_are_named_for_those_who_hear_them(page: Path, visit: Callable) -> None:

@@ -41,18 +41,20 @@ def bars(
 ) -> Markup:
     """A bar for each row from 0 on, one scale for all, with *show* of its total beside its name."""
     longest = max((row.total for row in rows), default=0.0) or 1.0
-    drawn = [_row(row, number, longest, show, part_names) for number, row in enumerate(rows)]
+    short = shortened(row.label for row in rows)
+    drawn = [_row(row, short[row.label], number * _ROW, longest, show, part_names) for number, row in enumerate(rows)]
     keys = [(f"part-{number}", name) for number, name in enumerate(part_names)]
     return chart(picture(*drawn, title=title, description=description, height=_ROW * len(rows)), keys=keys)
 
 
-def _row(bar: Bar, number: int, longest: float, show: Callable[[float], str], part_names: Sequence[str]) -> Markup:
-    top = number * _ROW
+def _row(
+    bar: Bar, name: str, top: float, longest: float, show: Callable[[float], str], part_names: Sequence[str]
+) -> Markup:
     track = element("rect", x=0, y=top + _BAR_TOP, width="100%", height=_BAR_HEIGHT, rx=2, class_="track")
     return element(
         "g",
         element("title", _told(bar, show, part_names)),
-        text(shortened(bar.label), x=0, y=top + _BASELINE, class_="label"),
+        text(name, x=0, y=top + _BASELINE, class_="label"),
         text(show(bar.total), x=1, y=top + _BASELINE, class_="value"),
         track,
         *_parts(bar, top + _BAR_TOP, longest),

@@ -85,10 +85,13 @@ def _upright(place: float) -> Markup:
 
 
 def _curve(curve: Curve, scale: Scale) -> Markup:
-    """The curve in a picture of its own that is stretched to the width, its line as thick as everywhere."""
+    """The curve in a picture of its own that is stretched to the width, its line as thick as everywhere.
+
+    Its role has a pattern of dashes beside its colour.
+    """
     stretched = element(
         "svg",
-        element("path", d=_steps(curve.points, scale), class_="curve", vector_effect="non-scaling-stroke"),
+        element("path", d=_steps(curve.points, scale), class_="curve dashes", vector_effect="non-scaling-stroke"),
         x=0,
         y=_TOP,
         width="100%",

@@ -32,21 +32,22 @@ def diverging(rows: Sequence[Step], *, title: str, description: str, show: Calla
     """A bar for each change on one scale, with *show* of it at the end of its row."""
     longest = max((abs(row.change) for row in rows), default=0.0) or 1.0
     height = _ROW * len(rows)
+    short = shortened(row.label for row in rows)
     drawn = [
         line(x1=_MIDDLE, x2=_MIDDLE, y1=0, y2=height, class_="no-change"),
-        *(_row(row, number * _ROW, longest, show) for number, row in enumerate(rows)),
+        *(_row(row, short[row.label], number * _ROW, longest, show) for number, row in enumerate(rows)),
     ]
     keys = [("bar role-variant", "less: cheaper"), ("bar role-baseline", "more: dearer")]
     return chart(picture(*drawn, title=title, description=description, height=height), keys=keys)
 
 
-def _row(row: Step, top: float, longest: float, show: Callable[[float], str]) -> Markup:
+def _row(row: Step, name: str, top: float, longest: float, show: Callable[[float], str]) -> Markup:
     width = abs(row.change) / longest * _MIDDLE
     left = _MIDDLE if row.change > 0 else _MIDDLE - width
     return element(
         "g",
         element("title", row.told or f"{row.label}: {show(row.change)}"),
-        text(shortened(row.label), x=0, y=top + _LABEL, class_="label"),
+        text(name, x=0, y=top + _LABEL, class_="label"),
         text(show(row.change), x=1, y=top + _LABEL, class_="value"),
         element(
             "rect", x=percent(left), y=top + _BAR_TOP, width=percent(width), height=_BAR_HEIGHT, rx=1, class_="bar"

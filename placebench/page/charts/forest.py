@@ -45,8 +45,9 @@ class Effect:
 def forest(rows: Sequence[Effect], *, title: str, description: str) -> Markup:
     """A row for each effect on one logarithmic scale that holds all limits, all margins and no change."""
     scale = log_scale([place for row in rows for place in _places(row)] or [0.9, 1.1], room=0.06)
+    short = shortened(row.label for row in rows)
     drawn = [
-        *(mark for number, row in enumerate(rows) for mark in _row(row, number * _ROW, scale)),
+        *(mark for number, row in enumerate(rows) for mark in _row(row, short[row.label], number * _ROW, scale)),
         *(
             text(label, x=scale.place(tick), y=_ROW * len(rows) + 14, class_="tick")
             for tick, label in ratio_ticks(scale)
@@ -85,13 +86,13 @@ def _places(row: Effect) -> list[float]:
     return [row.ratio, *row.points, *limits, math.exp(-row.margin), math.exp(row.margin)]
 
 
-def _row(row: Effect, top: float, scale: Scale) -> list[Markup]:
+def _row(row: Effect, name: str, top: float, scale: Scale) -> list[Markup]:
     """Name and value above, and below them grid, margin, whisker and estimate, each over the one before."""
     grid = [_upright(tick, top, scale, class_="grid") for tick, _ in ratio_ticks(scale)]
     told = element(
         "g",
         element("title", f"{row.label}: {row.value}"),
-        text(shortened(row.label), x=0, y=top + _LABEL, class_="label"),
+        text(name, x=0, y=top + _LABEL, class_="label"),
         text(row.value, x=1, y=top + _LABEL, class_="value"),
         *_motes(row, top + _FIELD, scale),
         *whisker(row.low, row.high, top + _MARK, scale, reach=_REACH),

@@ -51,9 +51,10 @@ def histogram(rows: Sequence[Hill], *, title: str, description: str, show: Calla
     seen = [_Seen(row, sorted(row.samples)) for row in rows if row.samples]
     scale = _scale(seen)
     bottom = _ROW * len(seen)
+    short = shortened(each.hill.label for each in seen)
     drawn = [
         *(line(x1=scale.place(tick), x2=scale.place(tick), y1=_TOP, y2=bottom, class_="grid") for tick in scale.ticks),
-        *(_row(each, number * _ROW, scale, show) for number, each in enumerate(seen)),
+        *(_row(each, short[each.hill.label], number * _ROW, scale, show) for number, each in enumerate(seen)),
         *(text(units.brief(show(tick)), x=scale.place(tick), y=bottom + 15, class_="tick") for tick in scale.ticks),
     ]
     return chart(picture(*drawn, title=title, description=description, height=bottom + _AXIS))
@@ -67,14 +68,14 @@ def _scale(rows: Sequence[_Seen]) -> Scale:
     return log_scale(ends, room=0.04) if wide else linear_scale(ends, room=0.04)
 
 
-def _row(seen: _Seen, top: float, scale: Scale, show: Callable[[float], str]) -> Markup:
+def _row(seen: _Seen, name: str, top: float, scale: Scale, show: Callable[[float], str]) -> Markup:
     middle = median(seen.ordered)
     place = scale.place(middle)
     told = f"{seen.hill.label}: median {show(middle)}, {units.count(len(seen.ordered))} requests"
     return element(
         "g",
         element("title", told),
-        text(shortened(seen.hill.label), x=0, y=top + _LABEL, class_="label"),
+        text(name, x=0, y=top + _LABEL, class_="label"),
         text(show(middle), x=1, y=top + _LABEL, class_="value"),
         _hill(seen.ordered, top + _TOP, scale),
         line(x1=0, x2=1, y1=top + _TOP + _HILL, y2=top + _TOP + _HILL, class_="axis"),

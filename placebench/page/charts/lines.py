@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from placebench import units
-from placebench.page.charts.legend import Role, chart
+from placebench.page.charts.legend import Role, chart, shortened
 from placebench.page.scale import Scale, linear_scale, log_scale
 from placebench.page.svg import element, line, percent, picture, text
 
@@ -19,6 +19,8 @@ _AXIS = 26
 _RIGHT = 0.86
 _VIEW = 1000
 _APART = 15
+_FITS_BESIDE = 8
+"""So many letters have room between the end of the lines and that of a screen of 360 pixels."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,14 @@ def _series(series: Line, across: Scale, up: Scale) -> Markup:
 
 
 def _names(made: Sequence[Line], up: Scale) -> list[Markup]:
-    """Each at the end of its line, moved down where another one stands."""
-    drawn, free = [], 0.0
+    """Each at the end of its line, moved down where another one stands; a long one reaches back over the lines."""
+    short, drawn, free = shortened(each.label for each in made), [], 0.0
     for each in sorted(made, key=lambda each: -each.points[-1][1]):
         y = max(_height(each.points[-1][1], up) + 4, free)
         free = y + _APART
-        name = text(each.label, x=_RIGHT + 0.015, y=y, class_="label named", anchor="start")
-        drawn.append(element("g", name, class_=f"role-{each.role}"))
+        x, anchor = (_RIGHT + 0.015, "start") if len(each.label) <= _FITS_BESIDE else (1.0, "end")
+        name = text(short[each.label], x=x, y=y, class_="label named", anchor=anchor)
+        drawn.append(element("g", element("title", each.label), name, class_=f"role-{each.role}"))
     return drawn
 
 

@@ -31,16 +31,17 @@ class Whole:
 
 def shares(rows: Sequence[Whole], *, part_names: Sequence[str], title: str, description: str) -> Markup:
     """A bar for each row, all of the same length."""
-    drawn = [_row(row, number * _ROW, part_names) for number, row in enumerate(rows)]
+    short = shortened(row.label for row in rows)
+    drawn = [_row(row, short[row.label], number * _ROW, part_names) for number, row in enumerate(rows)]
     keys = [(f"share-{number}", name) for number, name in enumerate(part_names)]
     return chart(picture(*drawn, title=title, description=description, height=_ROW * len(rows)), keys=keys)
 
 
-def _row(row: Whole, top: float, part_names: Sequence[str]) -> Markup:
+def _row(row: Whole, name: str, top: float, part_names: Sequence[str]) -> Markup:
     return element(
         "g",
         element("title", _told(row, part_names)),
-        text(shortened(row.label), x=0, y=top + _BASELINE, class_="label"),
+        text(name, x=0, y=top + _BASELINE, class_="label"),
         text(row.value, x=1, y=top + _BASELINE, class_="value"),
         *_parts(row, top + _BAR_TOP),
     )

@@ -4,6 +4,7 @@ The key piece is `tell`.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from placebench import units
@@ -25,7 +26,6 @@ def _limit(rate_per_s: float | None) -> str:
 
 
 _COLUMNS = (
-    Column("service", "Service", service_named),
     Column("topology", "Topology"),
     Column("clients", "Clients", units.count),
     Column("requests", "Requests", units.count),
@@ -49,7 +49,7 @@ def tell(run: Run) -> Told:
     return Told(
         headline=_headline(rows, same=same),
         rows=rows,
-        columns=_COLUMNS,
+        columns=[Column("service", "Service", partial(service_named, among=_services(rows))), *_COLUMNS],
         pictures=[_picture(topology, clients, found, same=same) for (topology, clients), found in _groups(rows)],
         remarks=[_about(settings), *([] if same else [_other_data(run.head.trees, settings)])],
         reading=(
@@ -126,7 +126,7 @@ def _groups(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, int], list[
 def _picture(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, same: bool) -> Picture:
     drawn = [
         Dot(
-            service_named(row["service"]),
+            service_named(row["service"], _services(rows)),
             row["rate_per_s"],
             row["rate_low_per_s"],
             row["rate_high_per_s"],
@@ -150,6 +150,10 @@ def _picture(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, 
     requests = units.count(first["requests"])
     caption = f"Exactly {requests} requests. Further right is better; equal distances are equal factors."
     return Picture(f"{topology}, {users}", chart, caption)
+
+
+def _services(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["service"] for row in rows]
 
 
 def _role(service: str) -> Any:

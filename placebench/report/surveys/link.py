@@ -6,7 +6,7 @@ from typing import Any
 from placebench import units
 from placebench.page.charts import Flow, Line, Role, flows, lines
 from placebench.report.surveys.crossings import AGREES_WITHIN, Crossed, Key, points_of, rows_of
-from placebench.report.surveys.telling import Column, Picture, Told
+from placebench.report.surveys.telling import Column, Picture, Told, difference
 from placebench.results import Run
 
 _COUNTED = ("turnarounds", "bytes")
@@ -80,13 +80,15 @@ def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _agreement(row: Mapping[str, Any]) -> str:
-    """What the turnarounds predict for this row, and what was seen."""
+    """What the turnarounds predict for this row, and what was seen: of what is saved, or of what is lost."""
+    way = -1 if row["predicted_growth_s"] < 0 else 1
     low, high = row["measured_growth_low_s"], row["measured_growth_high_s"]
-    interval = "" if low is None else f" ({units.duration(low)} to {units.duration(high)})"
+    limits = () if low is None else sorted((way * low, way * high))
+    interval = f" ({' to '.join(map(difference, limits))})" if limits else ""
     return (
-        f"Of {row['variant']} the turnarounds predict that {units.duration(row['predicted_growth_s'])} more are saved "
-        f"at {_away(row['latency_ms'])} than at the shortest latency; measured are "
-        f"{units.duration(row['measured_growth_s'])}{interval}, "
+        f"Of {row['variant']} the turnarounds predict that {difference(way * row['predicted_growth_s'])} more are "
+        f"{'lost' if way < 0 else 'saved'} at {_away(row['latency_ms'])} than at the shortest latency; measured are "
+        f"{difference(way * row['measured_growth_s'])}{interval}, "
         f"{'within' if row['agrees'] else 'NOT within'} {units.level(AGREES_WITHIN)}."
     )
 
@@ -115,15 +117,11 @@ def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> lis
     ]
     if any(row["less"] for row in rows):
         columns += [
-            Column("predicted_growth_s", "growth predicted", _or_dash),
-            Column("measured_growth_s", "growth measured", _or_dash),
+            Column("predicted_growth_s", "growth predicted", difference),
+            Column("measured_growth_s", "growth measured", difference),
             Column("less", f"against {rows[0]['variant']}", lambda value: value or "–"),
         ]
     return columns
-
-
-def _or_dash(seconds: float | None) -> str:
-    return "–" if seconds is None else units.duration(seconds)
 
 
 def _pictures(points: Mapping[Key, Crossed], settings: Mapping[str, Any]) -> Iterator[Picture]:

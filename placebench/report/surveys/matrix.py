@@ -12,14 +12,8 @@ from placebench import units
 from placebench.compare import middle
 from placebench.experiment.records import Measurement
 from placebench.page.charts import Bar, bars
-from placebench.report.surveys.telling import Column, Picture, Told, counted, service_named
+from placebench.report.surveys.telling import Column, Picture, Told, counted, difference, service_named
 from placebench.results import Run
-
-
-def _over(seconds: float | None) -> str:
-    """A duration, below 0 where it is quicker; a dash for the control, which is over nothing."""
-    return "–" if seconds is None else units.duration(seconds).replace("-", "−")
-
 
 _FIGURES = (
     Column("requests", "Requests", units.count),
@@ -29,10 +23,10 @@ _FIGURES = (
     Column("duration_low_s", "from", units.duration),
     Column("duration_high_s", "to", units.duration),
     Column("n", "n", units.count),
-    Column("overhead_s", "Over the control", _over),
-    Column("overhead_low_s", "from", _over),
-    Column("overhead_high_s", "to", _over),
-    Column("overhead_per_result_s", "a result", _over),
+    Column("overhead_s", "Over the control", difference),
+    Column("overhead_low_s", "from", difference),
+    Column("overhead_high_s", "to", difference),
+    Column("overhead_per_result_s", "a result", difference),
     Column("cpu_s", "Server CPU", units.duration),
 )
 _MOST_BARS = 24
@@ -141,7 +135,7 @@ def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[C
             Column(
                 axis,
                 "Environment" if axis == "python" else axis.capitalize(),
-                service_named if axis == "service" else str,
+                partial(_named, rows) if axis == "service" else str,
             )
             for axis in varied
         ),
@@ -163,11 +157,11 @@ def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> st
         return f"{settings['title']} Not one combination was measured together with its control."
     least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
     job = f"{units.count(most['requests'])} requests of {units.count(most['trees'])} trees"
-    say = _over if least["overhead_s"] >= 0 else _less_or_more
+    say = difference if least["overhead_s"] >= 0 else _less_or_more
     told = f"{say(least['overhead_s'])} ({_label(least, rows)})"
     if least is not most:
         told += f" to {say(most['overhead_s'])} ({_label(most, rows)})"
-    return f"{settings['title']} {told} {'over' if say is _over else 'than'} the control, for {job}."
+    return f"{settings['title']} {told} {'over' if say is difference else 'than'} the control, for {job}."
 
 
 def _less_or_more(seconds: float) -> str:
@@ -179,10 +173,10 @@ def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     limits = (
         "no interval"
         if row["overhead_low_s"] is None
-        else f"{_over(row['overhead_low_s'])} to {_over(row['overhead_high_s'])}"
+        else f"{difference(row['overhead_low_s'])} to {difference(row['overhead_high_s'])}"
     )
-    each = f"{_over(row['overhead_per_result_s'])} a result; " if row["results"] else ""
-    return f"{_over(row['overhead_s'])} ({each}{limits}, n = {row['n']}) for {_label(row, rows)}"
+    each = f"{difference(row['overhead_per_result_s'])} a result; " if row["results"] else ""
+    return f"{difference(row['overhead_s'])} ({each}{limits}, n = {row['n']}) for {_label(row, rows)}"
 
 
 def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -248,19 +242,23 @@ def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     """The values by which the row differs from others, with their axis where they are numbers."""
-    return ", ".join(_values(row, rows)) or service_named(row["service"])
+    return ", ".join(_values(row, rows)) or _named(rows, row["service"])
 
 
 def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     judged = [each for each in rows if not each["is_control"]]
     for axis in ("service", "server", "client", "database", "python", "profiler", "users", "threads", "processes"):
         if _differ(each[axis] for each in judged):
-            value = service_named(row[axis]) if axis == "service" else row[axis]
+            value = _named(rows, row[axis]) if axis == "service" else row[axis]
             if axis != "server" or value != "none":
                 yield f"{axis} {value}" if isinstance(value, int) or axis == "profiler" else str(value)
     for axis, name in zip(_AXES_OF_VERSIONS, ("service", "sqlalchemy", "driver"), strict=True):
         if _differ(each[axis] for each in judged):
             yield f"SQLAlchemy {row['versions'][name]}" if name == "sqlalchemy" else str(row["versions"][name])
+
+
+def _named(rows: Sequence[Mapping[str, Any]], service: str) -> str:
+    return service_named(service, [row["service"] for row in rows])
 
 
 def _told(control: Mapping[str, Any]) -> str:

@@ -11,7 +11,9 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.page import shell
-from placebench.report import details, words
+from placebench.report import words
+from placebench.report.calibrated import calibrated
+from placebench.report.manifest import manifest, masked
 from placebench.report.surveys import told
 from placebench.report.surveys.telling import Told
 from placebench.report.templating import templates
@@ -31,9 +33,10 @@ def render(run: Run) -> str:
             cells=[cells(said, row) for row in said.rows],
             ending=words.ending(head),
             impossible=list(impossible(run)),
-            discarded=[(each.point, each.invalid) for each in run.measurements if each.invalid],
+            discarded=[(_together([each.point]), each.invalid) for each in run.measurements if each.invalid],
             repeats=head.settings["repeats"],
-            manifest=details.manifest(head),
+            calibrated=calibrated(head),
+            manifest=manifest(head),
             words=words,
         )
     )
@@ -79,12 +82,12 @@ def impossible(run: Run) -> Iterator[tuple[str, str]]:
     for each in run.head.settings["impossible"]:
         by_reason.setdefault(each["reason"], []).append(each["point"])
     for reason, points in by_reason.items():
-        yield _together(points), reason
+        yield _together(points), masked(reason)
 
 
 def _together(points: Sequence[dict[str, Any]]) -> str:
-    """'service naive, tuned; server none'; '3 of service …' where these are not all of such points."""
+    """'service naive, tuned; server none'; '3 of service …' where these are not all of such points; no secrets."""
     values = {name: list(dict.fromkeys(point[name] for point in points)) for name in points[0]}
-    said = "; ".join(f"{name} {', '.join(map(str, found))}" for name, found in values.items())
+    said = "; ".join(f"{name} {', '.join(masked(str(each)) for each in found)}" for name, found in values.items())
     every = prod(len(found) for found in values.values()) == len(points)
     return said if every else f"{units.count(len(points))} of {said}"

@@ -3,13 +3,15 @@
 The key piece is `Told`; `counted` gives the measurements that count, point by point.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
+from placebench import units
 from placebench.experiment.records import Measurement
+from placebench.report.manifest import masked
 from placebench.report.tried import arm_shortened
 from placebench.results import Run
 
@@ -60,7 +62,15 @@ def counted(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
             yield point, made
 
 
-def service_named(service: str) -> str:
-    """An application by the name that it was given, a rung by its two ends, other services as they are."""
+def difference(seconds: float | None) -> str:
+    """A duration that may be below 0; a dash where there is nothing to be different from."""
+    return "–" if seconds is None else units.duration(seconds).replace("-", "−")
+
+
+def service_named(service: str, among: Iterable[str] = ()) -> str:
+    """An application by the name that it was given, a rung by its two ends, other services as they are.
+
+    among: the services that it has to be told from, as in `arm_shortened`.
+    """
     given = dict(part.partition("=")[::2] for part in service.split(",")) if service.startswith("app=") else {}
-    return given.get("name") or arm_shortened(service)
+    return given.get("name") or arm_shortened(masked(service), map(masked, among))

@@ -33,6 +33,7 @@ from placebench.page.charts import (
     shares,
 )
 from placebench.page.charts.histogram import bins
+from placebench.page.charts.legend import shortened
 from placebench.page.picture_file import picture_file
 from placebench.page.scale import Scale
 
@@ -251,12 +252,39 @@ def test_rungs_between_share_one_key() -> None:
 
 
 def test_a_long_name_leaves_room_for_its_value() -> None:
-    """It is cut in the picture and whole in the row's title."""
+    """It is cut in the middle of the picture's row and whole in its title."""
     name = "naive+rows+slots+summaries_once+usages_once+sets"
     picture = svg(a_bar_chart(name))
 
-    assert classed(picture, "label")[0].text == "naive+rows+slots+summaries_once+u…"
+    assert classed(picture, "label")[0].text == "naive+rows+slots…+usages_once+sets"
     assert any((each.text or "").startswith(name) for each in picture.iter("title"))
+
+
+def test_short_names_differ_as_long_ones_do() -> None:
+    """Rungs differ at their end, two applications at their beginning, and two of these only in between."""
+    app = "shop.wsgi:application+orders-of-the-{}==1.0+sqlalchemy==2.1.0"
+    names = ["naive+summaries+usages+sets+pruning", "naive+summaries+usages+sets+expanding", "tuned"]
+
+    assert shortened(names) == {
+        "naive+summaries+usages+sets+pruning": "naive+summaries+…ages+sets+pruning",
+        "naive+summaries+usages+sets+expanding": "naive+summaries+…es+sets+expanding",
+        "tuned": "tuned",
+    }
+    assert shortened([app.format("day"), app.format("night")]) == {
+        app.format("day"): "…day==1.0+sqlalchemy==2.1.0",
+        app.format("night"): "…night==1.0+sqlalchemy==2.1.0",
+    }
+
+
+def test_a_long_name_of_a_line_ends_where_the_picture_does() -> None:
+    """It reaches back over the lines instead of over the border of a phone, and is whole in its title."""
+    name = "naive+rows+slots+summaries_once+usages_once+sets"
+    picture = svg(a_line_chart(name))
+    long, short = sorted(classed(picture, "named"), key=lambda each: each.text or "")
+
+    assert (long.text, long.get("x"), long.get("text-anchor")) == ("naive+rows+slots…+usages_once+sets", "100%", "end")
+    assert (short.text, short.get("x"), short.get("text-anchor")) == ("tuned", "87.5%", "start")
+    assert [each.findtext("title") for each in picture.iter("g") if each.find("text") is long] == [name]
 
 
 def test_a_hill_counts_its_samples() -> None:

@@ -28,13 +28,13 @@ def test_a_box_is_as_wide_as_its_longer_time() -> None:
     """copy took 30 of 40 ms and is gone, write took 10 and takes 15: the whole is 45 wide."""
     found = boxes({("app", "copy"): 0.03, ("app", "write"): 0.01}, {("app", "write"): 0.015})
 
-    assert found["copy"] == ("0%", "66.667%", "frame cheaper by-3")
-    assert found["write"] == ("66.667%", "33.333%", "frame dearer by-1")
-    assert found["app"] == ("0%", "100%", "frame cheaper by-2")
+    assert found["− copy"] == ("0%", "66.667%", "frame cheaper by-3")
+    assert found["+ write"] == ("66.667%", "33.333%", "frame dearer by-1")
+    assert found["− app"] == ("0%", "100%", "frame cheaper by-2")
 
 
 def test_what_did_not_change_has_no_colour() -> None:
-    """1 % is noise of the profiler."""
+    """Nor a sign: 1 % is noise of the profiler."""
     found = boxes({("app",): 1.0}, {("app",): 1.01})
 
     assert found["app"][2] == "frame same"

@@ -1,7 +1,7 @@
 """What `placebench link` says, from measurements that a reader can check by hand."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,13 @@ def values(variant: str, latency_ms: float, noise_s: float) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run of naive and tuned at 0 and 50 ms, five times each."""
-    points = [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)]
+    """A run of naive and tuned."""
+    return write_link(tmp_path, ("naive", "tuned"))
+
+
+def write_link(folder: Path, variants: tuple[str, str]) -> Path:
+    """Two variants at 0 and 50 ms, five times each."""
+    points = [{"variant": variant, "latency_ms": ms} for variant in variants for ms in (0.0, 50.0)]
     head = RunHead(
         name="a-link",
         started_at="2026-11-21T15:00:00+00:00",
@@ -46,22 +51,22 @@ def folder(tmp_path: Path) -> Path:
         topology="nested-perfload",
         trees=2,
         seed=1,
-        variants=["naive", "tuned"],
+        variants=list(variants),
         receipt={},
         manifest={},
         settings={**SETTINGS, "repeats": 5, "points": points, "impossible": []},
         same_answers={},
         command="link",
     )
-    head.save(tmp_path / "run.json")
+    head.save(folder / "run.json")
     made = [
         Measurement(point, repeat, values(point["variant"], point["latency_ms"], repeat / 1000))
         for repeat in range(5)
         for point in points
     ]
     lines = "".join(json.dumps(asdict(each)) + "\n" for each in made)
-    (tmp_path / "measurements.jsonl").write_text(lines)
-    return tmp_path
+    (folder / "measurements.jsonl").write_text(lines)
+    return folder
 
 
 def rows(folder: Path) -> dict[tuple[str, float], dict[str, Any]]:
@@ -105,6 +110,18 @@ def test_the_difference_grows_as_the_turnarounds_predict(folder: Path) -> None:
     assert rows(folder)["tuned", 0.0]["predicted_growth_s"] is None
 
 
+def test_what_is_lost_is_said_to_be_lost(tmp_path: Path) -> None:
+    """With tuned as the baseline naive's 12 turnarounds more lose 0.6 s more at 50 ms than at 0."""
+    text = text_of(results.load(write_link(tmp_path, ("tuned", "naive"))))
+
+    assert (
+        "Of naive the turnarounds predict that 600 ms more are lost at 50 ms than at the shortest latency; measured "
+        "are 600 ms (600 ms to 600 ms), within 20 %." in text
+    )
+    assert "−600 ms" in text
+    assert "-600 ms" not in text
+
+
 def test_less_is_said_in_words(folder: Path) -> None:
     """1.502 s against 0.602 s; 0.5 s of CPU against 0.2; 20 turnarounds against 8, and so the bytes."""
     expected = "2.5 times less time, 2.5 times less CPU, 2.5 times fewer turnarounds, 2.5 times fewer bytes"
@@ -123,3 +140,14 @@ def test_the_page_shows_time_over_latency_and_bytes_over_time(folder: Path) -> N
     assert all(heading in page for heading in ("Time over latency", "Bytes over time at 50 ms", "Every figure"))
     (folder / "measurements.jsonl").write_text("")
     assert "nothing was measured" in write_report(folder).read_text()
+
+
+def test_the_page_says_what_the_machine_could_resolve(folder: Path) -> None:
+    """A survey keeps the calibration of its machine as a comparison does."""
+    measured = {"replicates": 60, "estimate": 0.0, "low": -0.001, "high": 0.001, "margin": 0.01, "accepted": True}
+    cpu = {"metric": "cpu_s", **measured, "sixes": 10, "sixes_called": 0, "power": {}, "detectable": {}}
+    kept = {"made_at": "2026-11-21T14:00:00+00:00", "machine": None, "metrics": {"cpu_s": cpu}}
+    head = RunHead.load(folder / "run.json")
+    replace(head, manifest={"calibration": kept}).save(folder / "run.json")
+
+    assert "This machine was calibrated at 2026-11-21 14:00:00 UTC" in write_report(folder).read_text()

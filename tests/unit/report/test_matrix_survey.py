@@ -115,3 +115,14 @@ def test_an_application_goes_by_the_name_that_it_was_given(tmp_path: Path) -> No
     assert "for before" in text
     assert "naive+…+usages" in text
     assert "app=" not in text
+
+
+def test_an_application_without_a_name_keeps_its_secrets(tmp_path: Path) -> None:
+    """What it was handed in env= is in no table, no sentence and no page."""
+    service = "app=shop.wsgi:application,env=SECRET_KEY=c0ffee"
+    folder = write_matrix(tmp_path, {(service, kind): 1.0 for kind in ("postgresql", "sqlite")})
+
+    page = write_report(folder).read_text()
+
+    assert "env=SECRET_KEY=***" in page
+    assert "c0ffee" not in page + text_of(results.load(folder))

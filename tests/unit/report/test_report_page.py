@@ -8,7 +8,7 @@ from fake_run import FakeRun, write_run
 
 from placebench.errors import RunFolderError
 from placebench.report import write_report
-from placebench.report.details import flattened
+from placebench.report.manifest import flattened, masked
 
 
 class Text(HTMLParser):
@@ -138,12 +138,41 @@ def test_the_manifest_is_a_table_of_dotted_names(tmp_path: Path) -> None:
 
 def test_what_stands_in_a_list_goes_by_its_name() -> None:
     """The settings of two arms are rows of their own; what is empty there is left out."""
-    arms = [{"name": "base", "module": "shop:app", "python": None}, {"name": "change", "variables": {"A": "1"}}]
+    arms = [{"name": "base", "module": "shop:app", "python": None}, {"name": "change", "workers": [2, 1]}]
 
     assert list(flattened({"arms": arms}, "run.")) == [
         ("run.arms.base.module", "shop:app"),
-        ("run.arms.change.variables.A", "1"),
+        ("run.arms.change.workers", "2 1"),
     ]
+
+
+def test_variables_of_an_arm_have_their_names_alone() -> None:
+    """A page is sent around: a key and a DSN are hidden, what we set and the template of the database are not."""
+    variables = {
+        "SECRET_KEY": "c0ffee",
+        "DSN": "postgresql://shop:pa@ss@db/shop",
+        "DATABASE_URL": "{database_url}",
+        "PLACEBENCH_VARIANT": "tuned",
+    }
+
+    assert list(flattened({"arms": [{"name": "shop", "variables": variables}]})) == [
+        ("arms.shop.variables.SECRET_KEY", "***"),
+        ("arms.shop.variables.DSN", "***"),
+        ("arms.shop.variables.DATABASE_URL", "{database_url}"),
+        ("arms.shop.variables.PLACEBENCH_VARIANT", "tuned"),
+    ]
+
+
+def test_a_command_line_keeps_its_secrets() -> None:
+    """Values of env= and passwords, as they stand in the argv of a run and in the name of a service."""
+    arm = "app=shop.wsgi:app,env=SECRET_KEY=c0ffee,env=DATABASE_URL={database_url},name=shop"
+    argv = ["compare", arm, "--db", "postgresql://me:pa@ss@db/shop", "--url", "postgresql:///shop?password=pass&port=1"]
+
+    assert dict(flattened({"argv": argv})) == {
+        "argv": "compare app=shop.wsgi:app,env=SECRET_KEY=***,env=DATABASE_URL={database_url},name=shop "
+        "--db postgresql://me:***@db/shop --url postgresql:///shop?password=***&port=1"
+    }
+    assert masked("tuned+driver:psycopg3,pg:jit=on") == "tuned+driver:psycopg3,pg:jit=on"
 
 
 def test_the_page_is_made_again_in_the_same_bytes(tmp_path: Path) -> None:
