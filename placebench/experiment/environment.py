@@ -19,6 +19,7 @@ from sqlalchemy import make_url, text
 from placebench import __version__
 from placebench.experiment.calibrated import kept
 from placebench.experiment.meters import Backends, look_at_backends
+from placebench.experiment.records import MEASURED
 from placebench.paths import room
 from placebench.postgres import connected
 
@@ -38,8 +39,6 @@ PACKAGES = (
 _ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
 _AFTERWARDS = ("commands", "cli.py", "compare", "report", "results.py", "page", "_workbench", "__pycache__")
 """Rooms that only look at what was measured, or read the command line, and what is no room of ours."""
-MEASURED = "measured"
-"""Of `server_cpu`; else it says why it is not."""
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@/]*@")
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -24,6 +24,8 @@ from placebench.errors import RunFolderError
 from placebench.experiment.accounts import Accounts
 
 FORMAT_VERSION = 1
+MEASURED = "measured"
+"""What a manifest says of `server_cpu`, or why it is not."""
 
 
 @dataclass(frozen=True)

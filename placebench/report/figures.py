@@ -179,15 +179,21 @@ def figures_of(run: Run) -> Figures:
 
 def _ends(run: Run) -> Comparison | None:
     """All changes together; None for a run that has no two such ends, or no replicates."""
+    names = _end_names(run)
+    if names is None:
+        return None
+    confidence = float(run.head.settings.get("confidence", 0.95))
+    made = compare_blocks(run.blocks, *names, PRIMARY, confidence=confidence)
+    return made if made.measured else None
+
+
+def _end_names(run: Run) -> tuple[str, str] | None:
+    """The arm without any of the changes of an experiment, and the one with all; None where there are no such two."""
     trials = run.head.settings.get("trials", ())
     first = {each["kind"]: each["baseline"] for each in reversed(trials)}
     last = {each["kind"]: each["variant"] for each in trials}
     begin, end = ("rung", "rung") if "rung" in first else ("alone", "missed")
-    if begin not in first or end not in last:
-        return None
-    confidence = float(run.head.settings.get("confidence", 0.95))
-    made = compare_blocks(run.blocks, first[begin], last[end], PRIMARY, confidence=confidence)
-    return made if made.measured else None
+    return (first[begin], last[end]) if begin in first and end in last else None
 
 
 def _answers(checked: dict[str, Any]) -> Answers:
@@ -203,7 +209,7 @@ def _answers(checked: dict[str, Any]) -> Answers:
 
 def _rung(run: Run, variant: str) -> Rung:
     said = run.head.settings.get("rungs", {}).get(variant, {})
-    role = _role(run.head.variants, variant)
+    role = _role(run, variant)
     adds = str(said.get("adds") or "")
     return Rung(
         variant=variant,
@@ -230,13 +236,15 @@ def _walls(run: Run) -> Iterator[Walls]:
             seen.setdefault(block.arm, []).extend(block.wall_s)
     for arm in run.head.variants:
         if wall_s := sorted(seen.get(arm, ())):
-            yield Walls(arm, _role(run.head.variants, arm), wall_s, _latency(wall_s))
+            yield Walls(arm, _role(run, arm), wall_s, _latency(wall_s))
 
 
-def _role(variants: Sequence[str], variant: str) -> Role:
-    if variant == variants[0]:
+def _role(run: Run, variant: str) -> Role:
+    """Of an experiment its end is judged, of other runs the last that was named."""
+    if variant == run.head.variants[0]:
         return "baseline"
-    return "variant" if variant == variants[-1] else "between"
+    ends = _end_names(run)
+    return "variant" if variant == (ends[1] if ends else run.head.variants[-1]) else "between"
 
 
 def _loaded(made: LoadPass | None) -> Loaded | None:

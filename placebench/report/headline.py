@@ -77,6 +77,7 @@ def below_it(figures: Figures) -> list[str]:
         few = figures.primaries if len(figures.primaries) <= _FEW else ()
         said = [words.comparison_sentence(each) for each in ([figures.ends] if figures.ends else few)]
         said += worth_keeping(figures) if figures.changes else []
+    said += filter(None, [words.unmeasured(figures.run.head)])
     return [*said, f"For {words.METRIC_LABELS[figures.primary.metric]}, {power_sentence(figures.primaries)}."]
 
 

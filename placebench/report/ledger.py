@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.compare import PRIMARY, Comparison
+from placebench.experiment.records import RunHead
 from placebench.report import words
 from placebench.report.claims import claims_of
 from placebench.report.comparisons import comparisons_of
@@ -61,7 +62,7 @@ def ledger_of(run: Run, comparisons: Sequence[Comparison] | None = None) -> list
         if primary := made.get((*pair, PRIMARY)):
             counted = [each for key, each in made.items() if key[:2] == pair and each.metric in _ASKED]
             expected = made.get((*pair, trial.get("shows_in", "")))
-            entries.append(_entry(trial, primary, counted, expected, run.head.request))
+            entries.append(_entry(trial, primary, counted, expected, run.head))
     return entries
 
 
@@ -126,18 +127,19 @@ def _entry(
     primary: Comparison,
     counted: Sequence[Comparison],
     expected: Comparison | None,
-    request: str,
+    head: RunHead,
 ) -> Entry:
     decision, why = _decision(primary, counted)
+    elsewhere = trial["kind"] in _OF_THE_CATALOGUE and trial.get("shows_on", "") not in ("", head.request)
     if primary.ratio is None:
         why = "server CPU was not measured"
-    elif decision != KEPT and trial["kind"] in _OF_THE_CATALOGUE and trial.get("shows_on", "") not in ("", request):
+    elif decision != KEPT and elsewhere:
         why += f"; but this is not the request for it: `placebench experiment {trial['name']}` asks that one"
     return Entry(
         name=trial["name"],
         kind=trial["kind"],
-        tried=f"{arm_shortened(trial['baseline'])} → {arm_shortened(trial['variant'])}",
-        request=request,
+        tried=" → ".join(arm_shortened(trial[role], head.variants) for role in ("baseline", "variant")),
+        request=head.request,
         effect=f"{words.effect_text(primary)}, {words.interval_text(primary)}",
         shows_on=trial.get("shows_on", ""),
         shows_in=trial.get("shows_in", ""),

@@ -36,6 +36,7 @@ def published(run: Run) -> dict[str, Any]:
         "machine": _machine(head.manifest),
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
+        "calibration": _calibration(head.manifest),
         "same_answers": figures.answers.equal,
         "arms": head.variants,
         "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.ends]))],
@@ -69,6 +70,22 @@ def _machine(manifest: dict[str, Any]) -> dict[str, Any]:
         "postgresql": str(manifest.get("postgresql", {}).get("version", "")).partition(" on ")[0],
         **{name: packages.get(name) for name in ("sqlalchemy", "psycopg2-binary", "orjson", "pyuwsgi")},
     }
+
+
+def _calibration(manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """What the machine could resolve when it was last calibrated before the run; None where it never was."""
+    kept = manifest.get("calibration")
+    if not kept:
+        return None
+    about = {name: kept.get(name) for name in ("made_at", "machine", "variant", "topology", "trees", "rounds")}
+    return {**about, **{name: _shortened(made) for name, made in kept["metrics"].items()}}
+
+
+def _shortened(value: Any) -> Any:
+    """The same document with its numbers as short as they are published."""
+    if isinstance(value, dict):
+        return {name: _shortened(each) for name, each in value.items()}
+    return _short(value) if isinstance(value, float) else value
 
 
 def _comparison(made: Comparison, figures: Figures) -> dict[str, Any]:

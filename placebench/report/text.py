@@ -60,7 +60,8 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _doubts(figures: Figures) -> list[str]:
-    return [line for line in (words.ending(figures.run.head), figures.answers.difference) if line]
+    head = figures.run.head
+    return [line for line in (words.ending(head), words.unmeasured(head), figures.answers.difference) if line]
 
 
 def _row(rung: Rung) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from placebench import units
 from placebench.compare import COUNTED, WATCHED, Comparison
 from placebench.compare.verdict import ROUGH_BELOW
-from placebench.experiment.records import RunHead
+from placebench.experiment.records import MEASURED, RunHead
 from placebench.report.figures import Figures
 
 METRIC_LABELS = {
@@ -160,6 +160,12 @@ def ending(head: RunHead) -> str:
         "failed": f"This run failed ({head.note})" if head.note else "This run failed",
     }.get(head.status)
     return f"{how}: only what was measured until then is shown." if how else ""
+
+
+def unmeasured(head: RunHead) -> str:
+    """Why PostgreSQL's part of the server CPU could not be read; empty where it could."""
+    seen = head.manifest.get("server_cpu", MEASURED)
+    return "" if seen == MEASURED else f"Server CPU was not measured: {seen}."
 
 
 def _values_text(comparison: Comparison) -> str:

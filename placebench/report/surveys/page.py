@@ -31,7 +31,7 @@ def render(run: Run) -> str:
             told=said,
             head=head,
             cells=[cells(said, row) for row in said.rows],
-            ending=words.ending(head),
+            warnings=list(filter(None, [words.ending(head), words.unmeasured(head)])),
             impossible=list(impossible(run)),
             discarded=[(_together([each.point]), each.invalid) for each in run.measurements if each.invalid],
             repeats=head.settings["repeats"],
@@ -46,7 +46,7 @@ def render(run: Run) -> str:
 def survey_table(run: Run) -> str:
     """The first sentence, how the run ended, a line a row, and what could not be measured."""
     said = told(run)
-    lines = [said.headline, *said.remarks, *filter(None, [words.ending(run.head)])]
+    lines = [said.headline, *said.remarks, *filter(None, [words.ending(run.head), words.unmeasured(run.head)])]
     if said.rows:
         lines += ["", *aligned([[column.label for column in said.columns], *(cells(said, row) for row in said.rows)])]
     return "\n".join([*lines, *(f"  not measured: {point}: {reason}" for point, reason in impossible(run))])

@@ -7,6 +7,8 @@ from pathlib import Path
 from fake_experiment import write_experiment
 
 from placebench import results
+from placebench.compare.calibration import calibrate
+from placebench.experiment.calibrated import found_out
 from placebench.experiment.records import WirePass
 from placebench.report.published import in_lines, published
 
@@ -51,3 +53,17 @@ def test_different_answers_publish_no_figures(tmp_path: Path) -> None:
 
     assert (document["same_answers"], document["comparisons"]) == (False, [])
     assert "ledger" not in document
+
+
+def test_what_the_machine_can_resolve_is_published_with_it(tmp_path: Path) -> None:
+    """Identical programs, injected effects, the smallest one that is found; nothing where it was never calibrated."""
+    run = results.load(write_experiment(tmp_path / "run"))
+    made = calibrate([0.0011114, -0.002, 0.003, -0.001, 0.002, -0.003], "cpu_s", margin=0.01, seed=1)
+    head = replace(run.head, settings={**run.head.settings, "rounds": 64})
+    known = replace(run, head=replace(head, manifest={"calibration": found_out([made], head)}))
+
+    assert published(run)["calibration"] is None
+    assert published(known)["calibration"]["rounds"] == 64
+    assert published(known)["calibration"]["cpu_s"]["replicates"] == 6
+    assert set(published(known)["calibration"]["cpu_s"]["power"]["12"]) == {"0.01", "0.02", "0.05"}
+    assert len(str(published(known)["calibration"]["cpu_s"]["low"])) <= len("-0.002000")

@@ -9,7 +9,7 @@ from fake_run import FakeRun, write_run
 
 from placebench import paths, results
 from placebench.cli import main
-from placebench.report import summary, terminal_table
+from placebench.report import comparison_table, summary, terminal_table, write_report
 from placebench.report.published import published
 from placebench.report.text import aligned
 
@@ -115,3 +115,15 @@ def test_a_missing_run_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytes
     """What was looked for, and what to do."""
     assert main(["report", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_why_server_cpu_was_not_measured_is_told(tmp_path: Path) -> None:
+    """On the page and on the terminal, once."""
+    folder = write_run(tmp_path / "run", FakeRun(backend_cpu=False))
+    run = results.load(folder)
+    replace(run.head, manifest={"server_cpu": "the database is on another machine"}).save(folder / "run.json")
+    said = "Server CPU was not measured: the database is on another machine."
+
+    assert comparison_table(results.load(folder)).count(said) == 1
+    assert write_report(folder).read_text().count(said) == 1
+    assert said not in comparison_table(run)
