@@ -29,24 +29,28 @@ class Backends:
     """Begun so far, that of the look with them; None before PostgreSQL 15, which counts late or not at all."""
 
     def unchanged_since(self, before: Self) -> bool:
-        """Whether the same processes have worked all the while, and nobody else came or went."""
-        return self.cpu_s.keys() == before.cpu_s.keys() and self._begun_since(before) in (0, None)
+        """Whether the same processes have worked all the while, and nobody else came and went."""
+        return self.cpu_s.keys() == before.cpu_s.keys() and not self._hides_some_since(before)
 
     def spent_since(self, before: Self) -> float | None:
         """CPU seconds between two looks; a process that came meanwhile counts with its whole life.
 
         None where one ended meanwhile: nobody can read what it took.
         """
-        came = self.cpu_s.keys() - before.cpu_s.keys()
-        if before.cpu_s.keys() - self.cpu_s.keys() or self._begun_since(before) not in (len(came), None):
+        if before.cpu_s.keys() - self.cpu_s.keys() or self._hides_some_since(before):
             return None
         return spent(before.cpu_s, self.cpu_s)
 
-    def _begun_since(self, before: Self) -> int | None:
-        """Sessions of others."""
+    def _hides_some_since(self, before: Self) -> bool:
+        """Whether more sessions began than processes came.
+
+        PostgreSQL may count a session late, where another one was counted at that moment: those of the processes that
+        were there before are allowed for.
+        """
         if self.sessions is None or before.sessions is None:
-            return None
-        return self.sessions - before.sessions - 1
+            return False
+        begun = self.sessions - before.sessions - 1  # without that of the look before
+        return begun > len(self.cpu_s.keys() - before.cpu_s.keys()) + len(before.cpu_s)
 
 
 def look_at_backends(database_url: str) -> Backends | str:

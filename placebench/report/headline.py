@@ -23,7 +23,8 @@ _OUTCOMES = {
     units.NOT_MEASURED: ("of {}{} was not measured", "of {}{} was not measured"),
 }
 """By verdict, of one and of several: who, and how much of what."""
-_FEW = 3
+_FEW = 4
+"""Programs that are told one by one: as many as `perfload` holds against naive."""
 _COUNT = "statements"
 _ENDED = {"interrupted": "was interrupted", "failed": "failed", "running": "has not come to its end"}
 

@@ -68,13 +68,14 @@ def test_a_backend_that_came_and_stays_counts_whole(service: Connection, databas
     assert (after.spent_since(before) or 0.0) > 0.01
 
 
-def test_a_backend_that_came_and_went_is_not_measured(server: Server, service: Connection, database_url: str) -> None:
-    """Both looks see the same backend, and PostgreSQL tells that there was another one."""
+def test_backends_that_came_and_went_are_not_measured(server: Server, service: Connection, database_url: str) -> None:
+    """Both looks see the same backend, and PostgreSQL tells of more than the one that it may have counted late."""
     if server.version_number < 150000:
         pytest.skip("before PostgreSQL 15 nobody tells of it")
     before = look(database_url)
-    with connection_to(database_url) as second:
-        second.execute(WORK)
+    for _ in range(2):
+        with connection_to(database_url) as another:
+            another.execute(WORK)
     after = look(database_url)
 
     assert after.cpu_s.keys() == before.cpu_s.keys()

@@ -14,7 +14,7 @@ COMMAND = "placebench compare: "
     [
         (["naive", "fastest"], "no variant 'fastest': expected naive, tuned, naive+NAME+NAME, "),
         (["naive", "tuned-speed"], "no variant 'tuned-speed': expected "),
-        (["naive"], "1 arm was named: a comparison needs two, the baseline first"),
+        (["naive"], "one arm was named: a comparison needs two, the baseline first"),
         (["naive", "app=shop"], "the arm 'app=shop' names no application: expected app=module:callable"),
         (["naive", "placement"], "the arm placement needs the Python of an environment with openstack-placement"),
         (["naive", "tuned", "--fail-if", "latency > 3"], "no metric 'latency': expected 'METRIC > NUMBER' or "),
