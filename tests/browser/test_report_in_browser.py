@@ -176,7 +176,7 @@ def test_a_ladder_is_read_row_by_row(ladder: Path, visit: Callable, width: int) 
 def test_the_power_line_passes_through_the_detectable_effect(inside: Path, visit: Callable) -> None:
     """Its caption names the effect that the first lines name, and the dot stands at 80 % of its height."""
     seen = visit(inside, java_script_enabled=False).page
-    told = seen.locator(".lead").inner_text().partition("could have seen is about ")[2].partition(" (roughly")[0]
+    told = seen.locator(".lead").last.inner_text().partition("could have seen is about ")[2].partition(" (roughly")[0]
     dot = seen.locator("#power .estimate")
 
     assert f"of {told} in 4 of 5" in seen.locator("#power figcaption").inner_text()
