@@ -3,7 +3,7 @@
     ladder      each rung against the rung before it
     ablation    each optimization alone (naive+x against naive) and missed (tuned against tuned-x)
     pruning     one step of the catalogue: alone, missed, and its further ways, on the request on which it should show
-    few         a path of an algorithm beside the ladder: missed, in each algorithm that takes it
+    few         a path of an algorithm beside the ladder: with and without it, in each algorithm that takes it
 
 The key pieces are `Trial`, `Experiment`, `ladder_trials`, `ablation_trials` and `trials_of`.
 """
@@ -97,13 +97,14 @@ def trials_of(step: Optimization) -> Experiment:
 
 
 def _better(step: Optimization) -> Iterator[Trial]:
-    """Alone and missed on the ladder; missed in each algorithm beside it, which has no plain variant."""
-    if not step.better:
-        return
-    if LADDERS in step.of:
+    """Alone and missed on the ladder; an algorithm beside it has no plain variant, so that it is whole or without it."""
+    if step.better and LADDERS in step.of:
         yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
-    for whole in ("tuned" if algorithm == LADDERS else algorithm for algorithm in step.of):
-        yield Trial.of(step, "missed", f"{whole}-{step.name}", whole)
+        yield Trial.of(step, "missed", f"tuned-{step.name}", "tuned")
+    elif step.better:
+        for algorithm in step.of:
+            name = f"{step.name} of {algorithm}"
+            yield Trial.of(step, "way", f"{algorithm}-{step.name}", algorithm, name=name)
 
 
 def _further(step: Optimization) -> Iterator[Trial]:
