@@ -97,7 +97,7 @@ def trials_of(step: Optimization) -> Experiment:
 
 
 def _better(step: Optimization) -> Iterator[Trial]:
-    """Alone and missed on the ladder; an algorithm beside it has no plain variant, so that it is whole or without it."""
+    """Alone and missed on the ladder; an algorithm beside it has no plain variant: it is whole, or without the step."""
     if step.better and LADDERS in step.of:
         yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
         yield Trial.of(step, "missed", f"tuned-{step.name}", "tuned")
