@@ -1,5 +1,6 @@
 """`placebench calibrate`: what this machine can resolve, by comparing a variant with itself."""
 
+import math
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -88,17 +89,17 @@ def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
 
 def _sentences(made: "Calibration") -> str:
     """One metric in plain words."""
-    interval = f"{units.change(1 + made.low)} to {units.change(1 + made.high)}, {made.replicates} replicates"
-    verdict = f"{'within' if made.accepted else 'NOT within'} half the margin of {units.level(made.margin)}"
+    differ, low, high = (units.change(math.exp(each)) for each in (made.estimate, made.low, made.high))
+    within = f"{'within' if made.accepted else 'NOT within'} half the margin of {units.level(made.margin)}"
     first = (
-        f"{made.metric}: identical programs differ by {units.change(1 + made.estimate)} ({interval}), {verdict}; "
-        f"{made.sixes_called} of {made.sixes} runs of six call them different."
+        f"{made.metric}: identical programs differ by {differ} ({low} to {high}, {made.replicates} replicates), "
+        f"{within}; {made.sixes_called} of {made.sixes} runs of six call them different."
     )
     return "\n".join([first, *(_finds(made, number) for number in made.power)])
 
 
 def _finds(made: "Calibration", number: str) -> str:
-    smallest = units.percent(made.detectable[number], digits=2)
+    smallest = units.percent(math.expm1(made.detectable[number]), digits=2)
     return f"  {number} replicates find {smallest} in 4 of 5 runs, {_found(made.power[number])}"
 
 

@@ -46,5 +46,5 @@ def _found(made: Mapping[str, Any]) -> Iterator[str]:
         shares = ", ".join(
             f"{units.level(float(effect))} in {units.percent(share, digits=2)}" for effect, share in power.items()
         )
-        smallest = units.percent(made["detectable"][number], digits=2)
+        smallest = units.percent(math.expm1(made["detectable"][number]), digits=2)
         yield f"{number} replicates find a change of {shares} of runs, and one of {smallest} in 4 of 5"
