@@ -104,4 +104,5 @@ def _finds(made: "Calibration", number: str) -> str:
 
 
 def _found(power: "Mapping[str, float]") -> str:
-    return ", ".join(f"{units.level(float(effect))} in {units.level(share)}" for effect, share in power.items())
+    shares = ((units.level(float(effect)), units.percent(share, digits=2)) for effect, share in power.items())
+    return ", ".join(f"{effect} in {share}" for effect, share in shares)
