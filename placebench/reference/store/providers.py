@@ -94,7 +94,7 @@ def locked(connection: Connection, uuid: str) -> Locked:
     return Locked(*row)
 
 
-def check_generation(provider: Locked, generation: int) -> None:
+def check_generation(provider: Locked | Provider, generation: int) -> None:
     """ConcurrentUpdate if the provider has another generation than this one, which the client last saw."""
     if provider.generation != generation:
         raise ConcurrentUpdate(

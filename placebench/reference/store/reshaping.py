@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from placebench.reference.problems import BadRequest
 from placebench.reference.store import claims, consumers, inventories
 from placebench.reference.store.consumers import Claim
 from placebench.reference.store.inventories import Inventory
-from placebench.reference.store.providers import Locked, check_generation
+from placebench.reference.store.providers import Locked, check_generation, matching
 from placebench.tables import resource_providers
 
 NOT_FOUND: Final = "placement.resource_provider.not_found"
@@ -49,14 +49,15 @@ def reshape(connection: Connection, stocks: Mapping[str, Stock], several: Sequen
 
 
 def _check_stocks(connection: Connection, stocks: Mapping[str, Stock]) -> None:
-    """A missing provider is told before any other fault.
+    """The first provider that is missing or has another generation is told before any other fault.
 
-    SELECT uuid FROM resource_providers WHERE uuid IN :uuids
+    In the order of the request, as in Placement. Nothing is locked yet, so that generations are looked at again later.
     """
-    own = resource_providers.c
-    known = set(connection.scalars(select(own.uuid).where(own.uuid.in_(stocks))))
-    if missing := sorted(stocks.keys() - known):
-        raise BadRequest(f"inventories: no resource provider {', '.join(missing)}", code=NOT_FOUND)
+    known = {each.uuid: each for each in matching(connection, [resource_providers.c.uuid.in_(stocks)])}
+    for uuid, stock in stocks.items():
+        if uuid not in known:
+            raise BadRequest(f"inventories: no resource provider {uuid}", code=NOT_FOUND)
+        check_generation(known[uuid], stock.generation)
 
 
 def _stocked(connection: Connection, provider: Locked, wanted: Mapping[str, Inventory]) -> Locked:

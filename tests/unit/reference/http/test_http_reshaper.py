@@ -78,6 +78,10 @@ def test_all_may_go(full: Any) -> None:
         ({TWO: stock(0)}, {CONSUMER: claim({uuid(9): {"VCPU": 8}}, 1)}, (400, "placement.undefined_code")),
         ({TWO: stock(0, NO=1)}, {}, (400, "placement.undefined_code")),
         ({TWO: {"resource_provider_generation": 0}}, {}, (400, "placement.undefined_code")),
+        ({ONE: stock(2, NO=1), TWO: stock(7)}, {}, (409, "placement.concurrent_update")),
+        ({TWO: stock(7), uuid(9): stock(0)}, {}, (409, "placement.concurrent_update")),
+        ({uuid(9): stock(0), TWO: stock(7)}, {}, (400, "placement.resource_provider.not_found")),
+        ({TWO: stock(7)}, {CONSUMER: claim({uuid(9): {"VCPU": 8}}, 1)}, (409, "placement.concurrent_update")),
         ({"two": stock(0)}, {}, (400, "placement.undefined_code")),
         ({}, {}, (400, "placement.undefined_code")),
     ],
@@ -85,7 +89,10 @@ def test_all_may_go(full: Any) -> None:
 def test_a_shape_that_cannot_be_changes_nothing(
     full: Any, inventories: Any, allocations: Any, outcome: tuple[int, str]
 ) -> None:
-    """Other generations, what is still in use, what does not fit, what is unknown or malformed."""
+    """Other generations, what is still in use, what does not fit, what is unknown or malformed.
+
+    Of several faults the first provider that is missing or has another generation goes before all others.
+    """
     before = [full.get(f"/resource_providers/{provider}/inventories") for provider in (ONE, TWO)]
 
     assert reshape(full, inventories, allocations) == outcome
