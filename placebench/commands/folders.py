@@ -24,7 +24,9 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
             yield folder
     finally:
         if not (folder / "run.json").is_file():
-            shutil.rmtree(folder)
+            shutil.rmtree(folder / "log", ignore_errors=True)
+            with suppress(OSError):  # it holds something that is not ours
+                folder.rmdir()
 
 
 def _claimed(arguments: Namespace, name: str) -> Path:

@@ -13,13 +13,13 @@ from statistics import fmean
 from typing import Any
 
 from placebench.compare.interval import FEWEST_REPLICATES, hodges_lehmann
+from placebench.compare.verdict import FOUND
 
 EFFECTS = (0.01, 0.02, 0.05)
 """Injected, as a share of the baseline."""
 RUNS = (12, 30)
 """Replicates of a run that screens, and of one that is published."""
 _DRAWS = 400
-_POWER = 0.8
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _limits(noise: Sequence[float], number: int, seed: int) -> list[tuple[float,
 def _found_in_most(limits: Sequence[tuple[float, float]]) -> float:
     """The shift that brings the lower limit of 4 in 5 draws above no change."""
     needed = sorted(-low for low, _ in limits)
-    return max(0.0, needed[math.ceil(_POWER * len(needed)) - 1])
+    return max(0.0, needed[math.ceil(FOUND * len(needed)) - 1])
 
 
 def _disjoint(values: Sequence[float], size: int) -> list[Sequence[float]]:

@@ -20,7 +20,7 @@ CANNOT_TELL: Verdict = "cannot tell"
 
 _EFFICIENCY = math.sqrt(0.955)
 """Of the signed-rank test, against one that knows the spread to be normal."""
-_FOUND = 0.8
+FOUND = 0.8
 """The share of runs that find an effect which is called detectable."""
 ROUGH_BELOW = 20
 """With fewer replicates the effect that they could have seen is a rough figure."""
@@ -50,7 +50,7 @@ def detectable_effect(log_ratios: Sequence[float], *, confidence: float = 0.95) 
     """
     if len(log_ratios) < 2:
         return None
-    deviates = (_beyond_noise(confidence) + NormalDist().inv_cdf(_FOUND)) / _EFFICIENCY
+    deviates = (_beyond_noise(confidence) + NormalDist().inv_cdf(FOUND)) / _EFFICIENCY
     return deviates * stdev(log_ratios) / math.sqrt(len(log_ratios))
 
 

@@ -78,12 +78,6 @@ def backends(database_url: str) -> Backends | None:
     return None if isinstance(seen, str) else seen
 
 
-def backend_pids(database_url: str) -> list[int] | None:
-    """Their pids alone."""
-    seen = backends(database_url)
-    return None if seen is None else list(seen.cpu_s)
-
-
 _LOOK = """
 SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_workers,
        coalesce(current_setting('io_method', true), 'sync') AS io_method,

@@ -134,9 +134,8 @@ class Perfload:
                 self._say(f"{variant}: profile of {self._settings.profiled_requests} requests")
                 profiled_pass(bench, variant, requests=self._settings.profiled_requests)
             self._data_unchanged(bench.database_url)
-            for (
-                variant
-            ) in self._settings.compared:  # last: where none counts, the run ends undecided, with all else measured
+            # Last: where none counts, the run ends undecided, with all else measured.
+            for variant in self._settings.compared:
                 self._say(f"{variant}: open load, {self._settings.open_s:g} s")
                 self._opened(bench, variant)
             self._data_unchanged(bench.database_url)

@@ -12,14 +12,12 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.compare import Comparison
-from placebench.compare.verdict import chance_to_detect
+from placebench.compare.verdict import FOUND, chance_to_detect
 from placebench.page.charts import Cloud, Curve, Effect, Role, distribution, forest, scatter
 from placebench.report.comparisons import ALWAYS
 from placebench.report.figures import Figures
 from placebench.report.words import METRIC_LABELS, detectable_text, outcome_text, roughly
 
-_FOUND = 0.8
-"""The share of runs that an effect is found in to be called detectable."""
 _PUBLISHED = 30
 _PLACES = 160
 _ROLES: dict[str, Role] = {"faster": "variant", "slower": "baseline"}
@@ -99,7 +97,7 @@ def power_drawing(made: Comparison) -> Drawing | None:
     if not made.detectable:
         return None
     widest = max(2.2 * math.expm1(made.detectable), 1.5 * made.margin)
-    curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", _FOUND)]
+    curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", FOUND)]
     if made.replicates < _PUBLISHED:
         curves.append(Curve(f"{_PUBLISHED} replicates", _power(made, widest, _PUBLISHED), "between"))
     svg = distribution(

@@ -171,16 +171,21 @@ def test_the_report_shows_the_ladder(finished: results.Run) -> None:
     assert "The real program, openstack-placement" in page
 
 
-def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_path: Path) -> None:
-    """Answers that differ end the run with the difference, and its report prints no speed."""
+def written_to(server: Server, folder: Path, database: str, *, at: str) -> results.Run:
+    """A run in which somebody writes to this database where a step ends with *at*: tuned is told to differ."""
 
     def say(step: str) -> None:
-        if step.startswith("tuned: closed"):
-            _execute(server.database_url("placebench_differing"), "DELETE FROM inventories WHERE id = 1")
+        if step.endswith(at):
+            _execute(server.database_url(database), "DELETE FROM inventories WHERE id = 1")
 
     with pytest.raises(GateFailedError, match=r"tuned answers differently from naive: .*; no speed is printed"):
-        story(server, tmp_path / "differing", say).run()
-    run = results.load(tmp_path / "differing")
+        story(server, folder, say).run()
+    return results.load(folder)
+
+
+def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_path: Path) -> None:
+    """Answers that differ end the run with the difference, and its report prints no speed."""
+    run = written_to(server, tmp_path / "differing", "placebench_differing", at="tuned: closed load, 0.5 s")
     page = write_report(run.folder).read_text()
 
     assert (run.head.status, run.head.same_answers["equal"]) == ("failed", False)
@@ -190,14 +195,7 @@ def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_
 
 def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: Path) -> None:
     """An answer under load is held to the first one as well: a copy that somebody writes to ends the comparison."""
-
-    def say(step: str) -> None:
-        if step.endswith("replicate 2 of 2"):
-            _execute(server.database_url("placebench_copies_tuned"), "DELETE FROM inventories WHERE id = 1")
-
-    with pytest.raises(GateFailedError, match=r"tuned answers differently from naive: .*; no speed is printed"):
-        story(server, tmp_path / "copies", say).run()
-    run = results.load(tmp_path / "copies")
+    run = written_to(server, tmp_path / "copies", "placebench_copies_tuned", at="replicate 2 of 2")
 
     assert run.head.same_answers["equal"] is False
     assert {block.replicate for block in run.blocks} == {0, 1}
