@@ -53,7 +53,7 @@ class Run:
     invalid: list[LoadPass] = field(default_factory=list)
     """Load passes that do not count; each was made again."""
     watched: dict[str, WatchedPass] = field(default_factory=dict)
-    """How the flame of each arm of a comparison came to be, or why there is none."""
+    """How the flame of each variant came to be, or why there is none."""
 
     def profile(self, variant: str) -> Path | None:
         """The flame of the variant's profiled pass, or None where there is none."""

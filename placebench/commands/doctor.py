@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Look at everything; exit code 2 when something is missing that `perfload` needs."""
-    findings = [look() for look in (_python, _system, _packages, _uwsgi, _postgresql, _processes)]
+    findings = [look() for look in (_python, _profiler, _system, _packages, _uwsgi, _postgresql, _processes)]
     well = all(each.well for each in findings)
     if arguments.json:
         print_json({"well": well, "findings": [asdict(each) for each in findings]})
@@ -51,6 +51,17 @@ def _line(finding: Finding) -> str:
 def _python() -> Finding:
     well = sys.version_info >= (3, 11)
     return Finding("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
+
+
+def _profiler() -> Finding:
+    """How the modes flame and plans sample Python's stacks."""
+    from placebench.profiler.sampling_thread import profile_function_defect
+
+    defect = profile_function_defect()
+    if defect is None:
+        return Finding("profiler", well=True, seen="samples Python's stacks by a profile function")
+    advice = f"{defect}; statements stay exact, Python 3.11.3 or later measures Python's time too"
+    return Finding("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
 
 
 def _system() -> Finding:

@@ -171,7 +171,8 @@ def _written(recording: "Recording", earlier: "Recording | None", folder: Path) 
     recording.save(files["recording"])
     if recording.session is not None:
         files |= {"flame": folder / "flame.html", "speedscope": folder / "flame.speedscope.json"}
-        write_flame_page(recording.session, files["flame"], title=recording.name, requests=recording.requests)
+        title, requests, notes = recording.name, recording.requests, recording.notes
+        write_flame_page(recording.session, files["flame"], title=title, requests=requests, notes=notes)
         write_speedscope(recording.session, files["speedscope"])
     if earlier is not None:
         files["difference"] = folder / "difference.html"

@@ -3,8 +3,10 @@
 The key pieces are `http_job` and `locust_job`; what comes back is a `Done`.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +20,8 @@ from placebench.experiment.requesting import get
 from placebench.experiment.serving import Serving
 
 _WARM_UPS_A_SLOT = 2
+_DEATH_LOGGED_WITHIN_S = 3.0
+"""uWSGI's master looks once a second for workers that are gone."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,21 @@ def locust_job(server: Serving, request: str, *, requests: int, users: int, mete
 
 def warm_up(server: Serving, request: str, slots: int) -> None:
     """Two requests for each thread of the service, one a thread at a time, so that all have compiled and connected."""
-    with ThreadPoolExecutor(slots) as pool:
+    with responses_of(server), ThreadPoolExecutor(slots) as pool:
         list(pool.map(lambda _: get(server.url, request), range(_WARM_UPS_A_SLOT * slots)))
+
+
+@contextmanager
+def responses_of(server: Serving) -> Iterator[None]:
+    """Around requests: one without a response is ServerError with the log if a worker died, else LoadError."""
+    try:
+        yield
+    except OSError as error:
+        give_up_at = time.monotonic() + _DEATH_LOGGED_WITHIN_S
+        while time.monotonic() < give_up_at:
+            server.check()
+            time.sleep(0.02)
+        raise LoadError(f"a request to {server.url} got no response: {error}") from error
 
 
 def _cpu_s(meters: Meters) -> float | None:

@@ -15,15 +15,17 @@ from urllib.parse import urlsplit
 from placebench.errors import LoadError, ServerError, UndecidedError
 from placebench.experiment.arms import PLACEMENT, read_arm
 from placebench.experiment.backends import watched_backends
+from placebench.experiment.jobs import responses_of
 from placebench.experiment.load import LoadInterrupted, LoadSpec, run_load
 from placebench.experiment.meters import ServerMeter
-from placebench.experiment.records import CountedPass, LoadPass
+from placebench.experiment.records import CountedPass, LoadPass, WatchedPass
 from placebench.experiment.requesting import get
 from placebench.experiment.rules import LOAD_RULES, LoadRules, why_invalid_load
 from placebench.experiment.server import RunningServer, ServerSpec, serve
 from placebench.profiler import Recording
 from placebench.profiler.merging import merge_sessions
 from placebench.profiler.pages import write_flame_page, write_speedscope
+from placebench.profiler.recording import notes_of
 
 _WRITTEN_WITHIN_S = 10.0
 
@@ -69,7 +71,7 @@ class Bench:
 
     def warm_up(self, server: RunningServer) -> None:
         """Send the warm-up requests, one a thread at a time, so that every worker has compiled and connected."""
-        with ThreadPoolExecutor(self.processes * self.threads) as pool:
+        with responses_of(server), ThreadPoolExecutor(self.processes * self.threads) as pool:
             list(pool.map(lambda _: get(server.url, self.request), range(self.warm_up_requests)))
 
 
@@ -172,7 +174,8 @@ def counted_pass(bench: Bench, name: str, *, requests: int, variant: str | None 
     with bench.serve(variant or name, bench.part(f"{name}-counted"), **profile) as server:
         bench.warm_up(server)
         _discard_warm_up(bench, recordings)
-        body_bytes = sum(_body_bytes(server, bench.request) for _ in range(requests))
+        with responses_of(server):
+            body_bytes = sum(_body_bytes(server, bench.request) for _ in range(requests))
     counted = _count(name, list(_recorded(bench, recordings).values()), body_bytes)
     counted.save(bench.folder / f"counted-{name}.json")
     shutil.rmtree(recordings)
@@ -202,9 +205,9 @@ def _count(variant: str, recordings: list[Recording], body_bytes: int) -> Counte
 
 
 def profiled_pass(bench: Bench, variant: str, *, requests: int) -> None:
-    """*requests* requests under the closed load with pyinstrument on, merged into one page.
+    """*requests* requests under the closed load with the profiler on, merged into one page.
 
-    Saved as profile-<variant>.html and profile-<variant>.speedscope.json.
+    Saved as profile-<variant>.html, profile-<variant>.speedscope.json and watched-<variant>.json.
     """
     sessions = _fresh_folder(bench.folder / "log" / f"profiled-{variant}")
     with bench.serve(variant, PLACEBENCH_PROFILE="flame", PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
@@ -215,11 +218,13 @@ def profiled_pass(bench: Bench, variant: str, *, requests: int) -> None:
         )
         run_load(load, folder=bench.folder / "log")
         server.check()
-    found = list(_recorded(bench, sessions))
+    found = _recorded(bench, sessions)
     session = merge_sessions(found, application=("placebench/reference",))
+    notes = list(notes_of(found.values()))
     page = bench.folder / f"profile-{variant}.html"
-    write_flame_page(session, page, title=variant, requests=len(found))
+    write_flame_page(session, page, title=variant, requests=len(found), notes=notes)
     write_speedscope(session, page.with_suffix(".speedscope.json"))
+    WatchedPass(variant, len(found), notes=notes).save(bench.folder / f"watched-{variant}.json")
     shutil.rmtree(sessions)
 
 

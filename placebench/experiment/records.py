@@ -8,7 +8,7 @@
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame of the profiled pass
-    watched-<variant>.json                WatchedPass: how the flame of a comparison's arm came to be, or why not
+    watched-<variant>.json                WatchedPass: how that flame came to be, or why there is none
     profile-<variant>.pyisession          the same flame as data, from which the report takes the difference of two
 
 Raw samples are kept; everything else is computed later. Durations are seconds, sizes bytes.
@@ -212,6 +212,8 @@ class WatchedPass(Record):
     requests: int
     reason: str = ""
     """Why there is no flame."""
+    notes: list[str] = field(default_factory=list)
+    """What its recordings say that a reader of the flame has to know."""
 
 
 @dataclass(frozen=True)

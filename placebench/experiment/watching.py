@@ -21,7 +21,7 @@ from placebench.experiment.records import WatchedPass
 from placebench.experiment.server import ServerSpec, serve
 from placebench.profiler.merging import merge_sessions
 from placebench.profiler.pages import write_flame_page, write_speedscope
-from placebench.profiler.recording import Recording, write_whole
+from placebench.profiler.recording import Recording, flame_beside, notes_of, write_whole
 
 _SERVED = "placebench.profiler.served"
 _NEEDED = "placebench.profiler.recorder, placebench.profiler.flame"
@@ -37,13 +37,12 @@ def watched_pass(arms: Arms, name: str) -> WatchedPass:
     With a flame come profile-<name>.html, .speedscope.json and .pyisession, the mean of the requests.
     """
     arm = arms.named[name]
-    reason, requests = _cannot(arm), 0
-    if not reason:
+    made = WatchedPass(variant=name, requests=0, reason=_cannot(arm))
+    if not made.reason:
         try:
-            requests = _watch(arms, arm)
+            made = _watch(arms, arm)
         except (PlacebenchError, OSError) as error:
-            reason = " ".join(str(error).split())
-    made = WatchedPass(variant=name, requests=requests, reason=reason)
+            made = replace(made, reason=" ".join(str(error).split()))
     made.save(arms.folder / f"watched-{name}.json")
     return made
 
@@ -67,8 +66,8 @@ def _holds_placebench(arm: Arm) -> bool:
     return asked.returncode == 0
 
 
-def _watch(arms: Arms, arm: Arm) -> int:
-    """Serve it once more, watched; how many requests its flame is made of."""
+def _watch(arms: Arms, arm: Arm) -> WatchedPass:
+    """Serve it once more, watched, and keep its flame."""
     folder = arms.folder / "log" / f"watched-{arm.name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -78,10 +77,11 @@ def _watch(arms: Arms, arm: Arm) -> int:
         for _ in range(_WARM_UP_REQUESTS):
             ask(server.url, arms.request)
         asked = _ask_for_a_while(server.url, arms.request)
-        sessions = _sessions(folder, arms.request, _WARM_UP_REQUESTS + asked)[-asked:]
-    _keep(arms.folder / f"profile-{arm.name}", sessions, arm)
+        recorded = _recorded(folder, arms.request, _WARM_UP_REQUESTS + asked)[-asked:]
+    watched = WatchedPass(arm.name, len(recorded), notes=list(notes_of(recording for _, recording in recorded)))
+    _keep(arms.folder / f"profile-{arm.name}", [session for session, _ in recorded], arm, watched)
     shutil.rmtree(folder)
-    return len(sessions)
+    return watched
 
 
 def _watched(arm: Arm, spec: ServerSpec, folder: Path) -> ServerSpec:
@@ -105,15 +105,16 @@ def _ask_for_a_while(url: str, request: str) -> int:
     return asked
 
 
-def _sessions(folder: Path, request: str, expected: int) -> list[Path]:
-    """The flames of the request in the order they came; the last one is written after its answer was read."""
+def _recorded(folder: Path, request: str, expected: int) -> list[tuple[Path, Recording]]:
+    """The flame and the recording of each request as they came; the last one is written after its answer was read."""
     name = f"GET {urlsplit(request).path}"
     deadline = time.monotonic() + _WRITTEN_WITHIN_S
     while True:
-        recorded = sorted(folder.glob("*.recording.json"), key=_number)
-        found = [path for path in recorded if Recording.load(path).name == name]
+        paths = sorted(folder.glob("*.recording.json"), key=_number)
+        recorded = [(flame_beside(path), Recording.load(path)) for path in paths]
+        found = [(flame, recording) for flame, recording in recorded if recording.name == name]
         if len(found) >= expected:
-            return [path.with_name(path.name.replace(".recording.json", ".pyisession")) for path in found]
+            return found
         if time.monotonic() > deadline:
             raise ServerError(f"the profiler left {len(found)} of {expected} recordings")
         time.sleep(0.05)
@@ -124,10 +125,11 @@ def _number(path: Path) -> int:
     return int(path.name.partition("-")[2].partition(".")[0])
 
 
-def _keep(page: Path, sessions: list[Path], arm: Arm) -> None:
+def _keep(page: Path, sessions: list[Path], arm: Arm, watched: WatchedPass) -> None:
     if not sessions:
         raise LoadError("not one request was watched")
     session = merge_sessions(sessions, application=("placebench/reference",) if arm.ours else ())
-    write_flame_page(session, page.with_name(f"{page.name}.html"), title=arm.name, requests=len(sessions))
+    html = page.with_name(f"{page.name}.html")
+    write_flame_page(session, html, title=arm.name, requests=watched.requests, notes=watched.notes)
     write_speedscope(session, page.with_name(f"{page.name}.speedscope.json"))
     write_whole(page.with_name(f"{page.name}.pyisession"), json.dumps(session.to_json()))

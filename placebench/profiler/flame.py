@@ -1,18 +1,20 @@
-"""One flame for Python and SQL: pyinstrument's frames, with each statement as a leaf on the frame that ran it.
+"""One flame for Python and SQL: samples of Python's stacks, with each statement as a leaf on the frame that ran it.
 
-The key piece is `Flame`, one record's sampler and the SQL intervals beside it. pyinstrument charges the time between
-two samples to the later one's stack. `with_leaves` cuts these pieces at the edges of the SQL intervals, which know
-their own stack, so that the sum of all times stays what it was. The profiler's frames are taken out, and what they
-took themselves stands on a leaf of its own.
+The key piece is `Flame`: the samples of one record, by a profile function or by a sampling thread (`sampler_of`), and
+the SQL intervals beside them. The intervals know their own stacks and are exact; `timeline` gives the time between them
+to the samples. The profiler's frames are taken out, and what they took themselves stands on a leaf of its own.
 """
 
+import logging
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Protocol
 
 import pyinstrument
 from pyinstrument.frame_info import frame_info_get_identifier
@@ -20,16 +22,21 @@ from pyinstrument.session import Session
 
 from placebench.profiler.callsite import PROFILER_FOLDER, outside_profiler
 from placebench.profiler.plans import PlanNode
-from placebench.profiler.sampler import INTERVAL_S, Sampler
+from placebench.profiler.sampler import Sampler
+from placebench.profiler.sampling_thread import ThreadSamples, profile_function_defect, thread_interval_s
 from placebench.profiler.stacks import Frames, Stacks, awaiting, frames_of, leaf, root_of_thread
 from placebench.profiler.tape import Clock, inside_event_loop
 
 if TYPE_CHECKING:
     from placebench.profiler.draft import Draft
 
+_LOG = logging.getLogger("placebench.profiler")
 _MOST_EDGES = 100_000
 
 Record = tuple[list[str], float]
+"""A stack and its seconds."""
+Sample = tuple[float, list[str]]
+"""A reading of the clock and the stack that ran then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +63,45 @@ class _Noted:
     draft: "Draft | None"
 
 
+class Samples(Protocol):
+    """Samples of a thread's stack, from its making on.
+
+    interval_s: how often, if Python lets it. holds: whether a sample tells what ran after it too; one that is taken
+    when a function returns does not.
+    """
+
+    interval_s: float
+    holds: bool
+
+    def samples(self) -> list[Sample]:
+        """End; the samples in order of time."""
+
+
+def sampler_of(mode: str, clock: Clock, give_up: Callable[[Exception], None]) -> Samples:
+    """What samples this thread in a mode that has a flame: never a profile function where Python dies of one."""
+    interval_s = thread_interval_s(mode)
+    if interval_s is None:
+        return Sampler(clock, give_up)
+    if mode != "sampled":
+        _log_once(f"{profile_function_defect()}: modes flame and plans estimate Python's time by a sampling thread")
+    return ThreadSamples(clock, interval_s, give_up)
+
+
+@cache
+def _log_once(message: str) -> None:
+    _LOG.warning(message)
+
+
 class Flame:
     """Samples this thread from its making until `stop`."""
 
-    notes: tuple[str, ...] = ()
-
-    def __init__(self, clock: Clock, caller: FrameType | None, give_up: Callable[[Exception], None]) -> None:
+    def __init__(self, mode: str, clock: Clock, caller: FrameType | None, give_up: Callable[[Exception], None]) -> None:
         self._noted: list[_Noted] = []
-        # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
-        mode: Literal["enabled", "disabled"] = "enabled" if inside_event_loop() else "disabled"
-        self._profiler = Sampler(give_up, interval=INTERVAL_S, async_mode=mode)
-        self._profiler.start(caller_frame=caller)
-        self._started = clock()
+        self._stacks = Stacks(root_of_thread())
+        self._above = self._stacks(frames_of(caller))
+        self._cpu_started = time.process_time()
+        self._source = sampler_of(mode, clock, give_up)
+        self.notes = _notes(mode, self._source)
 
     def add(self, started: float, ended: float, label: str, kind: str, draft: "Draft | None" = None) -> None:
         """Something from *started* to *ended* in the running frame, unless the flame is full."""
@@ -77,32 +111,76 @@ class Flame:
         self._noted.append(_Noted(started, ended, frames, leaf(label, kind), draft))
 
     def stop(self, started: float, ended: float) -> Session:
-        """The session from *started* to *ended*, with the leaves on it; for the thread that made the flame."""
-        session = self._profiler.stop()
-        records = within(started, ended, session.frame_records, self._started)
-        # What ran after the last sample has no stack: it is charged to the frame that asked for the flame.
-        unsampled = ended - started - sum(seconds for _, seconds in records)
-        if unsampled > 0:
-            records.append((session.start_call_stack, unsampled))
-        cut = with_leaves(records, started, with_plans(self._edges()))
-        session.frame_records = [(without_profiler(stack), seconds) for stack, seconds in cut]
-        session.sample_count = len(session.frame_records)
-        return session
+        """pyinstrument's session from *started* to *ended*, the leaves on it; for the thread that made the flame."""
+        samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
+        edges = innermost(with_plans(self._edges()))
+        records = timeline(samples, edges, Edge(started, ended, self._above), holds=self._source.holds)
+        return Session(
+            frame_records=[(without_profiler(stack), seconds) for stack, seconds in records],
+            start_time=time.time() - (ended - started),
+            duration=ended - started,
+            min_interval=self._source.interval_s,
+            max_interval=self._source.interval_s,
+            sample_count=len(samples),
+            start_call_stack=self._above,
+            target_description="one record",
+            cpu_time=time.process_time() - self._cpu_started,
+            sys_path=sys.path,
+            sys_prefixes=Session.current_sys_prefixes(),
+        )
 
     def _edges(self) -> list[Edge]:
         """The intervals with their stacks."""
-        stacks = Stacks(root_of_thread())
-        return [Edge(each.started, each.ended, [*stacks(each.frames), each.leaf], each.draft) for each in self._noted]
+        noted = self._noted
+        return [Edge(each.started, each.ended, [*self._stacks(each.frames), each.leaf], each.draft) for each in noted]
 
 
-def within(started: float, ended: float, records: Sequence[Record], at: float) -> list[Record]:
-    """What of the records, one after the other from *at* on, lies between *started* and *ended*."""
-    kept: list[Record] = []
-    for stack, seconds in records:
-        begin, at = max(at, started), at + seconds
-        if min(at, ended) > begin:
-            kept.append((stack, min(at, ended) - begin))
-    return kept
+def _notes(mode: str, source: Samples) -> tuple[str, ...]:
+    """What a reader has to know of a flame whose samples another thread takes."""
+    if isinstance(source, Sampler):
+        return ()
+    why = "" if mode == "sampled" else f"{profile_function_defect()}: "
+    every = f"{source.interval_s * 1e3:g} ms"
+    shared = ("its thread's other tasks are in the flame too",) if inside_event_loop() else ()
+    return (
+        f"{why}Python's time is estimated by a sampling thread, every {every}; statements and collections are exact",
+        *shared,
+    )
+
+
+def rooted(stack: list[str], above: list[str]) -> list[str]:
+    """*stack*, below *above* if it begins elsewhere: seen by another thread, a greenlet has none of who awaits it."""
+    return stack if len(common(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
+
+
+def timeline(samples: Sequence[Sample], edges: Iterator[Edge], whole: Edge, *, holds: bool) -> list[Record]:
+    """The time of *whole* as stacks with seconds, in order: of each edge its own stack, between them the samples'.
+
+    samples: in order of time; those inside of an edge are left out. edges: disjoint, in order of time. A sample stands
+    for the time since the sample or edge before it. What is left before an edge goes to what the stacks on both sides
+    have in common: the end of a call into the driver is where pyinstrument looks most often, and what ran before it is
+    not the driver's. If a sample *holds*, it goes to that sample.
+    """
+    records: list[Record] = []
+    at, before = whole.started, whole.stack
+    waiting = iter([*samples, (float("inf"), whole.stack)])
+    taken, stack = next(waiting)
+    for edge in (*edges, Edge(whole.ended, whole.ended, whole.stack)):
+        sampled = False
+        begin = min(edge.started, whole.ended)
+        while taken <= max(at, begin):
+            if taken > at:
+                records.append((stack, taken - at))
+                at, before, sampled = taken, stack, holds
+            taken, stack = next(waiting)
+        if begin > at:
+            here = before if sampled else common(before, edge.stack) or whole.stack
+            records.append((here, begin - at))
+            at = begin
+        if min(edge.ended, whole.ended) > at:
+            records.append((edge.stack, min(edge.ended, whole.ended) - at))
+            at, before = min(edge.ended, whole.ended), edge.stack
+    return records
 
 
 def with_plans(edges: Sequence[Edge]) -> list[Edge]:
@@ -156,37 +234,6 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
     while working and kept and _BUILT_IN in kept[-1]:
         kept.pop()
     return [*kept, _OWN_WORK] if working else kept
-
-
-def with_leaves(records: Sequence[Record], started: float, edges: Sequence[Edge]) -> list[Record]:
-    """The records cut at the edges, each piece inside an edge moved to that edge's stack; time is conserved.
-
-    records: (stack, seconds) one after the other from *started* on. edges: in any order; inside of each other is fine.
-    A piece before an edge lies between two stacks that are known, and goes to what they have in common: the end of a
-    call into the driver is where pyinstrument looks most often, and what ran before it is not the driver's.
-    """
-    pieces: list[Record] = []
-    segments = innermost(edges)
-    segment = next(segments, None)
-    at = started
-    before: list[str] = []
-    for stack, seconds in records:
-        end = at + seconds
-        while at < end:
-            while segment is not None and segment.ended <= at:
-                segment = next(segments, None)
-            inside = segment is not None and segment.started <= at
-            boundary = end if segment is None else segment.ended if inside else segment.started
-            piece_end = min(end, boundary)
-            here = stack
-            if segment is not None and inside:
-                here = before = segment.stack
-            elif segment is not None and boundary <= end:
-                here = common(before or stack, segment.stack) or stack
-            pieces.append((here, piece_end - at))
-            at = piece_end
-        before = stack
-    return pieces
 
 
 def common(one: Sequence[str], other: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ fetches nothing and lets no statement's text become markup.
 """
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -34,12 +35,14 @@ def write_flame_page(
     title: str,
     requests: int = 1,
     slowdown: float | None = None,
+    notes: Iterable[str] = (),
     back: str = "index.html",
 ) -> None:
     """Write the session as one HTML file of some 100 kB and up that a browser opens without a network.
 
     title: what was profiled, such as the variant's name. requests: how many were merged into the session.
-    slowdown: how many times slower a request was while profiled, if that was measured. back: the link to the run.
+    slowdown: how many times slower a request was while profiled, if that was measured. notes: what a reader has to
+    know, such as the recordings' own. back: the link to the run.
     Without JavaScript the page shows the same flame as text.
     """
     page = _template().render(
@@ -47,6 +50,7 @@ def write_flame_page(
         requests=requests,
         seconds=sum(seconds for _, seconds in session.frame_records),
         slowdown=slowdown,
+        notes=notes,
         back=back,
         text=ConsoleRenderer(unicode=True, color=False).render(session),
         style=Markup((_RESOURCES / "app.css").read_text(encoding="utf-8")),

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from placebench.profiler.flame import Flame
-    from placebench.profiler.sampled import SampledFlame
 
 
 class SqlProfiler:
@@ -158,17 +157,13 @@ class SqlProfiler:
         self._hooks.wake()
         return tape
 
-    def _flame(self, mode: str, caller: FrameType) -> "Flame | SampledFlame | None":
-        """The sampler of a mode that has one; pyinstrument is loaded where one is asked for, and nowhere else."""
-        if mode == "sampled":
-            from placebench.profiler.sampled import SampledFlame
+    def _flame(self, mode: str, caller: FrameType) -> "Flame | None":
+        """The flame of a mode that has one; pyinstrument is loaded where one is asked for, and nowhere else."""
+        if mode not in ("sampled", "flame", "plans"):
+            return None
+        from placebench.profiler.flame import Flame
 
-            return SampledFlame(self._clocks.elapsed, caller)
-        if mode in ("flame", "plans"):
-            from placebench.profiler.flame import Flame
-
-            return Flame(self._clocks.elapsed, caller, self.give_up)
-        return None
+        return Flame(mode, self._clocks.elapsed, caller, self.give_up)
 
     def switch_to(self, tape: Tape | None) -> Tape | None:
         """Make *tape* the current one of this thread or task; the one before comes back."""

@@ -199,9 +199,14 @@ class Recording:
             requests=sum(part.requests for part in parts),
             error=next((part.error for part in parts if part.error), None),
             own_s=total_of_all(part.own_s for part in parts),
-            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+            notes=notes_of(parts),
             session=_mean_flame(parts),
         )
+
+
+def notes_of(recordings: Iterable[Recording]) -> tuple[str, ...]:
+    """What the recordings could not measure or had to estimate, each note once."""
+    return tuple(dict.fromkeys(note for recording in recordings for note in recording.notes))
 
 
 def _mean_flame(parts: Sequence[Recording]) -> "Session | None":

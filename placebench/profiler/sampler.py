@@ -8,38 +8,43 @@ else's profiler runs on the same thread too, the looks are pyinstrument's own.
 
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import pyinstrument
 from pyinstrument import stack_sampler
-from pyinstrument.session import Session
 
 from placebench.profiler.stacks import Frames, Stacks, awaiting, frames_of, root_of_thread
+from placebench.profiler.tape import Clock, inside_event_loop
 
-INTERVAL_S = 0.00025
+_INTERVAL_S = 0.00025
 _MOST_LOOKS = 40_000
 
 
 class Sampler(pyinstrument.Profiler):
-    """Samples the thread or task that starts it; a look that fails is told to *give_up*, and not to the application."""
+    """Samples the thread or task that makes it; a look that fails is told to *give_up*, and not to the application."""
 
-    def __init__(self, give_up: Callable[[Exception], None], **options: Any) -> None:
-        super().__init__(**options)
+    holds = False
+
+    def __init__(self, clock: Clock, give_up: Callable[[Exception], None], *, interval_s: float = _INTERVAL_S) -> None:
+        # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
+        mode: Literal["enabled", "disabled"] = "enabled" if inside_event_loop() else "disabled"
+        super().__init__(interval=interval_s, async_mode=mode)
+        self.interval_s = interval_s
         self.give_up = give_up
-
-    def start(self, caller_frame: FrameType | None = None, target_description: str | None = None) -> None:
-        """Begin."""
         self._stacks = Stacks(root_of_thread())
         known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
         if known is None or (type(known) is stack_sampler.StackSampler and not known.subscribers):
             stack_sampler.thread_locals.stack_sampler = _Looks()
-        super().start(caller_frame, target_description)
+        self.start()
+        self._started = clock()
 
-    def stop(self) -> Session:
-        """The session, its stacks named."""
-        session = super().stop()
-        session.frame_records = [(self._named(look), seconds) for look, seconds in session.frame_records]
-        return session
+    def samples(self) -> list[tuple[float, list[str]]]:
+        """End; each look's reading of the clock and its stack, in order of time. For the thread that made it."""
+        taken, found = self._started, []
+        for look, seconds in self.stop().frame_records:
+            taken += seconds
+            found.append((taken, self._named(look)))
+        return found
 
     def looked(self, frames: Frames, built_in: list[str], seconds: float, async_state: Any) -> None:
         """A look, *seconds* after the one before; *built_in*: what has just returned to these frames."""

@@ -19,7 +19,6 @@ from placebench.profiler.statement import Span
 
 if TYPE_CHECKING:
     from placebench.profiler.flame import Flame
-    from placebench.profiler.sampled import SampledFlame
 
 Clock = Callable[[], float]
 
@@ -58,7 +57,7 @@ class Tape:
         options: Options,
         clocks: Clocks,
         give_up: Callable[[Exception], None],
-        flame: "Flame | SampledFlame | None" = None,
+        flame: "Flame | None" = None,
     ) -> None:
         self.name = name
         self.options = options

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from placebench import units
+from placebench.experiment.records import WatchedPass
 from placebench.experiment.rules import describe
 from placebench.experiment.spent import harness_share
 from placebench.report.figures import Figures, Loaded, Rung
@@ -94,7 +95,16 @@ def method(figures: Figures) -> list[str]:
     )
     told = [said.format_map(settings) for needed, said in sentences if all(name in settings for name in needed)]
     rules = [describe(settings["rules"])] if "rules" in settings else []
-    return [*told, *rules, *_spent(figures.run.head.spent_s)]
+    return [*told, *rules, *_estimated(figures.run.watched), *_spent(figures.run.head.spent_s)]
+
+
+def _estimated(watched: Mapping[str, WatchedPass]) -> list[str]:
+    """What the profiled passes had to estimate, with the variants that it is true of."""
+    variants: dict[str, list[str]] = {}
+    for variant, each in watched.items():
+        for note in each.notes:
+            variants.setdefault(note, []).append(variant)
+    return [f"Profile of {', '.join(names)}: {note}." for note, names in variants.items()]
 
 
 def _spent(spent_s: Mapping[str, float]) -> list[str]:

@@ -4,6 +4,7 @@ The key piece is `tell`. An overhead is the median, over the repeats, of the dif
 repeat; so a machine that got slower between two repeats is in neither.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from placebench import units
 from placebench.compare import middle
 from placebench.experiment.records import Measurement
 from placebench.page.charts import Bar, bars
+from placebench.profiler.sampling_thread import profile_function_defect
 from placebench.report.surveys.telling import Column, Picture, Told, counted, difference, service_named
 from placebench.results import Run
 
@@ -65,8 +67,8 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     versions = {_key(each["point"]): {k: v for k, v in each.items() if k != "point"} for each in settings["versions"]}
     return [
         {
-            **settings["usual"],
-            **point,
+            **(axes := {**settings["usual"], **point}),
+            "profiler": _profiler(axes["profiler"], versions[_key(point)]["python"]),
             "results": made[0].values["results"],
             **_figures("duration", [each.values["duration_s"] for each in made]),
             "cpu_s": _median([each.values["cpu_s"] for each in made]),
@@ -76,6 +78,12 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         }
         for point, made in counted(run)
     ]
+
+
+def _profiler(mode: str, python: str) -> str:
+    """The mode, and what it is on a Python on which "full" installs no profile function."""
+    version = tuple(int(number) for number in re.findall(r"\d+", python)[:3])
+    return f"{mode}, by a sampling thread" if mode == "full" and profile_function_defect(version) else mode
 
 
 def _figures(name: str, values: Sequence[float]) -> dict[str, Any]:

@@ -1,0 +1,339 @@
+"""Samples by another thread: when it stands in for the profile function, what it sees, and that nothing dies of it."""
+
+import gc
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+from sqlalchemy import Engine, text
+
+import placebench
+from placebench.profiler import Recording, SqlProfiler, flame
+from placebench.profiler.merging import mean_session
+from placebench.profiler.sampling_thread import current_frames, profile_function_defect, thread_interval_s
+from placebench.profiler.stacks import Frames, frames_of, named
+
+STRESS = Path(__file__).with_name("sampled_under_stress.py")
+STRESS_S = 3.0
+FREED_MEMORY_LEAVES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "interval_s"),
+    [
+        ("flame", (3, 11, 0), 0.005),
+        ("plans", (3, 11, 2), 0.005),
+        ("flame", (3, 11, 3), None),
+        ("plans", (3, 12, 0), None),
+        ("flame", (3, 14, 1), None),
+        ("sampled", (3, 11, 2), 0.020),
+        ("sampled", (3, 13, 0), 0.020),
+    ],
+)
+def test_below_3_11_3_a_thread_stands_in_for_the_profile_function(
+    mode: str, version: tuple[int, ...], interval_s: float | None
+) -> None:
+    """gh-101975: one thread or many, a profile function can kill those Pythons."""
+    assert thread_interval_s(mode, version) == interval_s
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This Python as one that dies of a profile function."""
+    monkeypatch.setattr(flame, "thread_interval_s", lambda mode: thread_interval_s(mode, (3, 11, 2)))
+    monkeypatch.setattr(flame, "profile_function_defect", lambda: profile_function_defect((3, 11, 2)))
+    flame._log_once.cache_clear()
+
+
+@contextmanager
+def recorded(engine: Engine, mode: str) -> Iterator[Recording]:
+    """A record by a profiler of its own."""
+    profiler = SqlProfiler(engine)
+    try:
+        with profiler.record("request", mode=mode) as recording:
+            yield recording
+    finally:
+        profiler.remove()
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("mode", ["light", "full", "sampled", "flame", "plans"])
+def test_no_profile_function_is_installed(engine: Engine, mode: str) -> None:
+    """Neither one of Python's own nor pyinstrument's, which `sys.getprofile` tells of too."""
+    with recorded(engine, mode), engine.connect() as connection:
+        connection.execute(text("select 1")).all()
+        installed = (sys.getprofile(), threading.getprofile())
+
+    assert installed == (None, None)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_log_says_it_once_and_each_recording_says_it(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """Which Python, why, and what is estimated."""
+    with caplog.at_level(logging.WARNING, "placebench.profiler"):
+        for mode in ("flame", "plans", "flame"):
+            with recorded(engine, mode) as recording:
+                pass
+
+    (logged,) = caplog.records
+    defect = "Python 3.11.2 can crash under a profile function (gh-101975, repaired in 3.11.3)"
+    assert logged.getMessage().startswith(defect)
+    assert [note.partition(":")[0] for note in recording.notes] == [defect]
+
+
+@pytest.mark.parametrize("mode", ["sampled", "flame"])
+@pytest.mark.usefixtures("stand_in")
+def test_statements_are_exact_and_pythons_time_is_estimated(engine: Engine, mode: str) -> None:
+    """Half of the time is in a statement and half of it in Python, by a clock that runs."""
+
+    def sleep(seconds: float) -> int:
+        time.sleep(seconds)
+        return 1
+
+    def compute() -> None:
+        until = time.perf_counter() + 0.1
+        while time.perf_counter() < until:
+            pass
+
+    with engine.connect() as connection:
+        connection.connection.dbapi_connection.create_function("slowly", 1, sleep)
+        with recorded(engine, mode) as recording:
+            connection.exec_driver_sql("select slowly(0.06)").all()
+            compute()
+
+    times: dict[str, float] = {}
+    for stack, seconds in recording.session.frame_records:
+        name = stack[-1].partition("\x00")[0]
+        times[name] = times.get(name, 0.0) + seconds
+    assert sum(times.values()) == pytest.approx(recording.elapsed_s)
+    assert times["select slowly(?)"] == pytest.approx(recording.statements[0].execute_s)
+    assert times["compute"] > 0.05
+    assert "Python's time is estimated by a sampling thread" in recording.notes[0]
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait for the sampling thread."""
+    give_up_at = time.monotonic() + 10.0
+    while not true():
+        assert time.monotonic() < give_up_at
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_fast_requests_are_sampled_too(engine: Engine) -> None:
+    """The thread does not begin anew with each request, of which none is as long as the time between two samples."""
+    profiler, samples = SqlProfiler(engine), []
+
+    def request() -> bool:
+        with profiler.record("request", mode="flame") as recording:
+            sum(range(20_000))
+        samples.append(recording.session.sample_count)
+        return sum(samples) > 1
+
+    until(request)
+    profiler.remove()
+
+    assert max(samples) == 1
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_many_records_at_once_have_one_sampling_thread(engine: Engine) -> None:
+    """And each has the samples of its own thread."""
+    profiler, together = SqlProfiler(engine), threading.Barrier(5)
+    stacks: list[set[str]] = []
+
+    def use(name: str) -> None:
+        def wait_for_the_others() -> None:
+            together.wait()
+            until(lambda: profiler._hooks.current.get().flame._source._samples)
+            together.wait()
+
+        wait_for_the_others.__code__ = wait_for_the_others.__code__.replace(co_name=name)
+        with profiler.record(name, mode="flame") as recording:
+            wait_for_the_others()
+        stacks.append({frame.partition("\x00")[0] for stack, _ in recording.session.frame_records for frame in stack})
+
+    names = ["one", "two", "three", "four"]
+    threads = [threading.Thread(target=use, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    together.wait()
+    sampling = [thread.name for thread in threading.enumerate() if thread.name == "placebench-sampler-0.005s"]
+    together.wait()
+    for thread in threads:
+        thread.join()
+    profiler.remove()
+
+    assert sampling == ["placebench-sampler-0.005s"]
+    assert sorted(name for seen in stacks for name in seen & set(names)) == sorted(names)
+
+
+def test_merged_estimates_begin_with_the_request(engine: Engine) -> None:
+    """What stands above the record, server and thread, is cut off of each sample."""
+    profiler = SqlProfiler(engine)
+
+    def compute() -> None:
+        until(lambda: profiler._hooks.current.get().flame._source._samples)
+
+    with profiler.record("estimate", mode="sampled") as recording:
+        compute()
+    profiler.remove()
+
+    roots = {stack[1].partition("\x00")[0] for stack, _ in mean_session([recording.session]).frame_records if stack[1:]}
+    assert roots - {"the profiler's own work"} == {"compute"}
+
+
+def test_a_long_record_keeps_so_many_samples(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The older ones are thinned out."""
+    monkeypatch.setattr("placebench.profiler.sampling_thread._MOST_SAMPLES", 4)
+    ticks = iter(range(100))
+    made = flame.ThreadSamples(lambda: float(next(ticks)), 1000.0, pytest.fail)
+    for _ in range(7):
+        made.add(frames_of(sys._getframe()))
+
+    assert [taken for taken, _ in made.samples()] == [3.0, 5.0, 6.0]
+
+
+class Shop:
+    """Somebody's class."""
+
+    def view(self) -> Frames:
+        """The frames from here on."""
+        return frames_of(sys._getframe())
+
+
+def test_a_frame_is_named_as_pyinstrument_names_it() -> None:
+    """Function, file, first line, class and line."""
+    code, instruction = Shop().view()[:2]
+    first = code.co_firstlineno
+
+    assert f"view\x00{__file__}\x00{first}\x01cShop\x01l{first + 2}" == named(code, instruction)
+
+
+@pytest.fixture
+def garbage_collector() -> Iterator[None]:
+    """As it was before."""
+    was_enabled = gc.isenabled()
+    yield
+    (gc.enable if was_enabled else gc.disable)()
+
+
+@pytest.mark.usefixtures("garbage_collector")
+@pytest.mark.parametrize("switch", [gc.enable, gc.disable])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_collector_is_off_while_frames_are_read_and_as_before_then(
+    monkeypatch: pytest.MonkeyPatch, switch: Callable[[], None], fails: bool
+) -> None:
+    """gh-106883: a collection in the middle can deadlock. One that the application switched off stays off."""
+    switch()
+    before, meanwhile = gc.isenabled(), []
+
+    def reads() -> dict[int, Any]:
+        meanwhile.append(gc.isenabled())
+        return {} if not fails else {}[0]
+
+    monkeypatch.setattr(sys, "_current_frames", reads)
+    try:
+        current_frames()
+    except KeyError:
+        assert fails
+
+    assert (meanwhile, gc.isenabled()) == ([False], before)
+
+
+@pytest.mark.usefixtures("garbage_collector")
+def test_two_readers_at_once_leave_the_collector_on() -> None:
+    """Neither takes the other's switching for the application's."""
+    gc.enable()
+    ends = time.monotonic() + 0.3
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def read() -> None:
+        while time.monotonic() < ends:
+            current_frames()
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+
+    assert gc.isenabled()
+
+
+FORKED = """
+import os, sys, time
+from sqlalchemy import create_engine
+from placebench import SqlProfiler
+profiler = SqlProfiler(create_engine("sqlite://"))
+def samples():
+    until = time.monotonic() + 10
+    with profiler.record("request", mode="sampled") as recording:
+        while not profiler._hooks.current.get().flame._source._samples and time.monotonic() < until:
+            pass
+    return recording.session.sample_count
+before = samples()
+child = os.fork()
+if not child:
+    os._exit(0 if samples() else 1)
+print(before > 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_samples_too() -> None:
+    """The thread of its parent is not there, and is not waited for."""
+    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True)
+
+    assert ended.stdout.split() == ["True", "0"]
+
+
+def with_the_defect() -> list[str]:
+    """The Pythons of this machine that a profile function can kill."""
+    if profile_function_defect():
+        return [sys.executable]
+    folders = dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), *os.defpath.split(os.pathsep)])
+    programs = {shutil.which(name, path=folder) for folder in folders for name in ("python3", "python3.11")} - {None}
+    asked = "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 11, 3))"
+    return sorted(each for each in programs if subprocess.run([each, "-c", asked], check=False).returncode == 0)
+
+
+@pytest.mark.parametrize("mode", ["flame", "plans"])
+def test_a_python_with_the_defect_survives(mode: str) -> None:
+    """gh-101975: generators, garbage and threads under a flame, which is not empty and says that it is estimated."""
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("the packages of this environment are not compiled for Python 3.11")
+    if not (pythons := with_the_defect()):
+        pytest.skip("no Python 3.11.0 to 3.11.2 is installed here")
+    packages = dict.fromkeys(str(Path(each.__file__).parents[1]) for each in (placebench, sqlalchemy))
+
+    told = json.loads(stressed(pythons[0], mode, PYTHONPATH=os.pathsep.join(packages)))
+
+    assert told["requests"] > 0
+    assert told["samples"] > 0
+    assert [note for note in told["notes"] if note.startswith("Python 3.11.") and "estimated" in note]
+
+
+def test_sampling_under_stress_does_not_hang() -> None:
+    """gh-106883: collections that free what the reading of stacks has locked, on this Python."""
+    assert json.loads(stressed(sys.executable, "sampled"))["samples"] > 0
+
+
+def stressed(python: str, mode: str, **variables: str) -> str:
+    """What the program of the stress prints; it fails if the program dies or hangs."""
+    command = [python, "-P", str(STRESS), mode, str(STRESS_S)]
+    environment = {**os.environ, **FREED_MEMORY_LEAVES, **variables}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=STRESS_S + 60, check=False)
+    assert (ended.returncode, ended.stderr[-2000:].count("Traceback")) == (0, 0), ended.stderr[-2000:]
+    return ended.stdout
