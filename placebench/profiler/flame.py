@@ -97,7 +97,7 @@ class Flame:
     def __init__(self, mode: str, clock: Clock, caller: FrameType | None, give_up: Callable[[Exception], None]) -> None:
         self._noted: list[_Noted] = []
         self._stacks = Stacks(root_of_thread())
-        self._above = self._stacks(frames_of(caller))
+        self._above = self._stacks(frames_of(outside_profiler(caller)))
         self._cpu_started = time.process_time()
         self._source = sampler_of(mode, clock, give_up)
         self.notes = _notes(mode, self._source)
@@ -237,9 +237,11 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
 
 def common(one: Sequence[str], other: Sequence[str]) -> list[str]:
     """The frames that both stacks begin with, whatever their lines."""
-    pairs = zip(one, other, strict=False)
-    same = takewhile(lambda pair: frame_info_get_identifier(pair[0]) == frame_info_get_identifier(pair[1]), pairs)
-    return [frame for frame, _ in same]
+    return [frame for frame, _ in takewhile(_are_same, zip(one, other, strict=False))]
+
+
+def _are_same(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1] or frame_info_get_identifier(pair[0]) == frame_info_get_identifier(pair[1])
 
 
 def innermost(edges: Sequence[Edge]) -> Iterator[Edge]:

@@ -6,6 +6,7 @@ The key pieces are `frames_of` and `Stacks`. To ask a frame for its class has Py
 
 import sys
 import threading
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -79,6 +80,7 @@ def named(code: CodeType, instruction: int) -> str:
     return f"{code.co_name}\x00{code.co_filename}\x00{code.co_firstlineno}{class_name}\x01l{line}"
 
 
+@lru_cache(maxsize=256)
 def leaf(label: str, kind: str) -> str:
     """pyinstrument's name for a frame that is no Python: one line of text, and *kind* where a file would stand."""
     text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())

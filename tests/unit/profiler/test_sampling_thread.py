@@ -147,6 +147,21 @@ def test_fast_requests_are_sampled_too(engine: Engine) -> None:
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_time_of_a_request_without_a_sample_is_its_own(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the profiler's, whose middleware called the application."""
+    monkeypatch.setattr(flame.ThreadSamples, "samples", lambda _self: [])
+    profiler = SqlProfiler(engine)
+    application = profiler.wsgi(lambda *_: [b""], mode="flame")
+
+    application({"REQUEST_METHOD": "GET", "PATH_INFO": "/"}, lambda *_: None)
+    profiler.remove()
+
+    (recording,) = profiler.recordings
+    names = [stack[-1].partition("\x00")[0] for stack, _ in recording.session.frame_records]
+    assert names == ["test_time_of_a_request_without_a_sample_is_its_own"]
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_many_records_at_once_have_one_sampling_thread(engine: Engine) -> None:
     """And each has the samples of its own thread."""
     profiler, together = SqlProfiler(engine), threading.Barrier(5)
