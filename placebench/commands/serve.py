@@ -65,6 +65,7 @@ def run(arguments: Namespace) -> int:
         telemetry=arguments.telemetry,
         environment={"PLACEBENCH_PROFILE": "light"} if arguments.statements else {},
     )
+    _complete(spec.database_url)
     with serve(spec) as server, watched_backends(spec.database_url, arguments.telemetry):
         told_to_stop = _listen()
         say(f"{spec.variant} answers at {server.url}; Ctrl-C stops it")
@@ -85,6 +86,29 @@ def _listen() -> threading.Event:
 def _watch(server: "RunningServer", told_to_stop: threading.Event) -> None:
     while not told_to_stop.wait(_LOOK_EVERY_S):
         server.check()
+
+
+def _complete(url: str) -> None:
+    """Add the standard names that are missing, as Placement does when it starts; say what clients will miss."""
+    from sqlalchemy import func, select
+
+    from placebench.seeding import add_standard_names
+    from placebench.seeding.database import connected
+    from placebench.tables import resource_providers
+
+    try:
+        with connected(url) as connection, connection.begin():
+            add_standard_names(connection)
+    except DatabaseError as error:
+        say(f"standard traits or resource classes are missing and cannot be added; requests with them get 400: {error}")
+    with connected(url) as connection:
+        rootless = resource_providers.c.root_provider_id.is_(None)
+        count = connection.scalar(select(func.count()).select_from(resource_providers).where(rootless))
+    if count:
+        say(
+            f"{count} resource providers have no root_provider_id and are in no response: Placement's"
+            " `placement-manage db online_data_migrations` gives them one"
+        )
 
 
 def _default(url: str | None) -> str:

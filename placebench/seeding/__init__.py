@@ -1,6 +1,7 @@
 """Fills a database with a topology: what every loader promises, the receipt, and the digest of what was seeded.
 
-The door is `seed`; `migrate` makes the schema alone, and `data_digest` says what a database holds.
+The door is `seed`; `migrate` makes the schema alone, `add_standard_names` adds what every Placement knows, and
+`data_digest` says what a database holds.
 """
 
 from placebench.seeding.catalogue import loader_named, topology_named
@@ -11,7 +12,7 @@ from placebench.seeding.migration import has_change_log, migrate, migrate_option
 from placebench.seeding.receipt import SeedReceipt, receipt_of
 from placebench.seeding.rows import Rows, rows_of
 from placebench.seeding.seeder import seed
-from placebench.seeding.vocabulary import Ids, Owner, ids_for
+from placebench.seeding.vocabulary import Ids, Owner, add_standard_names, ids_for
 
 __all__ = [
     "Content",
@@ -23,6 +24,7 @@ __all__ = [
     "Rows",
     "SeedReceipt",
     "Target",
+    "add_standard_names",
     "consumers_and_allocations",
     "content",
     "continue_ids",

@@ -11,7 +11,7 @@ from placebench.errors import DatabaseError
 # Any number that nobody else takes.
 _LOCK = 7_362_651_118
 _PATIENCE = "30s"
-_INSUFFICIENT_PRIVILEGE = "42501"
+_NO_RIGHTS = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def _first(error: BaseException, kinds: tuple[type[BaseException], ...]) -> Base
 
 
 def _lacks_rights(error: BaseException) -> bool:
-    return getattr(error, "pgcode", None) == _INSUFFICIENT_PRIVILEGE
+    return getattr(error, "pgcode", None) in _NO_RIGHTS
 
 
 def _first_line(error: BaseException) -> str:

@@ -18,8 +18,8 @@ from placebench.seeding.loading import Progress, Target
 from placebench.seeding.migration import migrate_connection
 from placebench.seeding.receipt import SeedReceipt, store_receipt
 from placebench.seeding.standing import empty, standing_receipt
-from placebench.seeding.vocabulary import add_standard_traits
-from placebench.topology import Topology
+from placebench.seeding.vocabulary import add_standard_names
+from placebench.topology import Topology, is_custom
 
 
 def seed(
@@ -34,9 +34,9 @@ def seed(
 ) -> SeedReceipt:
     """Migrate the database and fill it with the topology; returns the receipt, the stored one if it is all there.
 
-    A topology of no trees makes the schema only, whatever the tables hold. *reset* empties Placement's tables first,
-    in one transaction, and tells *notice* what it removed. `by_copy` and `by_sql` write in one transaction: when they
-    stop, nothing is there. `by_http` cannot: the next run says so.
+    A topology of no trees makes the schema and the standard names only, whatever the tables hold. *reset* empties
+    Placement's tables first, in one transaction, and tells *notice* what it removed. `by_copy` and `by_sql` write in
+    one transaction: when they stop, nothing is there. `by_http` cannot: the next run says so.
     Raises SeedError for a database that holds anything else, and when what was written is not what the topology says;
     DatabaseError for one that does not answer, lacks rights, is full, or goes away.
     """
@@ -47,6 +47,8 @@ def seed(
         if reset:
             _reset(connection, notice or _ignore)
         if not topology.trees:
+            with connection.begin():
+                add_standard_names(connection)
             return _receipt(topology, loader, expected().result(), elapsed_s=0.0)
         if standing := _standing(connection, topology, expected):
             return standing
@@ -84,7 +86,8 @@ def _standing(
     """The receipt of what stands there already, or None for a database that is ready for its providers."""
     with connection.begin():
         standing = standing_receipt(connection, expected)
-        add_standard_traits(connection, topology)
+        # Users cannot make these, so that `by_http` needs them all, whether os-traits has them or not.
+        add_standard_names(connection, [name for name in topology.traits if not is_custom(name)])
     return standing
 
 

@@ -101,7 +101,7 @@ def placement(python: str, database_url: str, **settings: str) -> Iterator[Place
     """Placement on tables that are there; settings: further options, `workarounds__name="True"`."""
     options = {
         "placement_database__connection": database_url,
-        # Its own migrations would fail on our tables; it still adds the standard traits and classes that are missing.
+        # Its own migrations would fail on our tables. What it adds at its start, standard traits and classes, is there.
         "placement_database__sync_on_startup": "False",
         "api__auth_strategy": "noauth2",
         **settings,

@@ -21,6 +21,8 @@ PROVIDERS: Final = range(6)
 CONSUMERS: Final = range(4)
 CLASSES_WRITTEN: Final = (*CLASSES, "CUSTOM_NEW_CLASS")
 TRAITS_WRITTEN: Final = (*TRAITS, "CUSTOM_NEW_TRAIT")
+OTHER_CLASSES: Final = ("FPGA", "NET_BW_EGR_KILOBIT_PER_SEC", "CUSTOM_NEW_CLASS", "CUSTOM_NOTHING")
+OTHER_TRAITS: Final = ("HW_CPU_X86_AVX2", "COMPUTE_NODE", "CUSTOM_NEW_TRAIT", "CUSTOM_NOBODY_KNOWS", "HW_NOTHING")
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ def _url(place: int) -> str:
 _offsets = st.sampled_from([0] * 9 + [1, -1])
 _places = st.sampled_from(PROVIDERS)
 _urls = _places.map(_url)
-_classes = st.sampled_from([*CLASSES] * 4 + ["CUSTOM_NEW_CLASS", "CUSTOM_NOTHING"])
-_traits = st.sampled_from([*TRAITS] * 4 + ["CUSTOM_NEW_TRAIT", "CUSTOM_NOBODY_KNOWS"])
+_classes = st.sampled_from((*CLASSES * 4, *OTHER_CLASSES))
+_traits = st.sampled_from((*TRAITS * 4, *OTHER_TRAITS))
 _consumers = st.sampled_from(CONSUMERS).map(consumer_uuid)
 _inventory = st.fixed_dictionaries(
     {"total": st.sampled_from([8, 4, 20, 8, 4, 20, 0])},
@@ -154,7 +156,8 @@ def picture() -> Iterator[Request]:
     for path in ("/resource_providers", "/resource_classes"):
         yield Request("GET", path)
     yield Request("GET", "/resource_providers", f"in_tree={provider_uuid(0)}")
-    yield Request("GET", "/traits", "associated=true")
+    for query in ("", "associated=true", "name=startswith:HW_CPU"):
+        yield Request("GET", "/traits", query)
     for query in ("", "&user_id=other", "&consumer_type=all", "&consumer_type=INSTANCE", "&consumer_type=unknown"):
         yield Request("GET", "/usages", f"project_id=somebody{query}")
 

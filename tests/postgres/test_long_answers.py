@@ -106,6 +106,15 @@ def test_a_failure_on_the_way_is_seen_by_the_client(rack: str, served: RunningSe
     assert get(served.url, f"{REQUEST}&limit=1").status == 200
 
 
+def test_a_tree_whose_root_has_none_is_seen_before_the_first_byte(rack: str, served: RunningServer) -> None:
+    """The 157 464 candidates that the devices would make are not begun: nothing below such a root is there."""
+    meanwhile(rack, "UPDATE resource_providers SET root_provider_id = NULL WHERE id = 1")
+    reply = get(served.url, REQUEST)
+    meanwhile(rack, "UPDATE resource_providers SET root_provider_id = 1 WHERE id = 1")
+
+    assert (200, {"allocation_requests": [], "provider_summaries": {}}) == (reply.status, json.loads(reply.body))
+
+
 def test_a_query_that_uwsgi_does_not_hand_over_is_told(served: RunningServer) -> None:
     """uWSGI passes 42 KB of query as none at all; the answer is 414 with the error document, not that of no query."""
     reply = get(served.url, "/allocation_candidates?resources=" + "VCPU:1," * 6000)

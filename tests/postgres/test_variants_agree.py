@@ -41,6 +41,9 @@ QUERIES = (
 )
 
 
+PROVIDERS = {"cn1", "n1a", "g1a", "n1b", "g1b", "cn2", "n2", "g2", "cn3", "ss"}
+
+
 @pytest.fixture
 def mixed(cloud: Any) -> Any:
     """Something of everything: nested, shared, used, ruled.
@@ -97,6 +100,38 @@ def test_every_algorithm_answers_as_naive_does(mixed: Any) -> None:
     answers = [in_one_order(mixed.document(query)) for query in QUERIES]
 
     assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == answers
+
+
+BESIDE_TUNED = ("naive+trees:joined", "naive+roots:walked", "shapes-few", "shapes-unshared")
+ROOTLESS = pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        ("cn3", {"cn3"}),
+        ("ss", {"ss"}),
+        ("g1a", {"g1a"}),
+        ("n1a", {"n1a", "g1a"}),
+        ("cn1", {"cn1", "n1a", "g1a", "n1b", "g1b"}),
+    ],
+)
+
+
+@ROOTLESS
+def test_a_provider_without_a_root_and_what_stands_below_it_is_not_there(mixed: Any, name: str, gone: set[str]) -> None:
+    """A tree of its own, one that shares, a leaf, one in the middle, a root: in every algorithm, until it has one."""
+    ways = ["naive", *(BESIDE_TUNED if mixed.own == "tuned" else ()), mixed.own]
+    asked = [way for way in ways if mixed.dialect == "postgresql" or not variant(way).postgresql_only]
+
+    def documents(way: str) -> list[dict[str, Any]]:
+        return [in_one_order(mixed.document(query, way)) for query in QUERIES]
+
+    whole = documents(mixed.own)
+    mixed.root(name, there=False)
+    naive, *others = [documents(way) for way in asked]
+    mixed.root(name, there=True)
+
+    assert {each for document in naive for each in document["provider_summaries"]} == PROVIDERS - gone
+    assert others == [naive] * len(others)
+    assert documents(mixed.own) == whole
 
 
 @pytest.fixture(scope="module")

@@ -27,9 +27,13 @@ def body_of(search: Search, candidates: Sequence[Candidate]) -> Body:
     """The candidates, and the summaries of the trees that give something to one; up to 4 round trips.
 
     In one piece up to 50 MB; beyond, the parts that are written already and, as they are taken, those to come.
+    Raises BrokenTreeError, never while the parts are taken.
     """
     if len(candidates) <= FEW:
+        _know_trees(search, candidates)
         return search.ways.serialise(_document(search, candidates))
+    for _, some in _slices(candidates):
+        _know_trees(search, some)
     return held(_parts(search, candidates))
 
 
@@ -53,6 +57,15 @@ def _parts(search: Search, candidates: Sequence[Candidate]) -> Iterator[bytes]:
     yield b"}}"
 
 
+def _know_trees(search: Search, candidates: Iterable[Candidate]) -> None:
+    """Read the providers of all trees that have to do with the candidates, where they are not known yet."""
+    root_of, named = search.root_of, set[int]()
+    for each in candidates:
+        named.add(each.anchor_id)
+        named.update(root_of[key] for providers in each.mappings.values() for key in providers)
+    search.forest.know_providers(named)
+
+
 def _slices(items: Sequence[_T]) -> Iterator[tuple[bytes, Sequence[_T]]]:
     """So many items a part, with the comma that parts it from the one before."""
     for start in range(0, len(items), PART):
@@ -66,9 +79,6 @@ def _giving(search: Search, candidates: Iterable[Candidate]) -> Collection[int]:
 
 
 def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> list[Document]:
-    root_of = search.root_of
-    named = {root_of[key] for each in candidates for providers in each.mappings.values() for key in providers}
-    search.forest.know_providers(named)
     providers, class_names = search.forest.providers, search.catalog.class_names
     return [
         {

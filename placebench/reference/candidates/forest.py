@@ -16,6 +16,10 @@ from placebench.reference.steps.model import Model, Provider, Stock, Summary
 TreesWay = Callable[["Forest", Collection[int]], Mapping[int, list[str]]]
 
 
+class BrokenTreeError(Exception):
+    """A provider stands below one that is in no tree: the way `denormalised` of the step `roots` will not do."""
+
+
 class Forest:
     """Trees by the ids of their roots, filled by asking; asking again replaces what was known."""
 
@@ -31,16 +35,18 @@ class Forest:
         self.summaries: dict[int, list[Summary]] = {}
 
     def ask_providers(self, root_ids: Collection[int]) -> None:
-        """Reads all providers of the trees; 1 round trip."""
+        """Reads all providers of the trees; 1 round trip. Raises BrokenTreeError."""
         trees: dict[int, list[Provider]] = {root_id: [] for root_id in root_ids}
-        make, providers = self._model.provider, self.providers
+        make, providers, above = self._model.provider, self.providers, set[int | None](root_ids)
         for provider_id, uuid, parent_id, root_id in providers_of_trees(self._reader, root_ids):
             provider = providers[provider_id] = make(provider_id, uuid, parent_id, root_id)
             trees[root_id].append(provider)
+            above.add(parent_id)
+        self._check_whole(above)
         self.trees.update(trees)
 
     def know_providers(self, root_ids: Collection[int]) -> None:
-        """Reads the providers of those trees that are not known yet; 1 round trip or none."""
+        """Reads the providers of those trees that are not known yet; 1 round trip or none. Raises BrokenTreeError."""
         self.ask_providers([root_id for root_id in root_ids if root_id not in self.trees])
 
     def ask_stocks(self, root_ids: Collection[int]) -> None:
@@ -68,21 +74,26 @@ class Forest:
         return found
 
     def ask_everything(self, root_ids: Collection[int]) -> dict[int, list[str]]:
-        """Reads providers, stocks and traits of the trees at once, and gives the traits back; 1 round trip."""
+        """Reads providers, stocks and traits of the trees at once, and gives the traits back; 1 round trip.
+
+        Raises BrokenTreeError.
+        """
         trees: dict[int, list[Provider]] = {root_id: [] for root_id in root_ids}
         stocks: dict[int, dict[int, dict[int, Stock]]] = {root_id: defaultdict(dict) for root_id in root_ids}
         traits: dict[int, dict[int, str]] = {}
-        names, make = self._catalog.trait_names, self._model.provider
+        names, make, above = self._catalog.trait_names, self._model.provider, set[int | None](root_ids)
         rows = everything_of_trees(self._reader, root_ids)
         for provider_id, uuid, parent_id, root_id, trait_id, class_id, *amounts in rows:
             if provider_id not in traits:
                 traits[provider_id] = {}
                 provider = self.providers[provider_id] = make(provider_id, uuid, parent_id, root_id)
                 trees[root_id].append(provider)
+                above.add(parent_id)
             if trait_id is not None:
                 traits[provider_id][trait_id] = names[trait_id]
             if class_id is not None and class_id not in stocks[root_id][provider_id]:
                 stocks[root_id][provider_id][class_id] = self.stock(class_id, *amounts)
+        self._check_whole(above)
         self.trees.update(trees)
         for root_id, of_tree in stocks.items():
             self.trees_stocks[root_id] = {key: list(each.values()) for key, each in of_tree.items()}
@@ -116,6 +127,11 @@ class Forest:
         while above is not None:
             yield above
             above = self.providers[above].parent_id
+
+    def _check_whole(self, above: set[int | None]) -> None:
+        """Whether the roots and parents of what was read are there; None is above a root."""
+        if above.difference(self.providers, (None,)):
+            raise BrokenTreeError
 
 
 def _capacity(total: int, reserved: int, allocation_ratio: float) -> int:

@@ -41,7 +41,7 @@ def anchors_of_sharing(reader: Reader, sharing_ids: Collection[int]) -> Mapping[
     FROM resource_provider_aggregates shares
     JOIN resource_provider_aggregates member ON member.aggregate_id = shares.aggregate_id
     JOIN resource_providers p ON p.id = member.resource_provider_id
-    WHERE shares.resource_provider_id IN (:values)
+    WHERE p.root_provider_id IS NOT NULL AND shares.resource_provider_id IN (:values)
     """
     shares, member = (tables.resource_provider_aggregates.alias(name) for name in ("shares", "member"))
     own = reader.providers.c
@@ -50,6 +50,7 @@ def anchors_of_sharing(reader: Reader, sharing_ids: Collection[int]) -> Mapping[
         .distinct()
         .join(member, member.c.aggregate_id == shares.c.aggregate_id)
         .join(reader.providers, own.id == member.c.resource_provider_id)
+        .where(own.root_provider_id.is_not(None))
     )
     return _gathered(reader.read_for(statement, shares.c.resource_provider_id, sharing_ids), sharing_ids)
 

@@ -31,6 +31,7 @@ def providers_with_room(reader: Reader, class_id: int, amount: int) -> Room:
     WHERE i.resource_class_id = :class_id
       AND coalesce(usage.used, 0) + :amount <= (i.total - i.reserved) * i.allocation_ratio
       AND i.min_unit <= :amount AND i.max_unit >= :amount AND :amount % i.step_size = 0
+      AND p.root_provider_id IS NOT NULL
     """
     if amount > MAX_UNIT:
         return {}
@@ -64,5 +65,6 @@ def _providers_with_room(providers: FromClause, totals: TotalsWay) -> Select[Any
             stock.min_unit <= amount,
             stock.max_unit >= amount,
             amount % stock.step_size == 0,
+            providers.c.root_provider_id.is_not(None),
         )
     )

@@ -1,4 +1,7 @@
-"""Whole trees: their providers, inventories and traits, asked for by the ids of their roots."""
+"""Whole trees: their providers, inventories and traits, asked for by the ids of their roots.
+
+A provider whose root_provider_id is NULL, as a Placement before nested providers left them, is in no tree.
+"""
 
 from collections.abc import Collection, Iterable
 from functools import cache
@@ -11,7 +14,7 @@ from placebench.reference.lookups.reader import Reader, TotalsWay
 
 
 def root_of(reader: Reader, uuid: str) -> int | None:
-    """The id of the root above the provider of this uuid, None if there is no such provider; 1 round trip.
+    """The id of the root above the provider of this uuid, None if there is no such provider in a tree; 1 round trip.
 
     SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid
     """
@@ -21,12 +24,13 @@ def root_of(reader: Reader, uuid: str) -> int | None:
 
 
 def roots_of(reader: Reader, provider_ids: Collection[int]) -> dict[int, int]:
-    """The id of the root above each provider; 1 round trip.
+    """The id of the root above each of the providers that is in a tree; 1 round trip.
 
-    SELECT id, root_provider_id FROM resource_providers WHERE id IN (:values)
+    SELECT id, root_provider_id FROM resource_providers WHERE root_provider_id IS NOT NULL AND id IN (:values)
     """
     own = reader.providers.c
-    return dict(reader.read_for(select(own.id, own.root_provider_id), own.id, provider_ids))
+    statement = select(own.id, own.root_provider_id).where(own.root_provider_id.is_not(None))
+    return dict(reader.read_for(statement, own.id, provider_ids))
 
 
 def all_roots(reader: Reader) -> list[int]:

@@ -32,11 +32,16 @@ def fetch(connection: Connection, picture: Picture, trees: Trees = ALL, *, aggre
     if encoded_ids is None:
         return []
     ids, parents = _numbers(encoded_ids), _numbers(encoded_parents)
-    roots = [place for place, parent in enumerate(parents) if parent == ROOT]
-    spelling, having = Spelling(_steps_up(ids, parents, roots), ids), trees.having(ids)
+    quoted = _quoted(uuids, len(ids))
+    try:
+        roots, steps = _roots_and_steps(ids, parents)
+    except KeyError:
+        ids, parents, quoted = _reached(ids, parents, quoted)
+        roots, steps = _roots_and_steps(ids, parents)
+    spelling, having = Spelling(steps, ids), trees.having(ids)
     _spell_stocks(spelling, connection, having, picture)
     _spell_names(spelling, connection, having, picture, aggregates=aggregates)
-    _put(picture, ids, roots, _quoted(uuids, len(ids)), spelling)
+    _put(picture, ids, roots, quoted, spelling)
     return [ids[place] for place in roots]
 
 
@@ -66,14 +71,29 @@ def _quoted(uuids: str, count: int) -> list[str]:
     return quoted
 
 
-def _steps_up(ids: Sequence[int], parents: Sequence[int], roots: Sequence[int]) -> list[int]:
-    """How many places before each provider its parent stands; a root's, by this count, at place -1 of its tree."""
+def _roots_and_steps(ids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The places of the roots, and how many places before each provider its parent stands.
+
+    A root's parent stands, by this count, at place -1 of its tree. Raises KeyError for a parent that is not there.
+    """
+    roots = [place for place, parent in enumerate(parents) if parent == ROOT]
     places = dict(zip(ids, range(len(ids)), strict=True))
     places[ROOT] = 0
     steps = list(map(sub, count(), map(places.__getitem__, parents)))
     for place in roots:
         steps[place] = 1
-    return steps
+    return roots, steps
+
+
+def _reached(
+    ids: Sequence[int], parents: Sequence[int], uuids: Sequence[str]
+) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
+    """The same without the providers below one that is not there, because it has no root."""
+    rows, there = list(zip(ids, parents, uuids, strict=True)), {ROOT, *ids}
+    while lost := {own for own, parent, _ in rows if parent not in there}:
+        rows = [row for row in rows if row[0] not in lost]
+        there -= lost
+    return tuple(own for own, _, _ in rows), tuple(parent for _, parent, _ in rows), [uuid for _, _, uuid in rows]
 
 
 def _spell_stocks(spelling: Spelling, connection: Connection, having: str, picture: Picture) -> None:

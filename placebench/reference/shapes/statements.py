@@ -16,6 +16,7 @@ from placebench.reference.lookups.catalog import SHARING_TRAIT
 Row = Any
 
 FEW: Final = 1_000  # providers that are named one by one
+ROOTED: Final = "root_provider_id IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Trees:
     @classmethod
     def after(cls, root_id: int, count: int) -> "Trees":
         """So many trees, the next ones by the ids of their roots."""
-        roots = f"parent_provider_id IS NULL AND id > {root_id} ORDER BY id LIMIT {count}"
+        roots = f"{ROOTED} AND parent_provider_id IS NULL AND id > {root_id} ORDER BY id LIMIT {count}"
         return cls(f"root_provider_id IN (SELECT id FROM resource_providers WHERE {roots})")
 
     @classmethod
@@ -41,8 +42,8 @@ class Trees:
         return cls(f"root_provider_id BETWEEN {first} AND {last}")
 
     def providers(self) -> str:
-        """The WHERE of a query on providers."""
-        return f"WHERE {self.condition}" if self.condition else ""
+        """The WHERE of a query on providers; one without a root is in no tree."""
+        return f"WHERE {self.condition or ROOTED}"
 
     def having(self, provider_ids: Collection[int]) -> str:
         """The WHERE of a query on a table that names providers: those of the trees, which are these.
@@ -61,7 +62,7 @@ def providers(connection: Connection, trees: Trees) -> Row:
 
     SELECT string_agg(int4send(id), ''), string_agg(int4send(coalesce(parent_provider_id, -1)), ''),
            string_agg(uuid, '","')
-    FROM (SELECT id, parent_provider_id, uuid FROM resource_providers
+    FROM (SELECT id, parent_provider_id, uuid FROM resource_providers WHERE root_provider_id IS NOT NULL
           ORDER BY root_provider_id, parent_provider_id NULLS FIRST, id) AS sorted
     """
     return _rows(
@@ -157,13 +158,15 @@ def roots_sharing(connection: Connection) -> list[int]:
     """The roots of the trees that have a sharing provider; 1 round trip.
 
     SELECT DISTINCT root_provider_id FROM resource_providers
-    WHERE id IN (SELECT resource_provider_id FROM resource_provider_traits
+    WHERE root_provider_id IS NOT NULL AND id IN (SELECT resource_provider_id FROM resource_provider_traits
                  WHERE trait_id = (SELECT id FROM traits WHERE name = 'MISC_SHARES_VIA_AGGREGATE'))
     """
     trait = f"SELECT id FROM traits WHERE name = '{SHARING_TRAIT}'"
     holders = f"SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id = ({trait})"
-    found = _rows(connection, f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE id IN ({holders})")
-    return [row[0] for row in found]
+    where = f"{ROOTED} AND id IN ({holders})"
+    return [
+        row[0] for row in _rows(connection, f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE {where}")
+    ]
 
 
 def existing(connection: Connection, table: str, names: Collection[str]) -> list[str]:

@@ -44,22 +44,31 @@ def write(connection: Connection, claims: Sequence[Claim]) -> None:
     Conflict if an amount does not fit. About ten statements and one for each consumer and provider.
     """
     present = consumers.hold(connection, claims)
-    held = hold(connection, touched(connection, claims))
+    held = hold(connection, claims)
     consumers.settle(connection, claims, present)
     allocate(connection, claims, held)
 
 
-def hold(connection: Connection, uuids: Collection[str]) -> dict[str, Locked]:
-    """These providers in their newest state, held until the commit; BadRequest if one is unknown.
+def hold(connection: Connection, claims: Sequence[Claim], others: Collection[str] = ()) -> dict[str, Locked]:
+    """What the claims touch and these other providers in their newest state, held until the commit.
 
-    SELECT id, uuid, generation FROM resource_providers WHERE uuid IN :uuids ORDER BY id FOR UPDATE
+    BadRequest if one that is named is unknown. One statement, or two:
+
+    SELECT id, uuid, generation, root_provider_id FROM resource_providers WHERE uuid IN :uuids ORDER BY id FOR UPDATE
     """
     own = resource_providers.c
-    query = select(own.id, own.uuid, own.generation).where(own.uuid.in_(uuids)).order_by(own.id).with_for_update()
-    held = {row.uuid: Locked(*row) for row in connection.execute(query)}
-    if missing := sorted(set(uuids) - held.keys()):
+    query = select(own.id, own.uuid, own.generation, own.root_provider_id)
+    uuids = touched(connection, claims).union(others)
+    rows = connection.execute(query.where(own.uuid.in_(uuids)).order_by(own.id).with_for_update()).all()
+    there = {row.uuid for row in rows if row.root_provider_id is not None}
+    if missing := sorted(named(claims).union(others) - there):
         raise BadRequest(f"allocations: no resource provider {', '.join(missing)}")
-    return held
+    return {row.uuid: Locked(row.id, row.uuid, row.generation) for row in rows}
+
+
+def named(claims: Sequence[Claim]) -> set[str]:
+    """The providers that the claims name."""
+    return {provider for claim in claims for provider in claim.allocations}
 
 
 def touched(connection: Connection, claims: Sequence[Claim]) -> set[str]:
@@ -68,13 +77,12 @@ def touched(connection: Connection, claims: Sequence[Claim]) -> set[str]:
     SELECT DISTINCT p.uuid FROM resource_providers p JOIN allocations a ON a.resource_provider_id = p.id
     WHERE a.consumer_id IN :emptied
     """
-    named = {provider for claim in claims for provider in claim.allocations}
     emptied = [claim.consumer for claim in claims if not claim.allocations]
     if not emptied:
-        return named
+        return named(claims)
     joined = resource_providers.join(allocations, allocations.c.resource_provider_id == resource_providers.c.id)
     left = select(resource_providers.c.uuid).distinct().select_from(joined)
-    return named | set(connection.scalars(left.where(allocations.c.consumer_id.in_(emptied))))
+    return named(claims) | set(connection.scalars(left.where(allocations.c.consumer_id.in_(emptied))))
 
 
 def allocate(connection: Connection, claims: Sequence[Claim], held: Mapping[str, Locked]) -> dict[str, Locked]:

@@ -111,7 +111,8 @@ WITH wanted AS MATERIALIZED (
     SELECT named.*, stock.*, taken.*
     FROM (
         SELECT number, amount,
-            (SELECT id FROM resource_providers WHERE uuid = line.provider) AS provider_id,
+            (SELECT id FROM resource_providers WHERE uuid = line.provider AND root_provider_id IS NOT NULL)
+                AS provider_id,
             (SELECT id FROM resource_classes WHERE name = line.class) AS class_id
         FROM unnest($6, $7, $8) WITH ORDINALITY AS line (provider, class, amount, number)
         OFFSET 0 -- keeps PostgreSQL from joining whole tables: each line looks up its own rows

@@ -58,7 +58,7 @@ def conditions(connection: Connection, chosen: Filters) -> list[ColumnElement[bo
     aggregates that nobody has hide an unknown class.
     """
     group = chosen.group
-    if chosen.in_tree and _nobody(connection, [_OWN.uuid == chosen.in_tree]):
+    if chosen.in_tree and _nobody(connection, [_OWN.uuid == chosen.in_tree, _OWN.root_provider_id.is_not(None)]):
         return [false()]
     trait_ids = _ids(connection, traits.c, group.forbidden.union(*group.required), "trait")
     required = [_holds([trait_ids[name] for name in names]) for names in group.required]

@@ -36,7 +36,7 @@ def reshape(connection: Connection, stocks: Mapping[str, Stock], several: Sequen
     """
     _check_stocks(connection, stocks)
     known = consumers.hold(connection, several)
-    held = claims.hold(connection, claims.touched(connection, several) | stocks.keys())
+    held = claims.hold(connection, several, stocks)
     consumers.settle(connection, several, known)
     for uuid, stock in stocks.items():
         check_generation(held[uuid], stock.generation)
