@@ -3,6 +3,7 @@
 Triggers on every table that candidates come from write to `placebench_changes`, whoever the writer is: a row for each
 id that a statement touched, or one row with the lowest and the highest where it touched many. A row bears the id of its
 top-level transaction, so `placebench_look` finds what a reader's last snapshot did not show and its present one does.
+What fires no trigger of ours (TRUNCATE, DDL, a trigger that is disabled) changes the catalog, whose version it returns.
 Readers stand in `placebench_readers`; what all of them have seen is removed by `placebench_prune`.
 The functions act with their owner's rights: Placement's role and the service's need none on the log.
 PostgreSQL from 13 only: elsewhere this revision makes nothing.
@@ -32,13 +33,14 @@ CREATE TABLE placebench_changes (
 CREATE INDEX placebench_changes_xact_idx ON placebench_changes (xact);
 COMMENT ON TABLE placebench_changes IS
     'xact touched rows of kind (provider, trait, class, aggregate) with ids from first_id to last_id';
-CREATE TABLE placebench_readers (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    unseen_from xid8 NOT NULL DEFAULT pg_snapshot_xmin(pg_current_snapshot()),
+CREATE UNLOGGED TABLE placebench_readers (
+    id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    seen pg_snapshot NOT NULL DEFAULT pg_current_snapshot(),
     seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE placebench_readers IS
-    'who keeps a picture of the providers: it has seen what every transaction before unseen_from changed'
+    'who keeps a cache of the providers, and up to which snapshot; unlogged, so that crash recovery empties it:'
+    ' what a reader saw may be lost then, and its transaction ids are used again'
 """
 
 # In READ COMMITTED only: elsewhere it is an error to remove what somebody else has removed, and writers call this, too.
@@ -52,9 +54,8 @@ BEGIN
     IF current_setting('transaction_isolation') = 'read committed' AND pg_try_advisory_xact_lock(7362651119) THEN
         DELETE FROM {schema}.placebench_readers WHERE seen_at < clock_timestamp() - interval '5 minutes';
         DELETE FROM {schema}.placebench_changes
-        WHERE (xact >= pg_snapshot_xmax(pg_current_snapshot()) AND xact <> pg_current_xact_id()) OR xact < coalesce(
-            (SELECT unseen_from FROM {schema}.placebench_readers ORDER BY unseen_from LIMIT 1),
-            pg_snapshot_xmin(pg_current_snapshot()));
+        WHERE xact <> pg_current_xact_id() AND (xact >= pg_snapshot_xmax(pg_current_snapshot()) OR NOT EXISTS (
+            SELECT FROM {schema}.placebench_readers WHERE NOT pg_visible_in_snapshot(xact, seen)));
     END IF;
 END $$
 """
@@ -62,40 +63,58 @@ END $$
 # Where a reader's entry stands: another place after a restart, after a restore, and in a copy of the database.
 HOME = "extract(epoch FROM pg_postmaster_start_time()) || ' ' || pg_relation_filepath(tableoid)"
 REGISTER = """
-CREATE FUNCTION placebench_register(OUT reader bigint, OUT registered_by xid8, OUT home text)
+CREATE FUNCTION placebench_register(OUT reader uuid, OUT home text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO {schema}.placebench_readers DEFAULT VALUES
-    RETURNING id, pg_current_xact_id(), {home} INTO reader, registered_by, home;
+    INSERT INTO {schema}.placebench_readers DEFAULT VALUES RETURNING id, {home} INTO reader, home;
 END $$;
-CREATE FUNCTION placebench_renew(reader bigint, seen_before xid8) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION placebench_renew(reader uuid, seen_now pg_snapshot) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE {schema}.placebench_readers SET unseen_from = seen_before, seen_at = clock_timestamp() WHERE id = reader;
+    UPDATE {schema}.placebench_readers SET seen = seen_now, seen_at = clock_timestamp() WHERE id = reader;
     PERFORM {schema}.placebench_prune();
-END $$;
-CREATE FUNCTION placebench_is_watching() RETURNS boolean LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*) = {triggers} FROM pg_trigger WHERE tgenabled = 'A' AND tgname = ANY ('{{{events}}}')
-    AND tgrelid = ANY ('{{{watched}}}'::regclass[])
-$$
+END $$
 """
 
-# One round trip; planned once a connection, which is most of what it would cost (42 µs of CPU instead of 79 µs).
+# One round trip; planned once a connection, which is most of what it would cost.
 # home: NULL without the reader's entry. holds: nothing that is not in this snapshot is seen by the transaction.
+# catalog_version: another one after every change of a watched table's definition, file or triggers, for each writes a
+# row of the catalog anew; NULL while writes could go unseen. Returned as given where no transaction has ended since.
+# Of a snapshot's transactions those that were running are looked up one by one: a log that an old one keeps from being
+# pruned is not read again each time.
 LOOK = """
-CREATE FUNCTION placebench_look(reader bigint, since pg_snapshot,
+CREATE FUNCTION placebench_look(reader uuid, since text, INOUT catalog_version text,
     OUT now text, OUT home text, OUT holds boolean, OUT changes text) LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    seen pg_snapshot;
+    tables oid[];
+    written_by bigint;
 BEGIN
-    SELECT {home} INTO home FROM {schema}.placebench_readers WHERE id = reader;
-    SELECT string_agg(concat_ws(' ', kind, first_id, last_id), ',') INTO changes FROM (
-        SELECT DISTINCT kind, first_id, last_id FROM {schema}.placebench_changes
-        WHERE xact >= pg_snapshot_xmin(since) AND xact < pg_snapshot_xmax(pg_current_snapshot())
-        AND NOT pg_visible_in_snapshot(xact, since) LIMIT 1001
-    ) AS unseen;
     now := pg_current_snapshot();
     holds := current_setting('transaction_isolation') = 'repeatable read' AND pg_current_xact_id_if_assigned() IS NULL;
+    IF pg_is_in_recovery() THEN
+        RETURN;
+    END IF;
+    SELECT {home} INTO home FROM {schema}.placebench_readers WHERE id = reader;
+    IF home IS NULL OR now = since THEN
+        RETURN;
+    END IF;
+    seen := since;
+    SELECT string_agg(concat_ws(' ', kind, first_id, last_id), ',') INTO changes FROM (
+        SELECT kind, first_id, last_id FROM {schema}.placebench_changes
+        WHERE xact >= pg_snapshot_xmax(seen) AND xact < pg_snapshot_xmax(now::pg_snapshot)
+        UNION
+        SELECT kind, first_id, last_id FROM {schema}.placebench_changes
+        WHERE xact = ANY (ARRAY(SELECT pg_snapshot_xip(seen)))
+        LIMIT 1001
+    ) AS unseen;
+    SELECT array_agg(oid), sum(xmin::text::bigint) INTO tables, written_by FROM pg_class
+    WHERE relname = ANY ('{{{tables}}}') AND relnamespace = '{schema}'::regnamespace
+    AND relkind = 'r' AND NOT relhassubclass;
+    SELECT CASE count(*) WHEN {trigger_count} THEN written_by + sum(xmin::text::bigint) END INTO catalog_version
+    FROM pg_trigger WHERE tgrelid = ANY (tables) AND tgname = ANY ('{{{triggers}}}')
+    AND tgenabled = CASE tgname WHEN 'placebench_apply' THEN 'R' ELSE 'A' END;
 END $$
 """
 
@@ -121,12 +140,15 @@ BEGIN
     RETURN NULL;
 END $$
 """
-LOG_ALL = """
-CREATE FUNCTION placebench_log_all() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+# For the worker that applies logical replication, which fires no statement's trigger: by row, from columns of these names.
+LOG_ROW = """
+CREATE FUNCTION placebench_log_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {schema}.placebench_changes (kind, first_id, last_id)
-    VALUES (TG_ARGV[0], -2147483648, 2147483647);
+    SELECT DISTINCT TG_ARGV[0], id, id FROM unnest(TG_ARGV[1:]) AS name,
+        LATERAL (VALUES ((to_jsonb(OLD) ->> name)::integer), ((to_jsonb(NEW) ->> name)::integer)) AS ids (id)
+    WHERE id IS NOT NULL;
     RETURN NULL;
 END $$
 """
@@ -151,13 +173,12 @@ EVENTS = {
     "insert": "REFERENCING NEW TABLE AS touched",
     "delete": "REFERENCING OLD TABLE AS touched",
     "update": "REFERENCING NEW TABLE AS touched OLD TABLE AS replaced",
-    "truncate": "",
 }
+TRIGGERS = (*(f"placebench_{event}" for event in EVENTS), "placebench_apply")
 FUNCTIONS = (
-    *(f"{name}()" for name in (*IDS, "placebench_log_all", "placebench_prune", "placebench_is_watching")),
-    "placebench_register()",
-    "placebench_renew(bigint, xid8)",
-    "placebench_look(bigint, pg_snapshot)",
+    *(f"{name}()" for name in (*IDS, "placebench_log_row", "placebench_prune", "placebench_register")),
+    "placebench_renew(uuid, pg_snapshot)",
+    "placebench_look(uuid, text, text)",
 )
 
 
@@ -171,20 +192,20 @@ def upgrade() -> None:
     placed = {
         "schema": schema,
         "home": HOME,
-        "watched": ",".join(f"{schema}.{table}" for table in WATCHED),
-        "events": ",".join(f"placebench_{event}" for event in EVENTS),
-        "triggers": len(WATCHED) * len(EVENTS),
+        "tables": ",".join((*WATCHED, "placebench_changes")),
+        "triggers": ",".join(TRIGGERS),
+        "trigger_count": len(WATCHED) * len(TRIGGERS),
     }
     run(LOG)
-    for function in (PRUNE, REGISTER, LOOK, LOG_ALL):
+    for function in (PRUNE, REGISTER, LOOK, LOG_ROW):
         run(function.format(**placed))
     for name, ids in IDS.items():
         run(LOGGING.format(schema=schema, name=name, ids=ids))
-    watch("resource_providers", "placebench_log_providers", "provider")
+    watch("resource_providers", "placebench_log_providers", "provider", "id", "root_provider_id")
     for table in LINKED:
-        watch(table, "placebench_log_linked", "provider")
+        watch(table, "placebench_log_linked", "provider", "resource_provider_id")
     for table, kind in NAMED.items():
-        watch(table, "placebench_log_names", kind)
+        watch(table, "placebench_log_names", kind, "id")
 
 
 def can_log(connection: sa.Connection) -> bool:
@@ -206,14 +227,19 @@ def refuse_tables_of_others(connection: sa.Connection) -> None:
         )
 
 
-def watch(table: str, function: str, kind: str) -> None:
-    """A trigger for each way to change the table; ALWAYS: also for writers with session_replication_role = replica."""
+def watch(table: str, function: str, kind: str, *columns: str) -> None:
+    """A trigger for each way to change rows, whatever the writer's session_replication_role is, and one for appliers."""
     for event, rows in EVENTS.items():
-        name = {"update": f"{function}_update", "truncate": "placebench_log_all"}.get(event, function)
+        name = f"{function}_update" if event == "update" else function
         run(
             f"CREATE TRIGGER placebench_{event} AFTER {event} ON {table} {rows} EXECUTE FUNCTION {name}('{kind}');"
             f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER placebench_{event}"
         )
+    arguments = ", ".join(f"'{each}'" for each in (kind, *columns))
+    run(
+        f"CREATE TRIGGER placebench_apply AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW"
+        f" EXECUTE FUNCTION placebench_log_row({arguments}); ALTER TABLE {table} ENABLE REPLICA TRIGGER placebench_apply"
+    )
 
 
 def downgrade() -> None:

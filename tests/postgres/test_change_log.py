@@ -13,7 +13,7 @@ from placebench.postgres import Server
 from placebench.seeding import migrate, seed, topology_named
 
 STOCK = "(resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio)"
-ALL = (-(2**31), 2**31 - 1)
+OF_THIRD = "DELETE FROM inventories WHERE resource_provider_id = 3"
 EVERY_TABLE = ", ".join(table.name for table in tables.metadata.sorted_tables)
 
 Open = Callable[[str], Connection]
@@ -84,11 +84,9 @@ def logged(engine: Engine) -> list[tuple[Any, ...]]:
         ("INSERT INTO traits (id, name) VALUES (2, 'CUSTOM_BLUE')", [("trait", 2, 2)]),
         ("UPDATE resource_classes SET name = 'CUSTOM_X' WHERE id = 20", [("class", 20, 20)]),
         ("INSERT INTO placement_aggregates (id, uuid) VALUES (7, 'x')", [("aggregate", 7, 7)]),
-        ("TRUNCATE allocations", [("provider", *ALL)]),
-        ("TRUNCATE traits CASCADE", [("provider", *ALL), ("trait", *ALL)]),
         ("UPDATE consumers SET generation = 1", []),
         ("BEGIN; DELETE FROM inventories; ROLLBACK", []),
-        ("BEGIN; SAVEPOINT s; DELETE FROM inventories; ROLLBACK TO s; TRUNCATE allocations; COMMIT", [ALL]),
+        (f"BEGIN; SAVEPOINT s; DELETE FROM inventories; ROLLBACK TO s; {OF_THIRD}; COMMIT", [3]),
         ("SET session_replication_role = replica; DELETE FROM inventories; RESET session_replication_role", [2, 3]),
     ],
 )
@@ -151,16 +149,21 @@ def test_who_does_not_own_a_table_cannot_migrate(server: Server, database_url: s
         engine.dispose()
 
 
-def look(connection: Connection, reader: int, since: str | None) -> Any:
+def look(connection: Connection, reader: str, since: str | None) -> Any:
     """What placebench_look says."""
-    statement = text("SELECT * FROM placebench_look(:reader, CAST(:since AS pg_snapshot))")
+    statement = text("SELECT * FROM placebench_look(CAST(:reader AS uuid), :since, NULL)")
     return connection.execute(statement, {"reader": reader, "since": since}).one()
 
 
-def register(engine: Engine) -> int:
+def register(engine: Engine) -> str:
     """A reader's id."""
     with engine.connect() as connection:
-        return int(connection.scalar(text("SELECT reader FROM placebench_register()")) or 0)
+        return str(connection.scalar(text("SELECT reader FROM placebench_register()")))
+
+
+def renew(engine: Engine, reader: str) -> None:
+    """The reader has seen everything, and prunes."""
+    run(engine, f"SELECT placebench_renew('{reader}', pg_current_snapshot())")
 
 
 def test_commits_out_of_order_are_seen_each_once(engine: Engine, connect: Open) -> None:
@@ -193,19 +196,15 @@ def test_nothing_is_pruned_that_a_reader_has_not_seen(engine: Engine) -> None:
     """The one that has seen least decides; one that was silent for five minutes does not count, and finds its entry
     gone; without readers what every running transaction sees is removed."""
     slow, fast = register(engine), register(engine)
-
-    def renew(reader: int) -> None:
-        run(engine, f"SELECT placebench_renew({reader}, pg_snapshot_xmin(pg_current_snapshot()))")
-
     run(engine, "UPDATE inventories SET total = 9 WHERE resource_provider_id = 2")
-    renew(fast)
+    renew(engine, fast)
     assert logged(engine) == [("provider", 2, 2)]
-    renew(slow)
+    renew(engine, slow)
     assert logged(engine) == []
 
     run(engine, "UPDATE inventories SET total = 8 WHERE resource_provider_id = 2")
-    run(engine, f"UPDATE placebench_readers SET seen_at = seen_at - interval '6 minutes' WHERE id = {slow}")
-    renew(fast)
+    run(engine, f"UPDATE placebench_readers SET seen_at = seen_at - interval '6 minutes' WHERE id = '{slow}'")
+    renew(engine, fast)
     assert logged(engine) == []
     with engine.connect() as connection:
         assert look(connection, slow, None).home is None
@@ -214,6 +213,31 @@ def test_nothing_is_pruned_that_a_reader_has_not_seen(engine: Engine) -> None:
     run(engine, "TRUNCATE placebench_readers; UPDATE inventories SET total = 7 WHERE resource_provider_id = 2")
     run(engine, "SELECT placebench_prune()")
     assert logged(engine) == []
+
+
+def test_an_old_transaction_keeps_only_its_own_changes_in_the_log(engine: Engine, connect: Open) -> None:
+    """A session idle in a transaction that has written: what others write beside it is pruned, and seen only once; what
+    it wrote itself is seen when it commits."""
+    old, reader, at = connect("READ COMMITTED"), register(engine), connect("REPEATABLE READ")
+    old.execute(text("UPDATE inventories SET total = 9 WHERE resource_provider_id = 2"))
+
+    def seen(since: str) -> tuple[str, str | None]:
+        with at.begin():
+            found = look(at, reader, since)
+        return found.now, found.changes
+
+    first, _ = seen("1:1:")
+    run(engine, "UPDATE inventories SET total = 9 WHERE resource_provider_id = 3")
+    second, changes = seen(first)
+    assert changes == "provider 3 3"
+    run(engine, "CREATE TABLE IF NOT EXISTS beside ()")
+    third, changes = seen(second)
+    assert changes is None
+    renew(engine, reader)
+    assert logged(engine) == []
+    old.commit()
+    assert seen(third)[1] == "provider 2 2"
+    assert logged(engine) == [("provider", 2, 2)]
 
 
 def test_who_prunes_keeps_what_it_wrote_itself(engine: Engine, connect: Open) -> None:
@@ -255,9 +279,8 @@ def test_a_copied_database_is_another_home(server: Server, database_url: str) ->
     """CREATE DATABASE TEMPLATE copies log, readers and triggers; a reader's entry there is not the reader's."""
     seed(topology_named("nested-perfload", trees=1), database_url)
     engine = create_engine(database_url)
-    reader = 1
     with engine.begin() as connection:
-        home = connection.execute(text("SELECT * FROM placebench_register()")).one().home
+        reader, home = connection.execute(text("SELECT reader::text, home FROM placebench_register()")).one()
         assert home == look(connection, reader, None).home
     engine.dispose()
     copy = create_engine(server.create_database("placebench_test_copied", template=engine.url.database))
@@ -265,23 +288,84 @@ def test_a_copied_database_is_another_home(server: Server, database_url: str) ->
     with copy.begin() as connection:
         connection.execute(text("DELETE FROM inventories WHERE resource_provider_id = 2"))
         found = look(connection, reader, "1:1:")
-        assert connection.scalar(text("SELECT placebench_is_watching()"))
     copy.dispose()
     server.drop_database("placebench_test_copied")
 
     assert found.home not in (None, home)
     assert "provider 2 2" in found.changes
+    assert found.catalog_version is not None
 
 
-def test_a_trigger_that_is_gone_is_noticed(engine: Engine) -> None:
-    """Whoever disables triggers goes unseen: readers ask, when they register and now and then."""
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        (
+            "ALTER TABLE allocations DISABLE TRIGGER placebench_insert",
+            "ALTER TABLE allocations ENABLE ALWAYS TRIGGER placebench_insert",
+        ),
+        (
+            "ALTER TABLE allocations ENABLE TRIGGER placebench_insert",
+            "ALTER TABLE allocations ENABLE ALWAYS TRIGGER placebench_insert",
+        ),
+        (
+            "ALTER TABLE allocations DISABLE TRIGGER placebench_apply",
+            "ALTER TABLE allocations ENABLE REPLICA TRIGGER placebench_apply",
+        ),
+        ("ALTER TABLE traits RENAME TO other", "ALTER TABLE other RENAME TO traits"),
+        ("CREATE SCHEMA other; ALTER TABLE traits SET SCHEMA other", "ALTER TABLE other.traits SET SCHEMA public"),
+        ("CREATE TABLE child () INHERITS (traits)", "DROP TABLE child; ANALYZE traits"),
+    ],
+)
+def test_while_writes_may_go_unseen_there_is_no_catalog_version(engine: Engine, change: str, back: str) -> None:
+    """And when all is as before it is another one, for what was written meanwhile is in no log."""
+    before = catalog_version(engine)
 
-    def is_watching() -> bool:
-        with engine.connect() as connection:
-            return bool(connection.scalar(text("SELECT placebench_is_watching()")))
+    run(engine, change)
+    meanwhile = catalog_version(engine)
+    run(engine, back)
 
-    assert is_watching()
-    run(engine, "ALTER TABLE allocations DISABLE TRIGGER placebench_insert")
-    assert not is_watching()
-    run(engine, "ALTER TABLE allocations ENABLE ALWAYS TRIGGER placebench_insert")
-    assert is_watching()
+    assert meanwhile is None
+    assert catalog_version(engine) not in (None, before)
+    run(engine, "DROP SCHEMA IF EXISTS other")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "TRUNCATE allocations",
+        "TRUNCATE placebench_changes",
+        "ALTER TABLE inventories ALTER total TYPE integer USING total / 2",
+    ],
+)
+def test_what_writes_without_a_trigger_makes_another_catalog_version(engine: Engine, change: str) -> None:
+    """TRUNCATE, of the log itself too, and a table that is written anew."""
+    before = catalog_version(engine)
+
+    run(engine, change)
+
+    assert catalog_version(engine) not in (None, before)
+
+
+def test_the_catalog_version_stays_while_rows_change_and_tables_are_cleaned(engine: Engine) -> None:
+    """VACUUM, ANALYZE and a new index are no reason to read anything again."""
+    before = catalog_version(engine)
+
+    for statement in (
+        "UPDATE inventories SET total = 9",
+        "VACUUM inventories",
+        "ANALYZE inventories",
+        "CREATE INDEX beside_idx ON inventories (total)",
+        "DROP INDEX beside_idx",
+    ):
+        run(engine, statement)
+
+    assert before is not None
+    assert catalog_version(engine) == before
+
+
+def catalog_version(engine: Engine) -> str | None:
+    """What a reader learns who has seen nothing yet."""
+    reader = register(engine)
+    with engine.connect() as connection:
+        version = look(connection, reader, None).catalog_version
+    return None if version is None else str(version)

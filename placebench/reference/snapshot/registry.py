@@ -27,8 +27,7 @@ _PATIENCE: Final = "SET lock_timeout = '200ms'"
 class Entry:
     """What was written into placebench_readers."""
 
-    reader: int
-    registered_by: int  # the transaction that wrote it
+    reader: str
     home: str
 
 
@@ -41,7 +40,7 @@ class Registry:
         self._due = -RENEWED_EVERY_S * 2
         self._told = ""
         self.entry: Entry | None = None
-        """None: nobody keeps the log for us, because the triggers are incomplete or the database let nobody in."""
+        """None: nobody keeps the log for us, because the database let nobody in."""
 
     def renew(self, seen: Moment | None) -> None:
         """Every half minute: say what was seen, so that the log can be pruned, or register; else nothing.
@@ -57,27 +56,25 @@ class Registry:
                 connection.execute(text(_PATIENCE))
                 self.entry = self._renewed(connection, seen)
         except DBAPIError as error:
-            self._without_entry(reason(error))
+            self.entry = None
+            self.complain(reason(error))
 
     def forget(self) -> None:
         """The entry is of no use any more: the next call of `renew` registers anew."""
         self.entry = None
         self._due = self._clock()
 
-    def _renewed(self, connection: Connection, seen: Moment | None) -> Entry | None:
-        if not connection.scalar(text("SELECT placebench_is_watching()")):
-            self._without_entry("triggers of the change log are missing or disabled")
-            return None
-        if self.entry is None:
-            row = connection.execute(text("SELECT reader, registered_by::text, home FROM placebench_register()")).one()
-            return Entry(row.reader, int(row.registered_by), row.home)
-        if seen is not None:
-            statement = text("SELECT placebench_renew(:reader, CAST(:oldest AS xid8))")
-            connection.execute(statement, {"reader": self.entry.reader, "oldest": str(seen.oldest)})
-        return self.entry
-
-    def _without_entry(self, why: str) -> None:
-        self.entry = None
+    def complain(self, why: str) -> None:
+        """Log why no picture is kept, unless that was the last reason logged."""
         if why != self._told:
             log.warning("the variant snapshot keeps no picture and answers as shapes: %s", why)
             self._told = why
+
+    def _renewed(self, connection: Connection, seen: Moment | None) -> Entry:
+        if self.entry is None:
+            row = connection.execute(text("SELECT reader::text, home FROM placebench_register()")).one()
+            return Entry(row.reader, row.home)
+        if seen is not None:
+            statement = text("SELECT placebench_renew(CAST(:reader AS uuid), CAST(:seen AS pg_snapshot))")
+            connection.execute(statement, {"reader": self.entry.reader, "seen": seen.text})
+        return self.entry
