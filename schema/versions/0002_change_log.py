@@ -31,6 +31,7 @@ CREATE TABLE placebench_changes (
     last_id integer NOT NULL
 );
 CREATE INDEX placebench_changes_xact_idx ON placebench_changes (xact);
+ALTER TABLE placebench_changes REPLICA IDENTITY FULL;
 COMMENT ON TABLE placebench_changes IS
     'xact touched rows of kind (provider, trait, class, aggregate) with ids from first_id to last_id';
 CREATE UNLOGGED TABLE placebench_readers (
@@ -45,8 +46,8 @@ COMMENT ON TABLE placebench_readers IS
 
 # In READ COMMITTED only: elsewhere it is an error to remove what somebody else has removed, and writers call this, too.
 # A reader that registers after this has looked takes its first snapshot later still, so it misses nothing.
-# Of transactions to come speak rows that another server wrote: they came with a dump. The writer's own transaction is
-# one to come, too, by its snapshot, which was taken before it had an id or while none after it was over.
+# Rows with transaction ids yet to come were written by another server: they came with a dump. The writer's own id may
+# be one of those by its snapshot, which was taken before it had an id or while none after it was over.
 PRUNE = """
 CREATE FUNCTION placebench_prune() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
@@ -54,8 +55,10 @@ BEGIN
     IF current_setting('transaction_isolation') = 'read committed' AND pg_try_advisory_xact_lock(7362651119) THEN
         DELETE FROM {schema}.placebench_readers WHERE seen_at < clock_timestamp() - interval '5 minutes';
         DELETE FROM {schema}.placebench_changes
-        WHERE xact <> pg_current_xact_id() AND (xact >= pg_snapshot_xmax(pg_current_snapshot()) OR NOT EXISTS (
-            SELECT FROM {schema}.placebench_readers WHERE NOT pg_visible_in_snapshot(xact, seen)));
+        WHERE xact <> pg_current_xact_id() AND (xact >= pg_snapshot_xmax(pg_current_snapshot()) OR xact < coalesce(
+            (SELECT pg_snapshot_xmax(seen) AS after_seen FROM {schema}.placebench_readers ORDER BY after_seen LIMIT 1),
+            pg_snapshot_xmax(pg_current_snapshot())
+        ) AND NOT EXISTS (SELECT FROM {schema}.placebench_readers WHERE NOT pg_visible_in_snapshot(xact, seen)));
     END IF;
 END $$
 """
@@ -76,12 +79,14 @@ BEGIN
 END $$
 """
 
-# One round trip; planned once a connection, which is most of what it would cost.
-# home: NULL without the reader's entry. holds: nothing that is not in this snapshot is seen by the transaction.
-# catalog_version: another one after every change of a watched table's definition, file or triggers, for each writes a
-# row of the catalog anew; NULL while writes could go unseen. Returned as given where no transaction has ended since.
-# Of a snapshot's transactions those that were running are looked up one by one: a log that an old one keeps from being
-# pruned is not read again each time.
+# One round trip; planned once a connection, which is most of what it would cost. Where no transaction has ended since,
+# nothing but the reader's entry is read.
+# home: NULL without the reader's entry. holds: the transaction sees nothing that is not in this snapshot.
+# changes: of the transactions that `since` does not show, those that were running are looked up by their ids, so that
+# the rows in between, which an old transaction may keep for long, are not read at each request.
+# catalog_version: the sum of the ids of the transactions that last wrote the catalog's rows of the tables and triggers.
+# It grows with TRUNCATE, a trigger disabled or enabled, a table renamed, rewritten or with a first child. NULL while
+# writes may fire no trigger: one is missing or disabled, or a table has a child, a parent or a subscription.
 LOOK = """
 CREATE FUNCTION placebench_look(reader uuid, since text, INOUT catalog_version text,
     OUT now text, OUT home text, OUT holds boolean, OUT changes text) LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -113,8 +118,9 @@ BEGIN
     WHERE relname = ANY ('{{{tables}}}') AND relnamespace = '{schema}'::regnamespace
     AND relkind = 'r' AND NOT relhassubclass;
     SELECT CASE count(*) WHEN {trigger_count} THEN written_by + sum(xmin::text::bigint) END INTO catalog_version
-    FROM pg_trigger WHERE tgrelid = ANY (tables) AND tgname = ANY ('{{{triggers}}}')
-    AND tgenabled = CASE tgname WHEN 'placebench_apply' THEN 'R' ELSE 'A' END;
+    FROM pg_trigger WHERE tgrelid = ANY (tables) AND tgname = ANY ('{{{triggers}}}') AND tgenabled = 'A'
+    AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = ANY (tables))
+    AND NOT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = ANY (tables));
 END $$
 """
 
@@ -140,18 +146,6 @@ BEGIN
     RETURN NULL;
 END $$
 """
-# For the worker that applies logical replication, which fires no statement's trigger: by row, from columns of these names.
-LOG_ROW = """
-CREATE FUNCTION placebench_log_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO {schema}.placebench_changes (kind, first_id, last_id)
-    SELECT DISTINCT TG_ARGV[0], id, id FROM unnest(TG_ARGV[1:]) AS name,
-        LATERAL (VALUES ((to_jsonb(OLD) ->> name)::integer), ((to_jsonb(NEW) ->> name)::integer)) AS ids (id)
-    WHERE id IS NOT NULL;
-    RETURN NULL;
-END $$
-"""
 # Of a provider its root is logged as well, the old one and the new one: a reader finds the tree that it has left.
 # Its generation and its name are in no candidate, and the generation moves with every change of what hangs on it.
 PLACE = "id, uuid, root_provider_id, parent_provider_id"
@@ -174,9 +168,8 @@ EVENTS = {
     "delete": "REFERENCING OLD TABLE AS touched",
     "update": "REFERENCING NEW TABLE AS touched OLD TABLE AS replaced",
 }
-TRIGGERS = (*(f"placebench_{event}" for event in EVENTS), "placebench_apply")
 FUNCTIONS = (
-    *(f"{name}()" for name in (*IDS, "placebench_log_row", "placebench_prune", "placebench_register")),
+    *(f"{name}()" for name in (*IDS, "placebench_prune", "placebench_register")),
     "placebench_renew(uuid, pg_snapshot)",
     "placebench_look(uuid, text, text)",
 )
@@ -193,19 +186,19 @@ def upgrade() -> None:
         "schema": schema,
         "home": HOME,
         "tables": ",".join((*WATCHED, "placebench_changes")),
-        "triggers": ",".join(TRIGGERS),
-        "trigger_count": len(WATCHED) * len(TRIGGERS),
+        "triggers": ",".join(f"placebench_{event}" for event in EVENTS),
+        "trigger_count": len(WATCHED) * len(EVENTS),
     }
     run(LOG)
-    for function in (PRUNE, REGISTER, LOOK, LOG_ROW):
+    for function in (PRUNE, REGISTER, LOOK):
         run(function.format(**placed))
     for name, ids in IDS.items():
         run(LOGGING.format(schema=schema, name=name, ids=ids))
-    watch("resource_providers", "placebench_log_providers", "provider", "id", "root_provider_id")
+    watch("resource_providers", "placebench_log_providers", "provider")
     for table in LINKED:
-        watch(table, "placebench_log_linked", "provider", "resource_provider_id")
+        watch(table, "placebench_log_linked", "provider")
     for table, kind in NAMED.items():
-        watch(table, "placebench_log_names", kind, "id")
+        watch(table, "placebench_log_names", kind)
 
 
 def can_log(connection: sa.Connection) -> bool:
@@ -227,19 +220,14 @@ def refuse_tables_of_others(connection: sa.Connection) -> None:
         )
 
 
-def watch(table: str, function: str, kind: str, *columns: str) -> None:
-    """A trigger for each way to change rows, whatever the writer's session_replication_role is, and one for appliers."""
+def watch(table: str, function: str, kind: str) -> None:
+    """A trigger for each way to change rows; ALWAYS: also for writers with session_replication_role = replica."""
     for event, rows in EVENTS.items():
         name = f"{function}_update" if event == "update" else function
         run(
             f"CREATE TRIGGER placebench_{event} AFTER {event} ON {table} {rows} EXECUTE FUNCTION {name}('{kind}');"
             f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER placebench_{event}"
         )
-    arguments = ", ".join(f"'{each}'" for each in (kind, *columns))
-    run(
-        f"CREATE TRIGGER placebench_apply AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW"
-        f" EXECUTE FUNCTION placebench_log_row({arguments}); ALTER TABLE {table} ENABLE REPLICA TRIGGER placebench_apply"
-    )
 
 
 def downgrade() -> None:

@@ -23,7 +23,10 @@ from placebench.reference.snapshot.moment import Moment
 from placebench.reference.snapshot.registry import Registry
 from placebench.reference.steps.likeness import mattering_alike
 
-UNWATCHED: Final = "triggers of the change log are missing or disabled, or a table that it watches is not what it was"
+UNWATCHED: Final = (
+    "triggers of the change log are missing or disabled (every one wants ENABLE ALWAYS),"
+    " or a table has another in its place, a child, a parent or a subscription"
+)
 # Of all trees; beyond, to read everything costs less than to find the trees by their indexes.
 _SHARE_READ_BY_TREE: Final = 0.25
 
