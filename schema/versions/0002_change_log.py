@@ -37,10 +37,14 @@ COMMENT ON TABLE placebench_changes IS
 CREATE UNLOGGED TABLE placebench_readers (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     seen pg_snapshot NOT NULL DEFAULT pg_current_snapshot(),
-    seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    tables tid[] NOT NULL,
+    triggers tid[] NOT NULL,
+    written_by xid[] NOT NULL
 );
 COMMENT ON TABLE placebench_readers IS
-    'who keeps a cache of the providers, and up to which snapshot; unlogged, so that crash recovery empties it:'
+    'who keeps a cache of the providers, up to which snapshot, and where the catalog''s rows of the watched tables and'
+    ' their triggers stood then, with the transactions that wrote them; unlogged, so that crash recovery empties it:'
     ' what a reader saw may be lost then, and its transaction ids are used again'
 """
 
@@ -63,17 +67,41 @@ BEGIN
 END $$
 """
 
+# No row while writes may fire no trigger: one is missing or disabled, or a table has another in its place, a child, a
+# parent or a subscription (its worker fires no statement's trigger).
+WATCHED_ROWS = """
+CREATE FUNCTION placebench_watched() RETURNS TABLE (tables tid[], triggers tid[], written_by xid[])
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH tables AS (
+        SELECT oid, ctid, xmin FROM pg_class WHERE relname = ANY ('{{{tables}}}')
+        AND relnamespace = '{schema}'::regnamespace AND relkind = 'r' AND NOT relhassubclass
+    ), triggers AS (
+        SELECT ctid, xmin FROM pg_trigger WHERE tgrelid IN (SELECT oid FROM tables)
+        AND tgname = ANY ('{{{triggers}}}') AND tgenabled = 'A'
+    )
+    SELECT (SELECT array_agg(ctid) FROM tables), (SELECT array_agg(ctid) FROM triggers),
+        ARRAY(SELECT xmin FROM tables UNION SELECT xmin FROM triggers)
+    WHERE (SELECT count(*) FROM tables) + (SELECT count(*) FROM triggers) = {rows}
+    AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid IN (SELECT oid FROM tables))
+    AND NOT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid IN (SELECT oid FROM tables))
+$$
+"""
+
 # Where a reader's entry stands: another place after a restart, after a restore, and in a copy of the database.
 HOME = "extract(epoch FROM pg_postmaster_start_time()) || ' ' || pg_relation_filepath(tableoid)"
+# reader: NULL while writes may fire no trigger; an entry made before ends when it is renewed.
 REGISTER = """
 CREATE FUNCTION placebench_register(OUT reader uuid, OUT home text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO {schema}.placebench_readers DEFAULT VALUES RETURNING id, {home} INTO reader, home;
+    INSERT INTO {schema}.placebench_readers (tables, triggers, written_by) SELECT * FROM {schema}.placebench_watched()
+    RETURNING id, {home} INTO reader, home;
 END $$;
 CREATE FUNCTION placebench_renew(reader uuid, seen_now pg_snapshot) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    DELETE FROM {schema}.placebench_readers
+    WHERE id = reader AND NOT EXISTS (SELECT FROM {schema}.placebench_watched());
     UPDATE {schema}.placebench_readers SET seen = seen_now, seen_at = clock_timestamp() WHERE id = reader;
     PERFORM {schema}.placebench_prune();
 END $$
@@ -81,46 +109,43 @@ END $$
 
 # One round trip; planned once a connection, which is most of what it would cost. Where no transaction has ended since,
 # nothing but the reader's entry is read.
-# home: NULL without the reader's entry. holds: the transaction sees nothing that is not in this snapshot.
+# home: NULL without the reader's entry, or where one of the catalog's rows in it has a newer version. TRUNCATE, a
+# trigger that is disabled or enabled, a table that is renamed, rewritten or gets its first child each make one; in the
+# old one's place there may be another row, but none that was written by the same transactions.
+# holds: the transaction sees nothing that is not in this snapshot.
 # changes: of the transactions that `since` does not show, those that were running are looked up by their ids, so that
 # the rows in between, which an old transaction may keep for long, are not read at each request.
-# catalog_version: the sum of the ids of the transactions that last wrote the catalog's rows of the tables and triggers.
-# It grows with TRUNCATE, a trigger disabled or enabled, a table renamed, rewritten or with a first child. NULL while
-# writes may fire no trigger: one is missing or disabled, or a table has a child, a parent or a subscription.
 LOOK = """
-CREATE FUNCTION placebench_look(reader uuid, since text, INOUT catalog_version text,
+CREATE FUNCTION placebench_look(reader uuid, since text,
     OUT now text, OUT home text, OUT holds boolean, OUT changes text) LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
+    entry record;
     seen pg_snapshot;
-    tables oid[];
-    written_by bigint;
 BEGIN
     now := pg_current_snapshot();
     holds := current_setting('transaction_isolation') = 'repeatable read' AND pg_current_xact_id_if_assigned() IS NULL;
     IF pg_is_in_recovery() THEN
         RETURN;
     END IF;
-    SELECT {home} INTO home FROM {schema}.placebench_readers WHERE id = reader;
-    IF home IS NULL OR now = since THEN
+    SELECT {home} AS home, tables, triggers, written_by INTO entry FROM {schema}.placebench_readers WHERE id = reader;
+    IF now = since THEN
+        home := entry.home;
         RETURN;
     END IF;
+    IF {rows} <>
+        (SELECT count(*) FROM pg_class WHERE ctid = ANY (entry.tables) AND xmin = ANY (entry.written_by)) +
+        (SELECT count(*) FROM pg_trigger WHERE ctid = ANY (entry.triggers) AND xmin = ANY (entry.written_by))
+    THEN
+        RETURN;
+    END IF;
+    home := entry.home;
     seen := since;
     SELECT string_agg(concat_ws(' ', kind, first_id, last_id), ',') INTO changes FROM (
-        SELECT kind, first_id, last_id FROM {schema}.placebench_changes
-        WHERE xact >= pg_snapshot_xmax(seen) AND xact < pg_snapshot_xmax(now::pg_snapshot)
-        UNION
-        SELECT kind, first_id, last_id FROM {schema}.placebench_changes
+        SELECT DISTINCT kind, first_id, last_id FROM {schema}.placebench_changes
         WHERE xact = ANY (ARRAY(SELECT pg_snapshot_xip(seen)))
-        LIMIT 1001
+        OR xact >= pg_snapshot_xmax(seen) AND xact < pg_snapshot_xmax(now::pg_snapshot) LIMIT 1001
     ) AS unseen;
-    SELECT array_agg(oid), sum(xmin::text::bigint) INTO tables, written_by FROM pg_class
-    WHERE relname = ANY ('{{{tables}}}') AND relnamespace = '{schema}'::regnamespace
-    AND relkind = 'r' AND NOT relhassubclass;
-    SELECT CASE count(*) WHEN {trigger_count} THEN written_by + sum(xmin::text::bigint) END INTO catalog_version
-    FROM pg_trigger WHERE tgrelid = ANY (tables) AND tgname = ANY ('{{{triggers}}}') AND tgenabled = 'A'
-    AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = ANY (tables))
-    AND NOT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = ANY (tables));
 END $$
 """
 
@@ -169,9 +194,9 @@ EVENTS = {
     "update": "REFERENCING NEW TABLE AS touched OLD TABLE AS replaced",
 }
 FUNCTIONS = (
-    *(f"{name}()" for name in (*IDS, "placebench_prune", "placebench_register")),
+    *(f"{name}()" for name in (*IDS, "placebench_prune", "placebench_watched", "placebench_register")),
     "placebench_renew(uuid, pg_snapshot)",
-    "placebench_look(uuid, text, text)",
+    "placebench_look(uuid, text)",
 )
 
 
@@ -182,15 +207,16 @@ def upgrade() -> None:
         return
     refuse_tables_of_others(connection)
     schema = connection.scalar(sa.text("SELECT quote_ident(current_schema())"))
+    tables = (*WATCHED, "placebench_changes")
     placed = {
         "schema": schema,
         "home": HOME,
-        "tables": ",".join((*WATCHED, "placebench_changes")),
+        "tables": ",".join(tables),
         "triggers": ",".join(f"placebench_{event}" for event in EVENTS),
-        "trigger_count": len(WATCHED) * len(EVENTS),
+        "rows": len(tables) + len(WATCHED) * len(EVENTS),
     }
     run(LOG)
-    for function in (PRUNE, REGISTER, LOOK):
+    for function in (PRUNE, WATCHED_ROWS, REGISTER, LOOK):
         run(function.format(**placed))
     for name, ids in IDS.items():
         run(LOGGING.format(schema=schema, name=name, ids=ids))

@@ -15,7 +15,7 @@ MOST: Final = 1_000
 NO_CHANGE_LOG: Final = (
     "this database has no change log; `placebench seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
 )
-_LOOK: Final = "SELECT now, home, holds, changes, catalog_version FROM placebench_look(%s, %s, %s)"
+_LOOK: Final = "SELECT now, home, holds, changes FROM placebench_look(%s, %s)"
 _NO_SUCH_FUNCTION: Final = "42883"
 
 Range = tuple[int, int]  # the lowest and the highest of some ids
@@ -57,25 +57,22 @@ class Look:
     """What one look at the database says."""
 
     moment: Moment
-    home: str | None  # where the reader's entry stands; None: it has none
+    home: str | None  # where the reader's entry stands; None: it has none, or a watched table is not what it was
     holds: bool  # all statements of the transaction see this moment, and nothing else
     changes: Changes | None  # None: nothing became visible since
-    catalog_version: str | None  # of the tables and triggers; None: writes may go unseen, as a trigger is disabled
 
 
-def look(connection: Connection, reader: str, since: Moment | None, catalog_version: str | None) -> Look:
+def look(connection: Connection, reader: str, since: Moment | None) -> Look:
     """What became visible since, and at which moment this is; 1 round trip.
 
     since: None for a reader that has seen nothing yet; nothing changed then.
-    catalog_version: what the look at that moment returned.
 
-    SELECT now, home, holds, changes, catalog_version FROM placebench_look(:reader, :since, :catalog_version)
+    SELECT now, home, holds, changes FROM placebench_look(:reader, :since)
     """
     known = None if since is None else since.text
-    row = connection.exec_driver_sql(_LOOK, (reader, known, catalog_version)).one()
-    moment = since if since and row.now == known else Moment.read(row.now)
-    changes = read_changes(row.changes) if row.changes else None
-    return Look(moment, row.home, row.holds, changes, row.catalog_version)
+    row = connection.exec_driver_sql(_LOOK, (reader, known)).one()
+    changed = read_changes(row.changes) if row.changes else None
+    return Look(since if since and row.now == known else Moment.read(row.now), row.home, row.holds, changed)
 
 
 def read_changes(listed: str) -> Changes:

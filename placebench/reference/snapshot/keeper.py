@@ -23,10 +23,6 @@ from placebench.reference.snapshot.moment import Moment
 from placebench.reference.snapshot.registry import Registry
 from placebench.reference.steps.likeness import mattering_alike
 
-UNWATCHED: Final = (
-    "triggers of the change log are missing or disabled (every one wants ENABLE ALWAYS),"
-    " or a table has another in its place, a child, a parent or a subscription"
-)
 # Of all trees; beyond, to read everything costs less than to find the trees by their indexes.
 _SHARE_READ_BY_TREE: Final = 0.25
 
@@ -44,7 +40,6 @@ class Keeper:
         self._registry = Registry(url, clock)
         self._picture: Picture | None = None
         self._moment: Moment | None = None  # which the picture shows
-        self._catalog_version: str | None = None  # at that moment
         self._bodies = Bodies()
         self._kinds = 0  # after the last sweep
         self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # answers that read from it while they are sent
@@ -90,28 +85,22 @@ class Keeper:
         if entry is None:
             self._drop()
             return None
-        seen = look(connection, entry.reader, self._moment, self._catalog_version)
+        seen = look(connection, entry.reader, self._moment)
         if seen.home != entry.home:
             self._registry.forget()
             self._drop()
             return None
         if not seen.holds or (self._moment and not seen.moment.follows(self._moment)):
             return None
-        if seen.catalog_version is None:
-            self._registry.complain(UNWATCHED)
-            self._drop()
-            return None
         return self._moved(connection, seen)
 
     def _moved(self, connection: Connection, seen: Look) -> Picture:
         """The picture at the moment seen; none is left if that fails on the way."""
         picture, self._picture = self._picture, None
-        if seen.catalog_version != self._catalog_version:
-            picture = None
         if picture is None or seen.changes is not None:
             self._bodies.clear()
             picture = self._changed(connection, picture, seen.changes)
-        self._picture, self._moment, self._catalog_version = picture, seen.moment, seen.catalog_version
+        self._picture, self._moment = picture, seen.moment
         return picture
 
     def _read(self, connection: Connection) -> Picture:
@@ -146,7 +135,7 @@ class Keeper:
             self._kinds = len(picture.kinds)
 
     def _drop(self) -> None:
-        self._picture = self._moment = self._catalog_version = None
+        self._picture = self._moment = None
         self._bodies.clear()
 
 

@@ -19,6 +19,10 @@ from placebench.reference.snapshot.moment import Moment
 log = logging.getLogger(__name__)
 
 RENEWED_EVERY_S: Final = 30.0  # an entry ends after five minutes
+UNWATCHED: Final = (
+    "triggers of the change log are missing or disabled (every one wants ENABLE ALWAYS),"
+    " or a table has another in its place, a child, a parent or a subscription"
+)
 # Requests wait meanwhile. Whoever has removed our old entry in a transaction that goes on may keep us from it.
 _PATIENCE: Final = "SET lock_timeout = '200ms'"
 
@@ -40,7 +44,7 @@ class Registry:
         self._due = -RENEWED_EVERY_S * 2
         self._told = ""
         self.entry: Entry | None = None
-        """None: nobody keeps the log for us, because the database let nobody in."""
+        """None: nobody keeps the log for us, because writes may fire no trigger or the database let nobody in."""
 
     def renew(self, seen: Moment | None) -> None:
         """Every half minute: say what was seen, so that the log can be pruned, or register; else nothing.
@@ -56,25 +60,27 @@ class Registry:
                 connection.execute(text(_PATIENCE))
                 self.entry = self._renewed(connection, seen)
         except DBAPIError as error:
-            self.entry = None
-            self.complain(reason(error))
+            self._without_entry(reason(error))
 
     def forget(self) -> None:
         """The entry is of no use any more: the next call of `renew` registers anew."""
         self.entry = None
         self._due = self._clock()
 
-    def complain(self, why: str) -> None:
-        """Log why no picture is kept, unless that was the last reason logged."""
-        if why != self._told:
-            log.warning("the variant snapshot keeps no picture and answers as shapes: %s", why)
-            self._told = why
-
-    def _renewed(self, connection: Connection, seen: Moment | None) -> Entry:
+    def _renewed(self, connection: Connection, seen: Moment | None) -> Entry | None:
         if self.entry is None:
             row = connection.execute(text("SELECT reader::text, home FROM placebench_register()")).one()
+            if row.reader is None:
+                self._without_entry(UNWATCHED)
+                return None
             return Entry(row.reader, row.home)
         if seen is not None:
             statement = text("SELECT placebench_renew(CAST(:reader AS uuid), CAST(:seen AS pg_snapshot))")
             connection.execute(statement, {"reader": self.entry.reader, "seen": seen.text})
         return self.entry
+
+    def _without_entry(self, why: str) -> None:
+        self.entry = None
+        if why != self._told:
+            log.warning("the variant snapshot keeps no picture and answers as shapes: %s", why)
+            self._told = why
