@@ -38,14 +38,16 @@ CREATE UNLOGGED TABLE placebench_readers (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     seen pg_snapshot NOT NULL DEFAULT pg_current_snapshot(),
     seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    server_start timestamptz NOT NULL DEFAULT pg_postmaster_start_time(),
+    file text NOT NULL,
     tables tid[] NOT NULL,
     triggers tid[] NOT NULL,
     written_by xid[] NOT NULL
 );
 COMMENT ON TABLE placebench_readers IS
-    'who keeps a cache of the providers, up to which snapshot, and where the catalog''s rows of the watched tables and'
-    ' their triggers stood then, with the transactions that wrote them; unlogged, so that crash recovery empties it:'
-    ' what a reader saw may be lost then, and its transaction ids are used again'
+    'who keeps a cache of the providers, up to which snapshot, and by what it knows that this is still its database:'
+    ' the start of the server, the file of this table, the catalog''s rows of the watched tables and their triggers;'
+    ' unlogged, so that crash recovery empties it: what a reader saw may be lost then, and transaction ids used again'
 """
 
 # In READ COMMITTED only: elsewhere it is an error to remove what somebody else has removed, and writers call this, too.
@@ -71,7 +73,7 @@ END $$
 # parent or a subscription (its worker fires no statement's trigger).
 WATCHED_ROWS = """
 CREATE FUNCTION placebench_watched() RETURNS TABLE (tables tid[], triggers tid[], written_by xid[])
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH tables AS (
         SELECT oid, ctid, xmin FROM pg_class WHERE relname = ANY ('{{{tables}}}')
         AND relnamespace = '{schema}'::regnamespace AND relkind = 'r' AND NOT relhassubclass
@@ -87,16 +89,13 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$
 """
 
-# Where a reader's entry stands: another place after a restart, after a restore, and in a copy of the database.
-HOME = "extract(epoch FROM pg_postmaster_start_time()) || ' ' || pg_relation_filepath(tableoid)"
-# reader: NULL while writes may fire no trigger; an entry made before ends when it is renewed.
+# NULL while writes may fire no trigger; an entry that was made before ends when it is renewed.
 REGISTER = """
-CREATE FUNCTION placebench_register(OUT reader uuid, OUT home text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO {schema}.placebench_readers (tables, triggers, written_by) SELECT * FROM {schema}.placebench_watched()
-    RETURNING id, {home} INTO reader, home;
-END $$;
+CREATE FUNCTION placebench_register() RETURNS uuid LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO {schema}.placebench_readers (file, tables, triggers, written_by)
+    SELECT pg_relation_filepath('{schema}.placebench_readers'), * FROM {schema}.placebench_watched() RETURNING id
+$$;
 CREATE FUNCTION placebench_renew(reader uuid, seen_now pg_snapshot) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -109,15 +108,15 @@ END $$
 
 # One round trip; planned once a connection, which is most of what it would cost. Where no transaction has ended since,
 # nothing but the reader's entry is read.
-# home: NULL without the reader's entry, or where one of the catalog's rows in it has a newer version. TRUNCATE, a
-# trigger that is disabled or enabled, a table that is renamed, rewritten or gets its first child each make one; in the
-# old one's place there may be another row, but none that was written by the same transactions.
+# registered: whether the reader has an entry, made in this database since the server's start, of whose catalog rows
+# none has a newer version. TRUNCATE, a trigger that is disabled or enabled, a table that is renamed, rewritten or gets
+# its first child each make one; in the old one's place there may be another row, but of another transaction.
 # holds: the transaction sees nothing that is not in this snapshot.
 # changes: of the transactions that `since` does not show, those that were running are looked up by their ids, so that
 # the rows in between, which an old transaction may keep for long, are not read at each request.
 LOOK = """
 CREATE FUNCTION placebench_look(reader uuid, since text,
-    OUT now text, OUT home text, OUT holds boolean, OUT changes text) LANGUAGE plpgsql STABLE SECURITY DEFINER
+    OUT now text, OUT registered boolean, OUT holds boolean, OUT changes text) LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     entry record;
@@ -125,23 +124,21 @@ DECLARE
 BEGIN
     now := pg_current_snapshot();
     holds := current_setting('transaction_isolation') = 'repeatable read' AND pg_current_xact_id_if_assigned() IS NULL;
+    registered := false;
     IF pg_is_in_recovery() THEN
         RETURN;
     END IF;
-    SELECT {home} AS home, tables, triggers, written_by INTO entry FROM {schema}.placebench_readers WHERE id = reader;
-    IF now = since THEN
-        home := entry.home;
+    SELECT tables, triggers, written_by INTO entry FROM {schema}.placebench_readers WHERE id = reader
+    AND server_start = pg_postmaster_start_time() AND file = pg_relation_filepath(tableoid);
+    registered := FOUND;
+    IF NOT registered OR now = since THEN
         RETURN;
     END IF;
-    IF {rows} <>
-        (SELECT count(*) FROM pg_class WHERE ctid = ANY (entry.tables) AND xmin = ANY (entry.written_by)) +
-        (SELECT count(*) FROM pg_trigger WHERE ctid = ANY (entry.triggers) AND xmin = ANY (entry.written_by))
-    THEN
-        RETURN;
-    END IF;
-    home := entry.home;
     seen := since;
-    SELECT string_agg(concat_ws(' ', kind, first_id, last_id), ',') INTO changes FROM (
+    SELECT {rows} =
+        (SELECT count(*) FROM pg_class WHERE ctid = ANY (entry.tables) AND xmin = ANY (entry.written_by)) +
+        (SELECT count(*) FROM pg_trigger WHERE ctid = ANY (entry.triggers) AND xmin = ANY (entry.written_by)),
+        string_agg(concat_ws(' ', kind, first_id, last_id), ',') INTO registered, changes FROM (
         SELECT DISTINCT kind, first_id, last_id FROM {schema}.placebench_changes
         WHERE xact = ANY (ARRAY(SELECT pg_snapshot_xip(seen)))
         OR xact >= pg_snapshot_xmax(seen) AND xact < pg_snapshot_xmax(now::pg_snapshot) LIMIT 1001
@@ -210,7 +207,6 @@ def upgrade() -> None:
     tables = (*WATCHED, "placebench_changes")
     placed = {
         "schema": schema,
-        "home": HOME,
         "tables": ",".join(tables),
         "triggers": ",".join(f"placebench_{event}" for event in EVENTS),
         "rows": len(tables) + len(WATCHED) * len(EVENTS),

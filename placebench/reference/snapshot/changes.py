@@ -15,7 +15,7 @@ MOST: Final = 1_000
 NO_CHANGE_LOG: Final = (
     "this database has no change log; `placebench seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
 )
-_LOOK: Final = "SELECT now, home, holds, changes FROM placebench_look(%s, %s)"
+_LOOK: Final = "SELECT now, registered, holds, changes FROM placebench_look(%s, %s)"
 _NO_SUCH_FUNCTION: Final = "42883"
 
 Range = tuple[int, int]  # the lowest and the highest of some ids
@@ -57,7 +57,7 @@ class Look:
     """What one look at the database says."""
 
     moment: Moment
-    home: str | None  # where the reader's entry stands; None: it has none, or a watched table is not what it was
+    registered: bool  # the reader has its entry still, and the tables and triggers are what they were when it got it
     holds: bool  # all statements of the transaction see this moment, and nothing else
     changes: Changes | None  # None: nothing became visible since
 
@@ -67,12 +67,12 @@ def look(connection: Connection, reader: str, since: Moment | None) -> Look:
 
     since: None for a reader that has seen nothing yet; nothing changed then.
 
-    SELECT now, home, holds, changes FROM placebench_look(:reader, :since)
+    SELECT now, registered, holds, changes FROM placebench_look(:reader, :since)
     """
     known = None if since is None else since.text
     row = connection.exec_driver_sql(_LOOK, (reader, known)).one()
     changed = read_changes(row.changes) if row.changes else None
-    return Look(since if since and row.now == known else Moment.read(row.now), row.home, row.holds, changed)
+    return Look(since if since and row.now == known else Moment.read(row.now), row.registered, row.holds, changed)
 
 
 def read_changes(listed: str) -> Changes:
