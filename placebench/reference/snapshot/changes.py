@@ -15,11 +15,10 @@ MOST: Final = 1_000
 NO_CHANGE_LOG: Final = (
     "this database has no change log; `placebench seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
 )
-_LOOK: Final = "SELECT now, home, holds, changes FROM placebench_look(%s, %s)"
+_LOOK: Final = "SELECT now, registered, holds, changes FROM placebench_look(%s, %s)"
 _NO_SUCH_FUNCTION: Final = "42883"
 
 Range = tuple[int, int]  # the lowest and the highest of some ids
-ALL: Final[Range] = (-(2**31), 2**31 - 1)
 
 # The columns that say who has the thing of a name.
 _HOLDERS: Final = {
@@ -37,8 +36,8 @@ class Changes:
 
     @property
     def everything(self) -> bool:
-        """Whether more was touched than is told, or a whole table emptied."""
-        return sum(map(len, self.ranges.values())) > MOST or ALL in self.ranges.get("provider", ())
+        """Whether more was touched than is told."""
+        return sum(map(len, self.ranges.values())) > MOST
 
     def touches(self, *kinds: str) -> bool:
         """Whether something of one of the kinds was touched."""
@@ -58,22 +57,22 @@ class Look:
     """What one look at the database says."""
 
     moment: Moment
-    home: str | None  # where the reader's entry stands; None: it has none
+    registered: bool  # the reader has its entry still, and the tables and triggers are what they were when it got it
     holds: bool  # all statements of the transaction see this moment, and nothing else
     changes: Changes | None  # None: nothing became visible since
 
 
-def look(connection: Connection, reader: int, since: Moment | None) -> Look:
+def look(connection: Connection, reader: str, since: Moment | None) -> Look:
     """What became visible since, and at which moment this is; 1 round trip.
 
     since: None for a reader that has seen nothing yet; nothing changed then.
 
-    SELECT now, home, holds, changes FROM placebench_look(:reader, :since)
+    SELECT now, registered, holds, changes FROM placebench_look(:reader, :since)
     """
     known = None if since is None else since.text
     row = connection.exec_driver_sql(_LOOK, (reader, known)).one()
     changed = read_changes(row.changes) if row.changes else None
-    return Look(since if since and row.now == known else Moment.read(row.now), row.home, row.holds, changed)
+    return Look(since if since and row.now == known else Moment.read(row.now), row.registered, row.holds, changed)
 
 
 def read_changes(listed: str) -> Changes:

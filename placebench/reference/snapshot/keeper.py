@@ -81,16 +81,16 @@ class Keeper:
 
     def _up_to_date(self, connection: Connection) -> Picture | None:
         """The picture as of the connection's snapshot; None if it cannot be had."""
-        entry = self._registry.entry
-        if entry is None:
+        reader = self._registry.reader
+        if reader is None:
             self._drop()
             return None
-        seen = look(connection, entry.reader, self._moment)
-        if seen.home != entry.home and (seen.home or seen.moment.shows(entry.registered_by)):
+        seen = look(connection, reader, self._moment)
+        if not seen.registered:
             self._registry.forget()
             self._drop()
             return None
-        if seen.home is None or not seen.holds or (self._moment and not seen.moment.follows(self._moment)):
+        if not seen.holds or (self._moment and not seen.moment.follows(self._moment)):
             return None
         return self._moved(connection, seen)
 

@@ -6,7 +6,6 @@ request may be holding.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -19,17 +18,12 @@ from placebench.reference.snapshot.moment import Moment
 log = logging.getLogger(__name__)
 
 RENEWED_EVERY_S: Final = 30.0  # an entry ends after five minutes
+UNWATCHED: Final = (
+    "triggers of the change log are missing or disabled (every one wants ENABLE ALWAYS),"
+    " or a table has another in its place, a child, a parent or a subscription"
+)
 # Requests wait meanwhile. Whoever has removed our old entry in a transaction that goes on may keep us from it.
 _PATIENCE: Final = "SET lock_timeout = '200ms'"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What was written into placebench_readers."""
-
-    reader: int
-    registered_by: int  # the transaction that wrote it
-    home: str
 
 
 class Registry:
@@ -40,8 +34,8 @@ class Registry:
         self._clock = clock
         self._due = -RENEWED_EVERY_S * 2
         self._told = ""
-        self.entry: Entry | None = None
-        """None: nobody keeps the log for us, because the triggers are incomplete or the database let nobody in."""
+        self.reader: str | None = None
+        """The entry's id. None: nobody keeps the log for us, as writes may fire no trigger or nobody was let in."""
 
     def renew(self, seen: Moment | None) -> None:
         """Every half minute: say what was seen, so that the log can be pruned, or register; else nothing.
@@ -55,29 +49,28 @@ class Registry:
         try:
             with self._engine.connect() as connection:
                 connection.execute(text(_PATIENCE))
-                self.entry = self._renewed(connection, seen)
+                self.reader = self._renewed(connection, seen)
         except DBAPIError as error:
             self._without_entry(reason(error))
 
     def forget(self) -> None:
         """The entry is of no use any more: the next call of `renew` registers anew."""
-        self.entry = None
+        self.reader = None
         self._due = self._clock()
 
-    def _renewed(self, connection: Connection, seen: Moment | None) -> Entry | None:
-        if not connection.scalar(text("SELECT placebench_is_watching()")):
-            self._without_entry("triggers of the change log are missing or disabled")
-            return None
-        if self.entry is None:
-            row = connection.execute(text("SELECT reader, registered_by::text, home FROM placebench_register()")).one()
-            return Entry(row.reader, int(row.registered_by), row.home)
+    def _renewed(self, connection: Connection, seen: Moment | None) -> str | None:
+        if self.reader is None:
+            reader: str | None = connection.scalar(text("SELECT placebench_register()::text"))
+            if reader is None:
+                self._without_entry(UNWATCHED)
+            return reader
         if seen is not None:
-            statement = text("SELECT placebench_renew(:reader, CAST(:oldest AS xid8))")
-            connection.execute(statement, {"reader": self.entry.reader, "oldest": str(seen.oldest)})
-        return self.entry
+            statement = text("SELECT placebench_renew(CAST(:reader AS uuid), CAST(:seen AS pg_snapshot))")
+            connection.execute(statement, {"reader": self.reader, "seen": seen.text})
+        return self.reader
 
     def _without_entry(self, why: str) -> None:
-        self.entry = None
+        self.reader = None
         if why != self._told:
             log.warning("the variant snapshot keeps no picture and answers as shapes: %s", why)
             self._told = why
