@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
         if placement is None:
             say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
         with reported(folder, lambda folder: _tell(folder, as_json=arguments.json)):
-            Perfload(topology, settings, folder, server, say=announce).run()
+            Perfload(topology, settings, folder, server, say=announce, note=say).run()
     return 0
 
 
