@@ -80,13 +80,18 @@ def _placement(python: Path | None) -> str | None:
 
 
 def _tell(folder: Path, *, as_json: bool) -> None:
-    """The address of the page is the last line. Nothing is said where nothing was measured."""
+    """What was measured, on stdout and for CI; the address of the page is the last line.
+
+    Nothing is said where nothing was measured.
+    """
     from placebench import results
     from placebench.report import summary, terminal_table
+    from placebench.report.handover import hand_over
 
     run, page = results.load(folder), (folder / "index.html").as_uri()
     if not run.closed:
         return
+    hand_over(folder, ())
     if as_json:
         print_json(summary(run))
         say(page)

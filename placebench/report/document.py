@@ -24,6 +24,7 @@ def summary(run: Run) -> dict[str, Any]:
         "started_at": head.started_at,
         "status": head.status,
         "note": head.note,
+        "missing": [{"part": each.part, "variant": each.variant, "reason": each.reason} for each in head.missing],
         "headline": headline(figures),
         "request": head.request,
         "topology": head.topology,
