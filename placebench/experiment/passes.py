@@ -183,11 +183,7 @@ def counted_pass(bench: Bench, name: str, *, requests: int, variant: str | None 
 
 
 def _body_bytes(server: RunningServer, request: str) -> int:
-    try:
-        reply = get(server.url, request)
-    except OSError:
-        server.check()
-        raise
+    reply = get(server.url, request)
     if reply.status != 200:
         raise LoadError(f"{server.url}{request} answered {reply.status} where 200 was expected")
     return len(reply.body)
