@@ -18,7 +18,7 @@ class GateFailedError(PlacebenchError):
 
 
 class UndecidedError(PlacebenchError):
-    """A gate that cannot be decided, or a run that was invalidated: exit code 3."""
+    """A gate that cannot be decided, or a run that was invalidated or ended early: exit code 3."""
 
     exit_code = 3
 

@@ -51,7 +51,7 @@ class Run:
     measurements: list[Measurement]
     """Of a survey, in the order they were made, those that do not count too."""
     invalid: list[LoadPass] = field(default_factory=list)
-    """Load passes that do not count; each was made again."""
+    """Load passes that do not count; `head.failed_parts` says which were made again."""
     watched: dict[str, WatchedPass] = field(default_factory=dict)
     """How the flame of each variant came to be, or why there is none."""
 

@@ -72,7 +72,7 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
     with run_folder(arguments, question.command) as folder, open_server(arguments.db) as server:
         surveying = Surveying(question, Ground(server, topology, folder))
         with steps(arguments.command, surveying.steps) as announce, reported(folder, tell):
-            surveying.run(announce)
+            surveying.run(announce, note=say)
     return folder
 
 

@@ -115,9 +115,9 @@ def sit(
         check_settings(settings.arms, server)
         sitting = Comparing(topology, settings, folder, server)
         with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
-            sitting.run(announce)
+            sitting.run(announce, note=say)
     hold(folder)
-    valid, lost = len(sitting.valid()), len(sitting.invalid())
+    valid, lost = len(sitting.replicates.valid()), len(sitting.replicates.invalid())
     if settings.replicates and valid < _NEEDED:
         thrown_away = f" ({lost} do not count: --resume makes others in their place)" if lost else ""
         raise TooFewReplicatesError(f"cannot tell: {valid} replicates, {_NEEDED} needed{thrown_away}")

@@ -42,7 +42,10 @@ def progress(label: str, total: int) -> Iterator[Advance]:
 
 @contextmanager
 def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Show work of *total* named steps; yields `announce(step)`, to be called as each begins."""
+    """Show work of *total* named steps; yields `announce(step)`, to be called as each begins.
+
+    A step that fails and is made again is announced once; `say` tells of the failure, above the bar on a terminal.
+    """
     if sys.stderr.isatty():
         with _step_bar(label, total) as announce:
             yield announce
@@ -70,12 +73,10 @@ def _step_bar(label: str, total: int) -> Iterator[Callable[[str], None]]:
 
 
 def _numbered_lines(total: int) -> Callable[[str], None]:
-    """A replicate that is made again is one step more than was planned: the total follows."""
     numbers = itertools.count(1)
 
     def announce(step: str) -> None:
-        number = next(numbers)
-        say(f"[{number}/{max(number, total)}] {step}")
+        say(f"[{next(numbers)}/{total}] {step}")
 
     return announce
 

@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
         if placement is None:
             say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
         with reported(folder, lambda folder: _tell(folder, as_json=arguments.json)):
-            Perfload(topology, settings, folder, server, say=announce).run()
+            Perfload(topology, settings, folder, server, say=announce, note=say).run()
     return 0
 
 
@@ -80,13 +80,18 @@ def _placement(python: Path | None) -> str | None:
 
 
 def _tell(folder: Path, *, as_json: bool) -> None:
-    """The address of the page is the last line. Nothing is said where nothing was measured."""
+    """What was measured, on stdout and for CI; the address of the page is the last line.
+
+    Nothing is said where nothing was measured.
+    """
     from placebench import results
     from placebench.report import summary, terminal_table
+    from placebench.report.handover import hand_over
 
     run, page = results.load(folder), (folder / "index.html").as_uri()
     if not run.closed:
         return
+    hand_over(folder, ())
     if as_json:
         print_json(summary(run))
         say(page)

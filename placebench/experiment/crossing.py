@@ -1,8 +1,8 @@
 """Jobs over a link: what each arm takes for the same work when its bytes have a way to go.
 
 The key piece is `crossing`, which makes the `Question` of `placebench link`. Each arm is one worker with one thread on
-a database of its own and stays up for the whole survey, as its link does; a point only changes the link's shape. A job
-begins when its first request is sent and ends when the body of its last one is read.
+a database of its own and stays up for the whole survey, as its link does, unless a measurement fails; a point only
+changes the link's shape. A job begins when its first request is sent and ends when the body of its last one is read.
 """
 
 import time
@@ -23,7 +23,7 @@ from placebench.experiment.meters import backends, backends_spent
 from placebench.experiment.processes import cpu_by_pid, spent, starved_s
 from placebench.experiment.requesting import get
 from placebench.experiment.server import RunningServer, ServerSpec, serve
-from placebench.experiment.surveys import Ground, Measure, Point, Question
+from placebench.experiment.surveys import Ground, Measure, Point, Question, Renewed
 from placebench.topology import Topology
 
 JOBS: Final = {
@@ -96,13 +96,17 @@ def crossing(asked: Crossing, *, repeats: int) -> Question:
 
 @contextmanager
 def _standing(asked: Crossing, ground: Ground) -> Iterator[Measure]:
-    """Every arm up and warm, held to the same answers."""
+    """Every arm up and warm from its first point on, held to the same answers."""
     requests, agreement = _requests(asked, ground.topology), Agreement()
     with ExitStack() as stack:
-        standing = {arm.name: stack.enter_context(_Standing.up(asked, arm, ground, agreement)) for arm in asked.arms}
-        for each in standing.values():
-            each.warm_up(requests[:_WARM_UP_REQUESTS])
-        yield lambda point, _: standing[point["variant"]].measured(point, requests, asked.bytes_per_s)
+        ups = {arm.name: partial(_Standing.up, asked, arm, ground, agreement, requests) for arm in asked.arms}
+        standing = {name: stack.enter_context(Renewed(up)) for name, up in ups.items()}
+
+        def measured(point: Point, _: int) -> dict[str, Any]:
+            with standing[point["variant"]].in_use() as arm:
+                return arm.measured(point, requests, asked.bytes_per_s)
+
+        yield measured
 
 
 def _requests(asked: Crossing, topology: Topology) -> list[str]:
@@ -125,8 +129,10 @@ class _Standing:
 
     @classmethod
     @contextmanager
-    def up(cls, asked: Crossing, arm: Arm, ground: Ground, agreement: Agreement) -> Iterator["_Standing"]:
-        """The arm served on its own copy of the data, with a link on one side."""
+    def up(
+        cls, asked: Crossing, arm: Arm, ground: Ground, agreement: Agreement, requests: Sequence[str]
+    ) -> Iterator["_Standing"]:
+        """The arm served on its own copy of the data, with a link on one side, warmed up."""
         database_url = ground.copy(arm.name)
         log = ground.folder / "log" / f"link-{arm.name}.log"
         with ExitStack() as stack:
@@ -136,12 +142,10 @@ class _Standing:
             else:
                 server = stack.enter_context(serve(_spec(asked, arm, database_url, ground.folder)))
                 link = stack.enter_context(linked_service(server.url, hops=asked.hops, log=log))
-            yield cls(arm, server, link, database_url, agreement)
-
-    def warm_up(self, requests: Sequence[str]) -> None:
-        """Compile and connect, and give the first answers."""
-        for request in requests:
-            self._ask(self._server.url, request, "identity")
+            up = cls(arm, server, link, database_url, agreement)
+            for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first answers
+                up._ask(server.url, request, "identity")
+            yield up
 
     def measured(self, point: Point, requests: Sequence[str], bytes_per_s: float | None) -> dict[str, Any]:
         """One job over a link of the point's shape."""

@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench import guard
-from placebench.errors import DatabaseError, LoadError, ServerError
+from placebench.errors import DatabaseError, LoadError, PlacebenchError, ServerError
 from placebench.experiment.arms import Arm
 from placebench.experiment.driving import Driver, client_spec
 from placebench.experiment.meters import Backends, backends
@@ -62,9 +62,15 @@ def make_replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
     try:
         _drive(arms, plan, made)
     except DEATHS as error:
-        return invalidated(made, plan, " ".join(f"{type(error).__name__}: {error}".split()))
+        return invalidated(made, plan, reason_of(error))
     reason = why_invalid(before, Moment.now(), cores=os.cpu_count() or 1)
     return made if reason is None else invalidated(made, plan, reason)
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong on one line; the kind of error goes before a message that is not ours."""
+    told = str(error) if isinstance(error, PlacebenchError) else f"{type(error).__name__}: {error}"
+    return " ".join(told.split())
 
 
 def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:

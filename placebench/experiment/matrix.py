@@ -8,13 +8,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from placebench.errors import PlacebenchError
-from placebench.experiment.arms import in_place
+from placebench.errors import PlacebenchError, ServerError
+from placebench.experiment.arms import Arm, in_place
 from placebench.experiment.combinations import Combination
 from placebench.experiment.driving import Driver, answers_of, app_driver, http_driver
 from placebench.experiment.gate import AnswerGate
@@ -23,7 +23,7 @@ from placebench.experiment.matrices import AXES, Matrix, Point
 from placebench.experiment.meters import ServerMeter
 from placebench.experiment.server import ServerSpec, environment
 from placebench.experiment.serving import serve_by
-from placebench.experiment.surveys import Ground, Measure, Question
+from placebench.experiment.surveys import Ground, Measure, Question, Renewed
 from placebench.guard import Keeper
 from placebench.seeding import seed
 
@@ -53,7 +53,7 @@ def question_of(
         with (
             Keeper(scratch),
             _standing(arms, scratch / "sources") as standing,
-            http_driver(ground.folder) as client,
+            Renewed(lambda: http_driver(ground.folder)) as client,
         ):
             rig = Rig(ground, request, scratch, client)
             yield lambda point, repeat: rig.measure(standing[key(point)], repeat)
@@ -83,18 +83,31 @@ def key(point: Mapping[str, Any]) -> _Key:
 
 @contextmanager
 def _standing(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
-    """Those that can be run, their revisions and versions put in place, each once however many points have it."""
+    """Those that can be run, their revisions and versions put in place, each once however many points have it.
+
+    One that could not be put in place says so in `missing`.
+    """
     runs = {name: each for name, each in combinations.items() if each.reason is None}
     arms = [each.arm for each in runs.values() if each.arm is not None]
     each_once = [arm for number, arm in enumerate(arms) if arm not in arms[:number]]
-    with in_place(each_once, folder) as placed:
-        yield {name: replace(each, arm=placed[each_once.index(each.arm)]) for name, each in runs.items() if each.arm}
+    with ExitStack() as stack:
+        placed = [_placed(arm, folder / str(number), stack) for number, arm in enumerate(each_once)]
+        yield {name: replace(each, **placed[each_once.index(each.arm)]) for name, each in runs.items() if each.arm}
+
+
+def _placed(arm: Arm, folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """What its combinations have then: the arm that can be served, or in `missing` why there is none."""
+    try:
+        (placed,) = stack.enter_context(in_place((arm,), folder))
+    except PlacebenchError as error:
+        return {"missing": str(error)}
+    return {"arm": placed}
 
 
 class Rig:
     """What the measurements of one sitting share: the data, the client, and what was answered."""
 
-    def __init__(self, ground: Ground, request: str, scratch: Path, client: Driver) -> None:
+    def __init__(self, ground: Ground, request: str, scratch: Path, client: Renewed[Driver]) -> None:
         self._ground, self._request, self._scratch, self._client = ground, request, scratch, client
         self._files: dict[int, str] = {}
         self._gates: dict[int, AnswerGate] = {}
@@ -102,8 +115,11 @@ class Rig:
     def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
         """Duration and CPU of the whole job, in seconds, and how many results came.
 
-        Raises GateFailedError for an answer that differs, LoadError for a request that failed.
+        Raises GateFailedError for an answer that differs, LoadError for a request that failed, ServerError for a
+        combination that could not be put in place or does not start.
         """
+        if combination.missing:
+            raise ServerError(combination.missing)
         spec = self._spec(combination, repeat)
         measured = self._inside(combination, spec) if combination["client"] == "in-process" else None
         done = measured or self._over_http(combination, spec)
@@ -117,13 +133,13 @@ class Rig:
 
     def _over_http(self, combination: Combination, spec: ServerSpec) -> Done:
         request = self._asked(combination)
-        with serve_by(combination["server"], spec) as server:
+        with self._client.in_use() as client, serve_by(combination["server"], spec) as server:
             if gate := self._gate(combination):
                 gate.meet(_name(combination), server.url)
             done = http_job(
                 server,
                 request,
-                client=self._client,
+                client=client,
                 requests=combination["requests"],
                 users=combination["users"],
                 slots=spec.processes * spec.threads,

@@ -271,6 +271,20 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
+class FailedPart:
+    """A part of a run that failed, and was tried once more."""
+
+    part: str
+    """count, profile, open load or comparison."""
+    variant: str
+    """Empty for the comparison, which is of several."""
+    reason: str
+    """Of the last failure."""
+    made_again: bool = False
+    """Whether it was made all the same; where it was not, it is missing."""
+
+
+@dataclass(frozen=True)
 class RunHead(Record):
     """What was asked for, on what machine, with which data, and how it ended; run.json."""
 
@@ -278,7 +292,7 @@ class RunHead(Record):
     started_at: str
     """UTC, ISO 8601."""
     status: str
-    """running, complete, interrupted or failed."""
+    """running, complete (all steps were gone through; `missing` names the parts that failed), interrupted or failed."""
     request: str
     topology: str
     trees: int
@@ -298,3 +312,17 @@ class RunHead(Record):
     """Where the time of a comparison's replicates went (`placebench.experiment.spent`), over all its sittings."""
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
+    failed_parts: list[FailedPart] = field(default_factory=list)
+    """Those that failed without ending the run (`placebench.experiment.parts`)."""
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """As in Record, with the failed parts inside."""
+        return super().from_json(
+            {**document, "failed_parts": [FailedPart(**each) for each in document.get("failed_parts", ())]}
+        )
+
+    @property
+    def missing(self) -> list[FailedPart]:
+        """The parts that are not there because they failed."""
+        return [each for each in self.failed_parts if not each.made_again]

@@ -1,31 +1,31 @@
 """The whole story of `perfload`: seed, serve, load, count, compare, profile, each step left on disk as it is finished.
 
 The key piece is `Perfload.run`. However it ends, the run's folder holds what was measured until then and `run.json`
-says how it ended.
+says how it ended, and which parts failed on the way.
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from placebench.errors import UndecidedError
+from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
 from placebench.experiment.arms import PLACEMENT, read_arms
 from placebench.experiment.environment import manifest
 from placebench.experiment.gate import AnswerGate
-from placebench.experiment.interleaved import Arms, append_blocks, make_replicate
+from placebench.experiment.interleaved import DEATHS, Arms, reason_of
 from placebench.experiment.kept import KeptHead
+from placebench.experiment.parts import Parts, Say, nobody
 from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
-from placebench.experiment.plan import plan_replicate
 from placebench.experiment.records import LoadPass, RunHead
+from placebench.experiment.replicates import Replicates
 from placebench.experiment.rules import LOAD_RULES, LoadRules
 from placebench.postgres import Server
 from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, ladder
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
 
-Say = Callable[[str], None]
 BASELINE, BEST = "naive", "tuned"
 
 
@@ -94,12 +94,16 @@ class Settings:
 class Perfload:
     """One run of `perfload` in one folder, on one PostgreSQL server."""
 
-    def __init__(self, topology: Topology, settings: Settings, folder: Path, server: Server, *, say: Say) -> None:
+    def __init__(
+        self, topology: Topology, settings: Settings, folder: Path, server: Server, *, say: Say, note: Say = nobody
+    ) -> None:
+        """say: is told of each step as it begins; note: of what fails and is tried once more, or left out."""
         self._topology = topology
         self._settings = settings
         self._folder = folder
         self._server = server
         self._say = say
+        self._note = note
         self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:55]
         self._loaded: dict[str, LoadPass] = {}
         head = RunHead(
@@ -118,27 +122,37 @@ class Perfload:
         )
         self._kept = KeptHead(folder, head)
         self._gate = AnswerGate(topology.request, save=self._kept.save)
+        self._parts = Parts(self._kept, note)
 
     def run(self) -> None:
-        """Everything, in order. Raises GateFailedError when two variants answer differently.
+        """Everything, in order; a count, profile, open load or comparison that fails is named, and the run goes on.
 
-        UndecidedError when the data changed meanwhile or no open load counts; ServerError, LoadError and
-        KeyboardInterrupt as they come. The folder is readable after each.
+        Raises GateFailedError when two variants answer differently, UndecidedError when the data changed meanwhile or
+        the run ended early with something to show; before that ServerError, LoadError and DatabaseError, and
+        KeyboardInterrupt at any time. The folder is readable after each.
         """
         with self._kept.until_the_end():
-            bench = self._seeded()
-            for variant in self._settings.variants:
-                self._rung(bench, variant)
-            self._compared(bench)
-            for variant in self._settings.profiled:
-                self._say(f"{variant}: profile of {self._settings.profiled_requests} requests")
-                profiled_pass(bench, variant, requests=self._settings.profiled_requests)
-            self._data_unchanged(bench.database_url)
-            # Last: where none counts, the run ends undecided, with all else measured.
-            for variant in self._settings.compared:
-                self._say(f"{variant}: open load, {self._settings.open_s:g} s")
-                self._opened(bench, variant)
-            self._data_unchanged(bench.database_url)
+            try:
+                self._everything()
+            except (ServerError, LoadError, DatabaseError) as error:
+                if not self._loaded:
+                    raise
+                raise UndecidedError(f"ended early, the report has what was measured until then: {error}") from error
+
+    def _everything(self) -> None:
+        settings, bench = self._settings, self._seeded()
+        for variant in settings.variants:
+            self._rung(bench, variant)
+        self._comparison(bench)
+        for variant in settings.profiled:
+            self._say(f"{variant}: profile of {settings.profiled_requests} requests")
+            profile = partial(profiled_pass, bench, variant, requests=settings.profiled_requests)
+            self._parts.make("profile", variant, profile)
+        self._data_unchanged(bench.database_url)
+        for variant in settings.compared:
+            self._say(f"{variant}: open load, {settings.open_s:g} s")
+            self._opened(bench, variant)
+        self._data_unchanged(bench.database_url)
 
     def _seeded(self) -> Bench:
         topology, settings = self._topology, self._settings
@@ -164,54 +178,45 @@ class Perfload:
         if variant not in self._settings.ours:
             return
         self._say(f"{variant}: count of {self._settings.counted_requests} requests")
-        counted_pass(bench, variant, requests=self._settings.counted_requests)
+        count = partial(counted_pass, bench, variant, requests=self._settings.counted_requests)
+        self._parts.make("count", variant, count)
 
     def _opened(self, bench: Bench, variant: str) -> None:
         settings = self._settings
-        rate_per_s = self._slowest_per_s() / 2
-        open_pass(bench, variant, time_s=settings.open_s, rate_per_s=rate_per_s, rules=settings.load_rules)
+        load = partial(
+            open_pass, time_s=settings.open_s, rate_per_s=self._slowest_per_s() / 2, rules=settings.load_rules
+        )
+        self._parts.make("open load", variant, partial(load, bench, variant))
 
     def _slowest_per_s(self) -> float:
         """Requests per second of the rung that managed least: an open load at half of it overloads none."""
         return min(loaded.result.throughput_per_s for loaded in self._loaded.values())
 
-    def _compared(self, bench: Bench) -> None:
-        """naive, tuned, Placement and the algorithms, interleaved, each on a copy of the database.
+    def _comparison(self, bench: Bench) -> None:
+        """The comparison, a part of the run that fails where too few replicates count."""
+        try:
+            self._compared(bench)
+        except (UndecidedError, *DEATHS) as error:
+            self._parts.name("comparison", "", reason_of(error))
+        shutil.rmtree(self._folder / "answers", ignore_errors=True)
 
-        A replicate that does not count has another one in its place, as long as those that do not are the fewer.
-        """
-        names, wanted = self._settings.compared, self._settings.replicates
+    def _compared(self, bench: Bench) -> None:
+        """naive, tuned, Placement and the algorithms, interleaved, each on a copy of the database."""
+        names, settings = self._settings.compared, self._settings
         databases = {
             name: self._server.create_database(f"{self._database}_{name}", template=self._database) for name in names
         }
-        python = self._settings.placement_python
+        python = settings.placement_python
         programs = read_arms(names, placement_python=Path(python) if python else None)
-        arms = Arms(programs, databases, bench.request, bench.folder, block_s=self._settings.block_s)
-        made = 0
-        for number in range(2 * wanted):
-            if made == wanted:
-                break
-            self._say(f"{', '.join(names)} interleaved: replicate {made + 1} of {wanted}")
-            made += self._counts(arms, number)
-        for name, url in databases.items():
-            self._data_unchanged(url, f"the data of {name}")
-        shutil.rmtree(self._folder / "answers", ignore_errors=True)
+        arms = Arms(programs, databases, bench.request, bench.folder, block_s=settings.block_s)
+        replicates = Replicates(self._kept, self._gate, self._folder, arms=len(names), rounds=settings.quads)
+        replicates.make(arms, settings.replicates, say=self._say, note=self._note)
 
-    def _counts(self, arms: Arms, number: int) -> bool:
-        """Make the replicate of this number, hold its answers to the first one, and keep it; whether it counts."""
-        plan = plan_replicate(list(arms.named), number, rounds=self._settings.quads, seed=self._topology.seed)
-        blocks = make_replicate(arms, plan)
-        try:
-            self._gate.check(blocks, self._folder / "answers")
-        finally:
-            append_blocks(self._folder / "blocks.jsonl", blocks)
-        return not any(block.invalid for block in blocks)
-
-    def _data_unchanged(self, url: str, what: str = "the data") -> None:
+    def _data_unchanged(self, url: str) -> None:
         digest = data_digest(url)
         if digest != self._kept.head.receipt["digest"]:
             raise UndecidedError(
-                f"{what} changed during the run: digest {digest}, seeded {self._kept.head.receipt['digest']}; "
+                f"the data changed during the run: digest {digest}, seeded {self._kept.head.receipt['digest']}; "
                 "something else wrote to the database: run it again"
             )
 

@@ -2,35 +2,67 @@
 
 The key piece is `Surveying`. A command says what its points are and how one of them is measured (`Question`); here
 they are put in order, measured, and kept, each on the disk before the next. A sitting makes what is missing, so that
-a survey that was killed is resumed with the loss of one measurement at the most.
+a survey that was killed is resumed with the loss of one measurement at the most. A point that fails three times in a
+row is left out for the rest of the sitting, and the others go on.
 """
 
 import json
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
-from placebench.errors import UndecidedError
+from placebench.errors import DatabaseError, GateFailedError, PlacebenchError, UndecidedError
 from placebench.experiment.environment import manifest
-from placebench.experiment.interleaved import DEATHS
+from placebench.experiment.interleaved import reason_of
 from placebench.experiment.kept import KeptHead, same_question
+from placebench.experiment.parts import FAILURES, Say, nobody
 from placebench.experiment.records import Measurement, RunHead, read_measurements
-from placebench.postgres import Server
+from placebench.postgres import Server, connected
 from placebench.seeding import migrate_options, seed
 from placebench.topology import Topology
 
 Point = Mapping[str, Any]
 Measure = Callable[[Point, int], Mapping[str, Any]]
-"""Measures a point once, for the repeat of this number; may raise one of DEATHS, and the point is measured again."""
-Say = Callable[[str], None]
+"""Measures a point once, for the repeat of this number; what it raises of FAILURES has the point measured again."""
+T = TypeVar("T")
 
 _FILE = "measurements.jsonl"
 _INVALID_IN_A_ROW = 3
+
+
+class Renewed(Generic[T]):
+    """What several measurements use, such as a client: begun for the first of them, and anew after one that failed."""
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[T]]) -> None:
+        self._begin = begin
+        self._stack = ExitStack()
+        self._begun: T | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    @contextmanager
+    def in_use(self) -> Iterator[T]:
+        """It, for one measurement; it is ended where the `with` block fails."""
+        if self._begun is None:
+            self._begun = self._stack.enter_context(self._begin())
+        try:
+            yield self._begun
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._begun = None
+        self._stack.close()
 
 
 class Ground:
@@ -121,10 +153,12 @@ class Surveying:
         """How many steps are announced, if every measurement counts."""
         return 1 + len(list(self._missing()))
 
-    def run(self, say: Say) -> None:
-        """Measure what is missing, each step told to *say* as it begins; the folder is readable whatever is raised.
+    def run(self, say: Say, note: Say = nobody) -> None:
+        """Measure what is missing; the folder is readable whatever is raised.
 
-        Raises UndecidedError when a point cannot be measured three times in a row.
+        say: is told of each step as it begins; note: of what fails. A point that cannot be measured is left out, and
+        its measurements say why. Raises PlacebenchError when no point could be measured, UndecidedError when the
+        database is gone, GateFailedError when answers differ.
         """
         with self._kept.until_the_end():
             keep_whole_lines(self._path)
@@ -132,9 +166,23 @@ class Surveying:
             described = manifest(self._ground.seeded)
             self._kept.stand_on(receipt=self._ground.receipt, manifest=described)
             with self._question.prepare(self._ground) as measure:
-                for point, repeat in self._missing():
-                    say(f"repeat {repeat + 1} of {self._question.repeats}: {told(point)}")
-                    self._measured(measure, point, repeat)
+                self._measure_all(measure, say, note)
+
+    def _measure_all(self, measure: Measure, say: Say, note: Say) -> None:
+        failed: dict[str, str] = {}
+        for point, repeat in list(self._missing()):
+            step = f"repeat {repeat + 1} of {self._question.repeats}: {told(point)}"
+            if told(point) in failed:
+                say(f"{step}: left out, it failed before")
+                continue
+            say(step)
+            reason = self._measured(measure, point, repeat, note)
+            if reason is not None:
+                failed[told(point)] = reason
+                self._check_database()
+        if failed and not self._done:
+            first, reason = next(iter(failed.items()))
+            raise PlacebenchError(f"nothing could be measured; {first}: {reason}")
 
     def _missing(self) -> Iterator[tuple[Point, int]]:
         for repeat in range(self._question.repeats):
@@ -142,17 +190,30 @@ class Surveying:
                 if _key(point, repeat) not in self._done:
                     yield point, repeat
 
-    def _measured(self, measure: Measure, point: Point, repeat: int) -> None:
-        reason = ""
+    def _measured(self, measure: Measure, point: Point, repeat: int, note: Say) -> str | None:
+        """Measure a point once; why it cannot be measured, None where it was."""
+        reason = None
         for _ in range(_INVALID_IN_A_ROW):
             try:
                 made = Measurement(dict(point), repeat, dict(measure(point, repeat)))
-            except DEATHS as error:
-                made = Measurement(dict(point), repeat, {}, reason := f"{type(error).__name__}: {error}")
+            except GateFailedError:
+                raise
+            except FAILURES as error:
+                made = Measurement(dict(point), repeat, {}, reason := reason_of(error))
             append_line(self._path, made)
             if made.invalid is None:
-                return
-        raise UndecidedError(f"{told(point)} could not be measured {_INVALID_IN_A_ROW} times in a row: {reason}")
+                self._done.add(_key(point, repeat))
+                return None
+            note(f"{told(point)} failed: {reason}")
+        return reason
+
+    def _check_database(self) -> None:
+        """Raise UndecidedError where it does not answer: no other point could be measured either."""
+        try:
+            with connected(self._ground.seeded):
+                pass
+        except DatabaseError as error:
+            raise UndecidedError(f"the database is gone: {error}") from error
 
 
 def in_order(points: Sequence[Point], repeat: int, *, seed: int) -> list[Point]:

@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from placebench.errors import LoadError, PlacebenchError, ServerError
+from placebench.errors import LoadError, ServerError
 from placebench.experiment.answers import ask
 from placebench.experiment.arms import Arm
-from placebench.experiment.interleaved import Arms
+from placebench.experiment.interleaved import Arms, reason_of
+from placebench.experiment.parts import FAILURES, Say, nobody, try_twice
 from placebench.experiment.records import WatchedPass
 from placebench.experiment.server import ServerSpec, serve
 from placebench.profiler.merging import merge_sessions
@@ -31,18 +32,19 @@ _HASH_SEED = 1
 _WRITTEN_WITHIN_S = 10.0
 
 
-def watched_pass(arms: Arms, name: str) -> WatchedPass:
+def watched_pass(arms: Arms, name: str, *, note: Say = nobody) -> WatchedPass:
     """Watch 3 to 40 requests of the arm *name*, some two seconds of them; saved as watched-<name>.json.
 
-    With a flame come profile-<name>.html, .speedscope.json and .pyisession, the mean of the requests.
+    Where it fails it is tried once more, which *note* is told. With a flame come profile-<name>.html, .speedscope.json
+    and .pyisession, the mean of the requests.
     """
     arm = arms.named[name]
     made = WatchedPass(variant=name, requests=0, reason=_cannot(arm))
     if not made.reason:
         try:
-            made = _watch(arms, arm)
-        except (PlacebenchError, OSError) as error:
-            made = replace(made, reason=" ".join(str(error).split()))
+            made = try_twice(f"{name} profile", lambda: _watch(arms, arm), note)
+        except FAILURES as error:
+            made = replace(made, reason=reason_of(error))
     made.save(arms.folder / f"watched-{name}.json")
     return made
 

@@ -18,7 +18,7 @@ from placebench.experiment.memory import Memory, MemorySampler
 from placebench.experiment.meters import Backends, backends, backends_spent
 from placebench.experiment.processes import cpu_by_pid, spent
 from placebench.experiment.server import RunningServer, ServerSpec, serve
-from placebench.experiment.surveys import Ground, Measure, Point, Question
+from placebench.experiment.surveys import Ground, Measure, Point, Question, Renewed
 
 WORKLOADS: Final = {
     "compute": "pure Python, no input or output: GET /compute/N",
@@ -106,7 +106,7 @@ def workforce(asked: Workforce, *, repeats: int) -> Question:
 
 @contextmanager
 def _standing(asked: Workforce, ground: Ground) -> Iterator[Measure]:
-    with crowd(ground.folder / "log" / "users.log") as users:
+    with Renewed(lambda: crowd(ground.folder / "log" / "users.log")) as users:
         yield _Measuring(asked, ground, users).measured
 
 
@@ -116,7 +116,7 @@ class _Measuring:
 
     asked: Workforce
     ground: Ground
-    users: Crowd
+    users: Renewed[Crowd]
     answers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Who answered a request first, and the digest of that."""
 
@@ -124,16 +124,16 @@ class _Measuring:
         """One point on a server of its own."""
         spec = self.asked.spec(point, self.ground.seeded, self.ground.folder / "log" / "uwsgi.log")
         paths = self.asked.paths(point["workload"])
-        with serve(spec) as server:
+        with self.users.in_use() as users, serve(spec) as server:
             slots = point["processes"] * point["threads"]
-            self._hold(point, self.users.drive(server.url, paths[:1] * 2 * slots, users=slots))
-            return self._loaded(point, server, paths)
+            self._hold(point, users.drive(server.url, paths[:1] * 2 * slots, users=slots))
+            return self._loaded(point, server, users, paths)
 
-    def _loaded(self, point: Point, server: RunningServer, paths: list[str]) -> dict[str, Any]:
+    def _loaded(self, point: Point, server: RunningServer, users: Crowd, paths: list[str]) -> dict[str, Any]:
         workers = server.worker_pids()
         before, backends_before = cpu_by_pid(workers), self._backends(point)
         with MemorySampler(server.pid, workers) as memory:
-            seen = self.users.drive(server.url, paths, users=self.asked.users)
+            seen = users.drive(server.url, paths, users=self.asked.users)
         cpu_s, backends_after = spent(before, cpu_by_pid(workers)), self._backends(point)
         server.check()
         self._hold(point, seen)

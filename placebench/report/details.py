@@ -139,8 +139,3 @@ def discarded(figures: Figures) -> list[tuple[int, str]]:
         if block.invalid:
             reasons.setdefault(block.replicate + 1, f"{block.arm}: {block.invalid}")
     return sorted(reasons.items())
-
-
-def discarded_passes(figures: Figures) -> list[str]:
-    """A sentence for each load pass that does not count."""
-    return [f"{each.variant}, {each.result.kind} load: {each.invalid}" for each in figures.run.invalid]

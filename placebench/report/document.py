@@ -8,6 +8,7 @@ from typing import Any
 
 from placebench.report.figures import Counted, Latency, Loaded, Rung, figures_of
 from placebench.report.headline import headline
+from placebench.report.manifest import masked
 from placebench.results import Run
 
 
@@ -24,6 +25,9 @@ def summary(run: Run) -> dict[str, Any]:
         "started_at": head.started_at,
         "status": head.status,
         "note": head.note,
+        "missing": [
+            {"part": each.part, "variant": each.variant, "reason": masked(each.reason)} for each in head.missing
+        ],
         "headline": headline(figures),
         "request": head.request,
         "topology": head.topology,

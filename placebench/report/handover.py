@@ -1,4 +1,4 @@
-"""What a comparison hands to a CI service: `junit.xml`, a test a gate and comparison, and `summary.md` for people.
+"""What a run hands to a CI service: `junit.xml`, a test a gate and comparison, and `summary.md` for people.
 
 The key piece is `hand_over`.
 """
@@ -47,6 +47,8 @@ def _markdown(figures: Figures, judged: Sequence[Judgement]) -> str:
     lines = [f"### {headline(figures)}", ""]
     if figures.answers.difference:
         lines += [f"`{figures.answers.difference}`", ""]
+    if missing := words.missing(figures.run.head):
+        lines += [*(f"* {each}" for each in missing), ""]
     if judged:
         lines += ["| gate | variant | outcome | seen |", "| --- | --- | --- | --- |"]
         lines += [f"| `{each.gate.text}` | {each.variant} | **{each.outcome}** | {each.seen} |" for each in judged]

@@ -63,7 +63,6 @@ def render(figures: Figures) -> str:
             pairs=[(pair, frames_drawing(pair)) for pair in pairs_of(figures.run, figures.comparisons)],
             flames=flames_of(figures.run) if figures.rungs else (),
             discarded=details.discarded(figures),
-            discarded_passes=details.discarded_passes(figures),
             calibrated=calibrated(head),
             manifest=manifest(head),
             explained=[rung for rung in figures.rungs if rung.why],

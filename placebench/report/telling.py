@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from placebench.report import words
 from placebench.report.document import summary
 from placebench.report.figures import figures_of
 from placebench.report.headline import headline
@@ -17,7 +18,7 @@ def text_of(run: Run) -> str:
     if is_survey(run):
         return survey_table(run)
     if run.head.settings.get("trials"):
-        return f"{headline(figures_of(run))}\n\n{ledger_text(run)}"
+        return "\n".join([headline(figures_of(run)), *words.missing(run.head), "", ledger_text(run)])
     return terminal_table(run) if run.closed else comparison_table(run)
 
 

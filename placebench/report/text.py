@@ -61,7 +61,8 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _doubts(figures: Figures) -> list[str]:
     head = figures.run.head
-    return [line for line in (words.ending(head), words.unmeasured(head), figures.answers.difference) if line]
+    lines = (words.ending(head), *words.missing(head), words.unmeasured(head), figures.answers.difference)
+    return [line for line in lines if line]
 
 
 def _row(rung: Rung) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from placebench import units
 from placebench.compare import COUNTED, WATCHED, Comparison
 from placebench.compare.verdict import ROUGH_BELOW
-from placebench.experiment.records import MEASURED, RunHead
+from placebench.experiment.records import MEASURED, FailedPart, RunHead
 from placebench.report.figures import Figures
+from placebench.report.manifest import masked
 
 METRIC_LABELS = {
     "cpu_s": "server CPU",
@@ -30,6 +31,8 @@ _CLEARLY_A_FACTOR = 1.5
 _TOLD_WITH_SIGNS = ("equivalent", "cannot tell")
 """Verdicts whose limits may lie on both sides of no change, and are written as changes, apart from the estimate."""
 _LONGEST_STATEMENT = 90
+_MISSING = {"comparison": "incomplete"}
+"""What is said of a part that failed, where it is not simply missing."""
 _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
 
 
@@ -160,6 +163,22 @@ def ending(head: RunHead) -> str:
         "failed": f"This run failed ({head.note})" if head.note else "This run failed",
     }.get(head.status)
     return f"{how}: only what was measured until then is shown." if how else ""
+
+
+def missing(head: RunHead) -> list[str]:
+    """'The profile of tuned is missing: a worker of uWSGI died …', for each part that failed; no secrets in it."""
+    return [
+        f"{_the_part(each)} is {_MISSING.get(each.part, 'missing')}: {masked(each.reason)}" for each in head.missing
+    ]
+
+
+def made_again(head: RunHead) -> list[str]:
+    """'The profile of tuned: a worker of uWSGI died …', for each part that failed once."""
+    return [f"{_the_part(each)}: {masked(each.reason)}" for each in head.failed_parts if each.made_again]
+
+
+def _the_part(failed: FailedPart) -> str:
+    return f"The {failed.part} of {failed.variant}" if failed.variant else f"The {failed.part}"
 
 
 def unmeasured(head: RunHead) -> str:

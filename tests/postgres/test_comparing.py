@@ -206,6 +206,39 @@ def test_a_killed_worker_invalidates_its_replicate(server: Server, tmp_path: Pat
     assert summary(run)["invalidated"] == 1
 
 
+def _watches(mode: str) -> Callable[[psutil.Process], bool]:
+    """Whether a process is the master of a service under the profiler in this mode."""
+
+    def asked(process: psutil.Process) -> bool:
+        return not _is_worker(process) and process.environ().get("PLACEBENCH_PROFILE") == mode
+
+    return asked
+
+
+def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path) -> None:
+    """The count of naive's collections is killed twice, and named; its profile once, and made again."""
+
+    def kill() -> None:
+        for mode in ("light", "light", "flame"):
+            _kill("uwsgi", after=_watches(mode))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    folder, notes = claim_folder(tmp_path / "parts"), list[str]()
+    Comparing(TOPOLOGY, settings(*read_arms(["naive", "tuned"]), replicates=1), folder, server).run(
+        nobody, notes.append
+    )
+    killer.join()
+    run = results.load(folder)
+
+    assert run.head.status == "complete"
+    assert [(each.part, each.variant) for each in run.head.missing] == [("count", "naive")]
+    assert set(run.counted) == {"tuned"}
+    assert {name: each.reason for name, each in run.watched.items()} == {"naive": "", "tuned": ""}
+    assert len(notes) == 3
+    assert "The count of naive is missing: " in comparison_table(run)
+
+
 def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +252,7 @@ def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
                     os.kill(own.pid, signal.SIGKILL)
 
         folder = claim_folder(tmp_path / "gone")
-        with pytest.raises(UndecidedError, match="3 replicates in a row do not count, the last because"):
+        with pytest.raises(UndecidedError, match="1 of 6 replicates count: 3 in a row do not, the last because"):
             Comparing(TOPOLOGY, settings(*small("one", "two"), replicates=6), folder, own).run(say)
     run = results.load(folder)
 

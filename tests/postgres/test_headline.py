@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.errors import PlacebenchError, VariantError
@@ -49,6 +50,8 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
     )
     row = document_of(results.load(folder))["rows"][0]
     assert (20.0 / 2.9, 0.02, 20.0) == (row["ratio"], row["cpu_s_per_request"], row["rate_per_s"])
+    for failed, rows in with_failures(folder):
+        assert [each["reason"] for each in rows].count(REASON) == failed
 
 
 def test_who_is_asked() -> None:

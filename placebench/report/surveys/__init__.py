@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import cast
 
-from placebench.report.surveys.telling import Column, Picture, Told, counted
+from placebench.report.surveys.telling import Column, Picture, Told, counted, failed
 from placebench.results import Run
 
 _MODULES: Mapping[str, str] = {
@@ -34,4 +34,4 @@ def told(run: Run) -> Told:
     return cast(Callable[[Run], Told], module.tell)(run)
 
 
-__all__ = ["Column", "Picture", "Told", "counted", "is_survey", "told"]
+__all__ = ["Column", "Picture", "Told", "counted", "failed", "is_survey", "told"]

@@ -45,12 +45,18 @@ def points_of(run: Run) -> dict[Key, Crossed]:
     return {(each.arm, each.latency_ms): each for each in _points(run)}
 
 
+def axes_of(point: Mapping[str, Any]) -> dict[str, Any]:
+    """The arm of a point, with its way to pack answers, and the latency."""
+    arm = point["variant"] + (", gzip" if point.get("compress") else "")
+    return {"variant": arm, "latency_ms": point["latency_ms"]}
+
+
 def _points(run: Run) -> Iterator[Crossed]:
     for point, made in counted(run):
         elapsed = middle([each.values["elapsed_s"] for each in made])
         names = (*_COUNTS, "cpu_s", "under_way_s", "proxy_cpu_s", "starved_s")
         yield Crossed(
-            arm=point["variant"] + (", gzip" if point.get("compress") else ""),
+            arm=axes_of(point)["variant"],
             latency_ms=point["latency_ms"],
             elapsed=elapsed,
             values={name: _median([each.values[name] for each in made]) for name in names},

@@ -5,7 +5,7 @@ from typing import Any
 
 from placebench import units
 from placebench.page.charts import Flow, Line, Role, flows, lines
-from placebench.report.surveys.crossings import AGREES_WITHIN, Crossed, Key, points_of, rows_of
+from placebench.report.surveys.crossings import AGREES_WITHIN, Crossed, Key, axes_of, points_of, rows_of
 from placebench.report.surveys.telling import Column, Picture, Told, difference
 from placebench.results import Run
 
@@ -26,6 +26,7 @@ def tell(run: Run) -> Told:
         remarks=list(_remarks(rows)),
         reading=list(_reading(run.head.settings)),
         limits=_LIMITS,
+        axes=axes_of,
     )
 
 

@@ -14,7 +14,7 @@ from placebench.compare import middle
 from placebench.experiment.records import Measurement
 from placebench.page.charts import Bar, bars
 from placebench.profiler.sampling_thread import profile_function_defect
-from placebench.report.surveys.telling import Column, Picture, Told, counted, difference, service_named
+from placebench.report.surveys.telling import Column, Picture, Told, counted, difference, failed, service_named
 from placebench.results import Run
 
 _FIGURES = (
@@ -40,11 +40,11 @@ _AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
 def tell(run: Run) -> Told:
     """Rows in the order of the file; the chart is of the largest job."""
     settings = run.head.settings
-    rows = _rows(run)
+    rows, axes = _rows(run), partial(_axes_of, settings)
     return Told(
         headline=_headline(settings, rows),
         rows=rows,
-        columns=[*_axes(rows, settings), *_FIGURES],
+        columns=[*_axes([*rows, *(axes(point) for point, _ in failed(run))], settings), *_FIGURES],
         pictures=_pictures(rows, settings),
         remarks=list(_remarks(rows)),
         reading=(
@@ -58,23 +58,32 @@ def tell(run: Run) -> Told:
             "A job of few requests is over in milliseconds: its interval is wide, and that is what it is for.",
             "Every server is new and warmed up; what the first requests after a start cost is not here.",
         ),
+        axes=axes,
     )
+
+
+def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    versions = next(each for each in settings["versions"] if each["point"] == point)
+    return {
+        **settings["usual"],
+        **point,
+        "is_control": all(point[axis] == value for axis, value in settings["control"].items()),
+        "versions": {name: value for name, value in versions.items() if name != "point"},
+    }
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
     settings = run.head.settings
     measured = {_key(point): made for point, made in counted(run)}
-    versions = {_key(each["point"]): {k: v for k, v in each.items() if k != "point"} for each in settings["versions"]}
     return [
         {
-            **(axes := {**settings["usual"], **point}),
-            "profiler": _profiler(axes["profiler"], versions[_key(point)]["python"]),
+            **(axes := _axes_of(settings, point)),
+            "profiler": _profiler(axes["profiler"], axes["versions"]["python"]),
             "results": made[0].values["results"],
             **_figures("duration", [each.values["duration_s"] for each in made]),
             "cpu_s": _median([each.values["cpu_s"] for each in made]),
             "body_bytes": made[0].values["body_bytes"],
             **_overhead(point, made, settings["control"], measured),
-            "versions": versions[_key(point)],
         }
         for point, made in counted(run)
     ]
@@ -106,13 +115,11 @@ def _overhead(
     """Over the control, by the repeats that both have; nothing for the control itself, or where it was not measured."""
     against = {each.repeat: each.values["duration_s"] for each in measured.get(_key({**point, **control}), ())}
     pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
-    is_control = all(point[axis] == value for axis, value in control.items())
-    if is_control or not pairs:
-        return {"is_control": is_control, **dict.fromkeys(_OVERHEAD)}
+    if not pairs or all(point[axis] == value for axis, value in control.items()):
+        return dict.fromkeys(_OVERHEAD)
     found = middle([each.values["duration_s"] - before for each, before in pairs])
     results = made[0].values["results"]
     return {
-        "is_control": False,
         "control_s": middle([before for _, before in pairs]).median,
         "overhead_s": found.median,
         "overhead_low_s": found.low,

@@ -3,7 +3,7 @@
 The key pieces are `render`, `survey_table` and `survey_document`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ from placebench.page import shell
 from placebench.report import words
 from placebench.report.calibrated import calibrated
 from placebench.report.manifest import manifest, masked
-from placebench.report.surveys import told
+from placebench.report.surveys import failed, told
 from placebench.report.surveys.telling import Told
 from placebench.report.templating import templates
 from placebench.report.text import aligned
@@ -24,16 +24,21 @@ from placebench.results import Run
 def render(run: Run) -> str:
     """The whole document."""
     said, head = told(run), run.head
+    rows, lost = rows_of(run, said), [point for point, _ in failed(run)]
     body = (
         templates()
         .get_template("survey.html")
         .render(
             told=said,
             head=head,
-            cells=[cells(said, row) for row in said.rows],
+            rows=[(cells(said, row), row["reason"]) for row in rows],
             warnings=list(filter(None, [words.ending(head), words.unmeasured(head)])),
-            impossible=list(impossible(run)),
-            discarded=[(_together([each.point]), each.invalid) for each in run.measurements if each.invalid],
+            impossible=list(_by_reason(_impossible(run))),
+            discarded=[
+                (_together([each.point]), masked(each.invalid))
+                for each in run.measurements
+                if each.invalid and each.point not in lost
+            ],
             repeats=head.settings["repeats"],
             calibrated=calibrated(head),
             manifest=manifest(head),
@@ -47,9 +52,10 @@ def survey_table(run: Run) -> str:
     """The first sentence, how the run ended, a line a row, and what could not be measured."""
     said = told(run)
     lines = [said.headline, *said.remarks, *filter(None, [words.ending(run.head), words.unmeasured(run.head)])]
-    if said.rows:
-        lines += ["", *aligned([[column.label for column in said.columns], *(cells(said, row) for row in said.rows)])]
-    return "\n".join([*lines, *(f"  not measured: {point}: {reason}" for point, reason in impossible(run))])
+    unmeasured = _by_reason([*_impossible(run), *failed(run)])
+    if rows := rows_of(run, said):
+        lines += ["", *aligned([[column.label for column in said.columns], *(cells(said, row) for row in rows)])]
+    return "\n".join([*lines, *(f"  not measured: {point}: {reason}" for point, reason in unmeasured)])
 
 
 def survey_document(run: Run) -> dict[str, Any]:
@@ -66,9 +72,26 @@ def survey_document(run: Run) -> dict[str, Any]:
         "trees": head.trees,
         "seed": head.seed,
         "data_digest": head.receipt.get("digest"),
-        "rows": list(said.rows),
+        "rows": rows_of(run, said),
         "impossible": head.settings["impossible"],
     }
+
+
+def rows_of(run: Run, said: Told) -> list[dict[str, Any]]:
+    """The rows of the survey, each with the `reason` why it could not be measured, or not in all repeats, else None.
+
+    A point of which no measurement counts is a row too, with its axes and None for all that is measured; there is none
+    where no speed is shown.
+    """
+    rows = [{**row, "reason": None} for row in said.rows]
+    for point, reason in failed(run) if said.columns else ():
+        axes = said.axes(point)
+        row = next((row for row in rows if axes.items() <= row.items()), None)
+        if row is None:
+            row = {**dict.fromkeys(rows[0] if rows else [column.name for column in said.columns]), **axes}
+            rows.append(row)
+        row["reason"] = reason
+    return rows
 
 
 def cells(said: Told, row: dict[str, Any]) -> list[str]:
@@ -76,13 +99,18 @@ def cells(said: Told, row: dict[str, Any]) -> list[str]:
     return [column.show(row.get(column.name)) for column in said.columns]
 
 
-def impossible(run: Run) -> Iterator[tuple[str, str]]:
-    """What cannot be measured, as text, and why; points with the same reason together."""
+def _impossible(run: Run) -> list[tuple[dict[str, Any], str]]:
+    """The points that cannot be measured, each with the reason."""
+    return [(each["point"], masked(each["reason"])) for each in run.head.settings["impossible"]]
+
+
+def _by_reason(points: Iterable[tuple[dict[str, Any], str]]) -> Iterator[tuple[str, str]]:
+    """Points as text, those with the same reason together, and the reason."""
     by_reason: dict[str, list[dict[str, Any]]] = {}
-    for each in run.head.settings["impossible"]:
-        by_reason.setdefault(each["reason"], []).append(each["point"])
-    for reason, points in by_reason.items():
-        yield _together(points), masked(reason)
+    for point, reason in points:
+        by_reason.setdefault(reason, []).append(point)
+    for reason, together in by_reason.items():
+        yield _together(together), reason
 
 
 def _together(points: Sequence[dict[str, Any]]) -> str:

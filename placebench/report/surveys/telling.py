@@ -1,6 +1,7 @@
 """What a survey's module returns: rows of plain values, and what makes them readable.
 
-The key piece is `Told`; `counted` gives the measurements that count, point by point.
+The key piece is `Told`; `counted` gives the measurements that count, point by point, `failed` the points that could not
+be measured.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,6 +53,8 @@ class Told:
     """How to read the table and the pictures."""
     limits: Sequence[str] = ()
     """What this survey cannot say."""
+    axes: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """What a row says of its point, apart from what was measured there."""
 
 
 def counted(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
@@ -60,6 +63,16 @@ def counted(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
         made = [each for each in run.measurements if each.invalid is None and each.point == point]
         if made:
             yield point, made
+
+
+def failed(run: Run) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each point that could not be measured in one repeat or more, and the last reason; no secrets in it."""
+    for point in run.head.settings["points"]:
+        made = [each for each in run.measurements if each.point == point]
+        repeats = {each.repeat for each in made if each.invalid is None}
+        if reasons := [each.invalid for each in made if each.invalid and each.repeat not in repeats]:
+            some = f"{len(repeats)} of {run.head.settings['repeats']} repeats count: " if repeats else ""
+            yield point, some + masked(reasons[-1])
 
 
 def difference(seconds: float | None) -> str:

@@ -37,7 +37,12 @@ def tell(run: Run) -> Told:
         remarks=list(_remarks(rows)),
         reading=list(_reading(run.head.settings)),
         limits=_LIMITS,
+        axes=_axes,
     )
+
+
+def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
+    return {**point, "mix": f"{point['processes']} x {point['threads']}"}
 
 
 def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any]:
@@ -49,10 +54,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
     cpu_s = middle(known).median if len(known) == len(cpu) else None
     share = medians.pop("client_cpu_s") / elapsed.median
     return {
-        "workload": point["workload"],
-        "mix": f"{point['processes']} x {point['threads']}",
-        "processes": point["processes"],
-        "threads": point["threads"],
+        **_axes(point),
         "n": elapsed.n,
         "requests": values[0]["requests"],
         "elapsed_s": elapsed.median,

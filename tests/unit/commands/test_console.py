@@ -2,13 +2,14 @@
 
 import pytest
 
-from placebench.commands.console import steps
+from placebench.commands.console import say, steps
 
 
-def test_a_step_more_than_planned_is_counted_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """A replicate that is made again makes three steps of two; nothing is step 3 of 2."""
+def test_a_note_between_two_steps_is_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """What fails and is made again is told, and the steps keep their numbers."""
     with steps("compare", 2) as announce:
-        for step in ("seed", "replicate 1", "replicate 1"):
-            announce(step)
+        announce("seed")
+        announce("replicate 1")
+        say("the replicate does not count")
 
-    assert capsys.readouterr().err.splitlines() == ["[1/2] seed", "[2/2] replicate 1", "[3/3] replicate 1"]
+    assert capsys.readouterr().err.splitlines() == ["[1/2] seed", "[2/2] replicate 1", "the replicate does not count"]
