@@ -119,4 +119,5 @@ def installed(wheel: Path, extras: str) -> Iterator[Environment]:
 def _uv(*arguments: str) -> None:
     from uv import find_uv_bin
 
-    subprocess.run([find_uv_bin(), *arguments], check=True)
+    # A command compiles the modules that it imports, which are a fraction of what is installed.
+    subprocess.run([find_uv_bin(), *arguments], check=True, env={**os.environ, "UV_COMPILE_BYTECODE": "0"})
