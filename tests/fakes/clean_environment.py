@@ -1,10 +1,11 @@
 """Virtual environments that hold placebench with some of its extras and nothing else, and commands that run in them.
 
-The main class is `Environment`; `build_wheel` and `installed` make one. Both need uv.
+The main class is `Environment`; `build_wheel` and `installed` make one. They need uv.
 """
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
+CONSTRAINTS = TOP / "constraints.txt"
 LIMIT_S = 300.0
 """For one command; the slowest takes ten seconds on an idle machine."""
 
@@ -110,14 +112,25 @@ def installed(wheel: Path, extras: str) -> Iterator[Environment]:
         folder = Path(name)
         folder.chmod(0o755)  # root's PostgreSQL runs its programs as another user
         _uv("venv", "--quiet", "--python", sys.executable, str(folder / "venv"))
-        python, constraints = str(folder / "venv" / "bin" / "python"), str(TOP / "constraints.txt")
+        python = str(folder / "venv" / "bin" / "python")
         wanted = f"placebench{f'[{extras}]' if extras else ''} @ {wheel.as_uri()}"
-        _uv("pip", "install", "--quiet", "--constraint", constraints, "--python", python, wanted)
+        _uv("pip", "install", "--quiet", "--constraint", str(CONSTRAINTS), "--python", python, wanted)
         yield Environment(folder / "venv")
 
 
-def _uv(*arguments: str) -> None:
+def requirements(extra: str) -> set[str]:
+    """The packages that *extra* brings to an environment of this Python ("" for none), each as "name==version"."""
+    options = ["--quiet", "--no-header", "--no-annotate", "--constraint", str(CONSTRAINTS), "--python", sys.executable]
+    extras = ["--extra", extra] if extra else []
+    resolved = _uv("pip", "compile", *options, *extras, str(TOP / "pyproject.toml"))
+    return {re.sub(r"\[.*\]", "", line.split(" ;")[0]) for line in resolved.splitlines()}
+
+
+def _uv(*arguments: str) -> str:
+    """What uv writes to stdout."""
     from uv import find_uv_bin
 
     # A command compiles the modules that it imports, which are a fraction of what is installed.
-    subprocess.run([find_uv_bin(), *arguments], check=True, env={**os.environ, "UV_COMPILE_BYTECODE": "0"})
+    environment = {**os.environ, "UV_COMPILE_BYTECODE": "0"}
+    command = [find_uv_bin(), *arguments]
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout

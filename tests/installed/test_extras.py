@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from clean_environment import TOP, Ended, Environment, build_wheel, installed
+from clean_environment import CONSTRAINTS, TOP, Ended, Environment, build_wheel, installed, requirements
 from fake_run import FakeRun, write_run
 
 from placebench.experiment.server import ServerSpec, serve
@@ -110,6 +110,7 @@ OTHERS = {
 }
 """Extras beside `bench`, with the command for which they are documented."""
 NEED_NO_EXTRA = {"profile", "doctor", "report"}
+EXTRAS = set(tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 anywhere = pytest.mark.parametrize("on_terminal", [True, False], ids=["on a terminal", "without a terminal"])
 
@@ -249,9 +250,16 @@ def test_the_extra_uwsgi_compiles_a_server(wheel: Path, folder: Path) -> None:
 
 def test_every_extra_is_tried() -> None:
     """Those that pyproject.toml has."""
-    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    assert {"bench", "frames", "uwsgi", *OTHERS} == EXTRAS
 
-    assert {"bench", "frames", "uwsgi", *OTHERS} == set(project["optional-dependencies"])
+
+@pytest.mark.parametrize("extra", ["", *sorted(EXTRAS)])
+def test_the_constraints_pin_all_of_an_extra(extra: str) -> None:
+    """constraints.txt holds a version of each package that is installed with it on this Python."""
+    pytest.importorskip("uv", reason="uv says what would be installed")
+    pinned = {line.split(" ;")[0] for line in CONSTRAINTS.read_text().splitlines()}
+
+    assert requirements(extra) - pinned == set()
 
 
 @pytest.mark.parametrize(
