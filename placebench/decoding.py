@@ -44,7 +44,12 @@ _TOO_DEEP = "nested deeper than anything that placebench writes"
 
 def read_json(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> T:
     """The JSON document in a file as a *kind*; raises *error* for one that is none, or cannot be read."""
-    return _decoded(_content(path, error), kind, msgspec.json.decode, str(path), error)
+    return decode_json(_content(path, error), kind, str(path), error=error)
+
+
+def decode_json(content: bytes, kind: type[T], source: str, *, error: type[PlacebenchError]) -> T:
+    """The same of content at hand; source: what the message begins with."""
+    return _decoded(content, kind, msgspec.json.decode, source, error)
 
 
 def read_lines(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> list[T]:
@@ -53,8 +58,7 @@ def read_lines(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> li
         return []
     *lines, _ = _content(path, error).split(b"\n")
     return [
-        _decoded(line, kind, msgspec.json.decode, f"{path}: line {number}", error)
-        for number, line in enumerate(lines, start=1)
+        decode_json(line, kind, f"{path}: line {number}", error=error) for number, line in enumerate(lines, start=1)
     ]
 
 
