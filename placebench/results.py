@@ -6,7 +6,6 @@ run.block_frame().query("invalid.isnull()").groupby("arm").cpu_s.median()  # wit
 run.telemetry.summary()                                # of a run made with --telemetry
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -71,10 +70,10 @@ class Run:
 
     def session(self, variant: str) -> "Session | None":
         """The same flame as pyinstrument's session, of one mean request; None where a comparison left none."""
-        from pyinstrument.session import Session
+        from placebench.profiler.merging import load_session
 
         path = self.folder / f"profile-{variant}.pyisession"
-        return Session.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+        return load_session(path) if path.is_file() else None
 
     @cached_property
     def telemetry(self) -> "Telemetry":

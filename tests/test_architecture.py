@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "export": {"topology", "tables", "seeding", "decoding", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},
     "experiment": ALL - {"page", "results", "report"},
-    "results": {"experiment", "telemetry", "decoding", "errors"},
+    "results": {"experiment", "profiler", "telemetry", "errors"},
     "report": {"results", "experiment", "profiler", "telemetry", "compare", "page", "units", "errors"},
     "commands": ALL | {"commands"},
     "cli": ALL | {"commands", "__init__"},

@@ -65,4 +65,4 @@ def kept() -> dict[str, Any] | None:
         check(document, Calibration, str(path), error=RunFolderError)
     except RunFolderError:
         return None
-    return document if document["format_version"] == FORMAT_VERSION else None
+    return document if document.get("format_version") == FORMAT_VERSION else None

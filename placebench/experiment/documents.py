@@ -53,7 +53,7 @@ class Calibrated(TypedDict):
 class Calibration(TypedDict):
     """What `placebench.experiment.calibrated` keeps of a machine."""
 
-    format_version: int
+    format_version: NotRequired[int]
     made_at: str
     machine: str | None
     metrics: dict[str, Calibrated]
