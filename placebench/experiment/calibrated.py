@@ -10,7 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from placebench.compare.calibration import Calibration
+from placebench.compare.calibration import Calibration as Metric
+from placebench.decoding import check, read_json
+from placebench.errors import RunFolderError
+from placebench.experiment.documents import Calibration
 from placebench.experiment.records import FORMAT_VERSION, RunHead
 
 
@@ -20,7 +23,7 @@ def state_file() -> Path:
     return Path(state) / "placebench" / "calibration.json"
 
 
-def found_out(calibrations: Sequence[Calibration], head: RunHead) -> dict[str, Any]:
+def found_out(calibrations: Sequence[Metric], head: RunHead) -> dict[str, Any]:
     """What the run of *head* found out, by metric, with what one needs to know to believe it."""
     return {
         "format_version": FORMAT_VERSION,
@@ -56,8 +59,10 @@ def _weight(document: Mapping[str, Any]) -> int:
 
 def kept() -> dict[str, Any] | None:
     """What was last kept on this machine; None where nothing was, or nothing that can be read."""
+    path = state_file()
     try:
-        document = json.loads(state_file().read_text())
-    except (OSError, ValueError):
+        document = read_json(path, dict[str, Any], error=RunFolderError)
+        check(document, Calibration, str(path), error=RunFolderError)
+    except RunFolderError:
         return None
-    return document if isinstance(document, dict) and document.get("format_version") == FORMAT_VERSION else None
+    return document if document.get("format_version") == FORMAT_VERSION else None

@@ -11,10 +11,11 @@ import math
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from placebench import units
 from placebench.compare import quantile, samples_needed
+from placebench.decoding import Amount, Count, Positive, Seed
 from placebench.errors import LoadError
 from placebench.experiment.records import LoadResult, Record
 from placebench.experiment.rules import LOAD_RULES, why_invalid_load
@@ -58,16 +59,16 @@ def read_objective(text: str) -> Objective:
 class Step:
     """One load of the search."""
 
-    load: float
+    load: Positive
     """Arrivals a second, or users."""
-    requests: int
-    failures: int
-    throughput_per_s: float
-    latency_s: dict[str, float | None]
+    requests: Count
+    failures: Count
+    throughput_per_s: Amount
+    latency_s: dict[str, Amount | None]
     """Quantiles by name; None where too few requests were slower."""
-    client_cpu: float
+    client_cpu: Amount
     """Share of a core that the generator used."""
-    missed: int
+    missed: Count
     outcome: Outcome
     why: str
     """What broke the objective, or the generator; empty for a step that held."""
@@ -84,14 +85,9 @@ class Saturation(Record):
     kind: Literal["rate", "users"]
     objective: str | None
     """As `read_objective` reads it; None for a search of users."""
-    seed: int
+    seed: Seed
     status: str = "running"
     steps: list[Step] = field(default_factory=list)
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
-        """As in Record, with the steps inside."""
-        return super().from_json({**document, "steps": [Step(**each) for each in document["steps"]]})
 
     @property
     def held(self) -> Step | None:

@@ -3,21 +3,59 @@
 The key piece is `read_api`. What changes meanwhile is read as it is then; a provider that goes away ends the reading.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict, TypeVar
 
 import urllib3
 
+from placebench.decoding import Amount, Count, decode_json
 from placebench.errors import ExportError
 from placebench.export.live import Allocation, Cloud, Provider
 from placebench.topology import Inventory
 
 CONCURRENCY = 8
 _TIMEOUT_S = 60.0
-_AMOUNTS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
+T = TypeVar("T")
+
+
+class _Provider(TypedDict):
+    uuid: str
+    parent_provider_uuid: NotRequired[str | None]
+
+
+class _Listed(TypedDict):
+    resource_providers: list[_Provider]
+
+
+class _Amounts(TypedDict):
+    total: Count
+    reserved: Count
+    min_unit: Count
+    max_unit: Count
+    step_size: Count
+    allocation_ratio: Amount
+
+
+class _Inventories(TypedDict):
+    inventories: dict[str, _Amounts]
+
+
+class _Traits(TypedDict):
+    traits: list[str]
+
+
+class _Aggregates(TypedDict):
+    aggregates: list[str]
+
+
+class _Claim(TypedDict):
+    resources: dict[str, Count]
+
+
+class _Allocations(TypedDict):
+    allocations: dict[str, _Claim]
 
 
 class _Read(NamedTuple):
@@ -40,8 +78,8 @@ class _Api:
             maxsize=CONCURRENCY, block=True, headers=headers, timeout=_TIMEOUT_S, retries=retries
         )
 
-    def get(self, path: str) -> dict[str, Any]:
-        """The document at the path. Raises ExportError for any other answer, and for none."""
+    def get(self, path: str, kind: type[T]) -> T:
+        """The document at the path as a *kind*. Raises ExportError for any other answer, and for none."""
         try:
             answer = self._pool.request("GET", self._url + path)
         except (urllib3.exceptions.HTTPError, ValueError) as error:
@@ -50,13 +88,9 @@ class _Api:
             raise ExportError(f"{self._url} answered {answer.status}: give a --token that it takes (noauth2: admin)")
         if answer.status == 404 and path.count("/") > 1:
             raise ExportError(f"{self._url}{path} is gone: the cloud changed while it was read, run it again")
-        try:
-            return dict(json.loads(answer.data)) if answer.status == 200 else self._refused(path, answer.status)
-        except (ValueError, TypeError):
-            return self._refused(path, answer.status)
-
-    def _refused(self, path: str, status: int) -> dict[str, Any]:
-        raise ExportError(f"GET {self._url}{path} answered {status}, which is no answer of a Placement")
+        if answer.status != 200:
+            raise ExportError(f"GET {self._url}{path} answered {answer.status}, which is no answer of a Placement")
+        return decode_json(answer.data, kind, f"GET {self._url}{path}", error=ExportError)
 
 
 def read_api(url: str, token: str, progress: Callable[[int, int], None]) -> Cloud:
@@ -65,9 +99,7 @@ def read_api(url: str, token: str, progress: Callable[[int, int], None]) -> Clou
     Raises ExportError, in one line, for a server that does not answer, refuses the token, or is no Placement.
     """
     api = _Api(url, token)
-    listed = api.get("/resource_providers").get("resource_providers")
-    if not isinstance(listed, list):
-        raise ExportError(f"{url} lists no resource_providers: it is no Placement")
+    listed = api.get("/resource_providers", _Listed)["resource_providers"]
     reads: list[_Read] = []
     threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="export")
     try:
@@ -87,23 +119,23 @@ def _by_consumer(reads: list[_Read]) -> dict[str, tuple[Allocation, ...]]:
     return {consumer: tuple(allocations) for consumer, allocations in found.items()}
 
 
-def _read(api: _Api, listed: dict[str, Any]) -> _Read:
+def _read(api: _Api, listed: _Provider) -> _Read:
     uuid = listed["uuid"]
-    parts = {
-        part: api.get(f"/resource_providers/{uuid}/{part}")[part]
-        for part in ("inventories", "traits", "aggregates", "allocations")
-    }
+    at = f"/resource_providers/{uuid}"
     provider = Provider(
         uuid,
         listed.get("parent_provider_uuid"),
-        tuple(Inventory(name, *(amounts[each] for each in _AMOUNTS)) for name, amounts in parts["inventories"].items()),
-        frozenset(parts["traits"]),
-        frozenset(parts["aggregates"]),
+        tuple(
+            Inventory(name, **amounts)
+            for name, amounts in api.get(f"{at}/inventories", _Inventories)["inventories"].items()
+        ),
+        frozenset(api.get(f"{at}/traits", _Traits)["traits"]),
+        frozenset(api.get(f"{at}/aggregates", _Aggregates)["aggregates"]),
     )
     return _Read(
         provider,
         {
             consumer: [Allocation(uuid, name, amount) for name, amount in entry["resources"].items()]
-            for consumer, entry in parts["allocations"].items()
+            for consumer, entry in api.get(f"{at}/allocations", _Allocations)["allocations"].items()
         },
     )

@@ -17,8 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
+from msgspec import Meta
+
+from placebench.decoding import read_json
 from placebench.errors import DatabaseError
 from placebench.guard import Keeper, tail
 from placebench.postgres.account import Account, server_account
@@ -38,7 +41,7 @@ _CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "postgresql.con
 class Access:
     """What `server.json` says: how to reach the server, and which PostgreSQL made its data (None: not made yet)."""
 
-    port: int
+    port: Annotated[int, Meta(ge=1, le=65535)]
     password: str
     data_version: int | None = None
     format_version: int = 1
@@ -54,9 +57,9 @@ class Access:
     def load(cls, path: Path) -> Self:
         """Read the file; raises DatabaseError when it is not what `save` wrote."""
         try:
-            return cls(**json.loads(path.read_text()))
-        except (ValueError, TypeError) as error:
-            raise DatabaseError(f"{path} is damaged ({error}): remove {path.parent}, its data is lost") from error
+            return read_json(path, cls, error=DatabaseError)
+        except DatabaseError as error:
+            raise DatabaseError(f"{error}; it is damaged: remove {path.parent}, its data is lost") from error
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ all requests are one.
 
 import json
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from pathlib import Path
 
 from pyinstrument.frame_info import frame_info_get_identifier
@@ -87,9 +88,20 @@ def load_session(path: Path | str) -> Session:
     """The session in a `.pyisession` file; raises ProfilerError if it cannot be read."""
     try:
         session: Session = Session.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        _check(session)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProfilerError(f"{path} cannot be read as a pyinstrument session: {error}") from error
     return session
+
+
+def _check(session: Session) -> None:
+    """Raise one of several errors where pyinstrument, which looks at nothing, took what is no session."""
+    if not isfinite(sum((session.start_time, session.duration, session.cpu_time, session.sample_count))):
+        raise ValueError("a number in it is not finite")
+    for stack, seconds in session.frame_records:
+        if not isfinite(seconds) or any(frame.count("\x00") < 2 for frame in stack):
+            raise ValueError(f"a frame record is {repr((stack, seconds))[:60]}")
+    "".join([session.target_description, *session.start_call_stack, *session.sys_path, *session.sys_prefixes])
 
 
 def _shared(above: Sequence[str], frames: Sequence[str]) -> int:

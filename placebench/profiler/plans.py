@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from placebench.profiler.checking import checked
 from placebench.profiler.fingerprint import redacted
 
 _CONDITIONS = ("Index Cond", "Recheck Cond", "Hash Cond", "Merge Cond", "Join Filter", "Filter", "One-Time Filter")
@@ -76,7 +77,7 @@ class PlanNode:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """The node that `dataclasses.asdict` wrote."""
-        return cls(**{**fields, "children": tuple(cls.from_json(child) for child in fields["children"])})
+        return checked(cls(**{**fields, "children": tuple(cls.from_json(child) for child in fields["children"])}))
 
 
 def read_plan(text: str, *, values: bool = False) -> PlanNode:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from placebench.errors import ProfilerError
+from placebench.profiler.checking import checked
 from placebench.profiler.statement import Span, Statement, Transaction
 from placebench.profiler.summary import Summary, summarise, total, total_of_all
 
@@ -148,13 +149,16 @@ class Recording:
             )
         plain = {key: value for key, value in document.items() if key not in (*_LISTS, "format_version")}
         try:
-            return cls(
-                **{**plain, "notes": tuple(plain.get("notes", ()))},
+            made = cls(
+                **{**plain, "notes": tuple(map(str, plain.get("notes", ())))},
                 statements=[Statement.from_json(statement) for statement in document["statements"]],
-                transactions=[Transaction(**transaction) for transaction in document["transactions"]],
-                spans=[Span(**span) for span in document["spans"]],
+                transactions=[checked(Transaction(**transaction)) for transaction in document["transactions"]],
+                spans=[checked(Span(**span)) for span in document["spans"]],
             )
-        except (KeyError, TypeError) as error:
+            if made.requests < 1:
+                raise TypeError(f"requests is {made.requests}")
+            return checked(made)
+        except (KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ProfilerError(f"{source} is no recording: {error}; record it again") from error
 
     @classmethod
@@ -165,7 +169,7 @@ class Recording:
         """
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ProfilerError(f"{path} cannot be read as a recording: {error}") from error
         recording = cls.from_json(document if isinstance(document, dict) else {}, source=str(path))
         if (flame := flame_beside(Path(path))).is_file():

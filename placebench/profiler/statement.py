@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
+from placebench.profiler.checking import checked
 from placebench.profiler.plans import PlanNode
 
 
@@ -85,12 +86,14 @@ class Statement:
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """The statement that `to_json` wrote."""
         caller, plan = fields["caller"], fields["plan"]
-        return cls(
-            **{
-                **fields,
-                "caller": None if caller is None else Caller(*caller),
-                "plan": None if plan is None else PlanNode.from_json(plan),
-            }
+        return checked(
+            cls(
+                **{
+                    **fields,
+                    "caller": None if caller is None else checked(Caller(*caller)),
+                    "plan": None if plan is None else PlanNode.from_json(plan),
+                }
+            )
         )
 
 

@@ -119,5 +119,5 @@ def _latency(made: Saturation, steps: list[Step], where: Callable[[float], str])
 
 
 def _line(name: str, steps: list[Step], top: float, role: Role) -> Line:
-    seen = [(step.load, step.latency_s[name]) for step in steps]
+    seen = [(step.load, step.latency_s.get(name)) for step in steps]
     return Line(name, [(load, min(value, top)) for load, value in seen if value is not None], role)

@@ -106,7 +106,7 @@ def _sorted(path: Path, folder: Path) -> _Sorted:
 def _head(line: bytes, path: Path) -> dict[str, Any]:
     try:
         head = json.loads(line or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(head, dict):
         return {}

@@ -168,13 +168,13 @@ def test_data_of_another_postgresql(folder: Path) -> None:
     assert (folder / "data" / "PG_VERSION").read_text() == "9"
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"port": 5432, "password": "sesame", "colour": "red"}'])
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"port": 0, "password": "sesame"}'])
 def test_a_damaged_server_json(folder: Path, content: str) -> None:
     """The line names the file."""
     folder.mkdir()
     (folder / "server.json").write_text(content)
 
-    with pytest.raises(DatabaseError, match=r"server\.json is damaged"):
+    with pytest.raises(DatabaseError, match=r"server\.json: .* remove "):
         StandingServer(folder).start()
 
 
