@@ -296,3 +296,5 @@ class RunHead(Record):
     """Where the time of a comparison's replicates went (`placebench.experiment.spent`), over all its sittings."""
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
+    scratch_marks: list[str] = field(default_factory=list)
+    """Marks of the scratch databases of the last sitting, and of earlier ones that may have left some."""
