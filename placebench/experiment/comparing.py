@@ -99,7 +99,7 @@ class Comparing:
         self._server = server
         self._say: Say = nobody
         self._note: Say = nobody
-        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:50]
+        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"
         self._kept = KeptHead(folder, same_question(folder, self._new_head()))
         self._gate = AnswerGate(settings.request, save=self._kept.save)
         self.replicates = Replicates(self._kept, self._gate, folder, arms=len(settings.arms), rounds=settings.rounds)
@@ -151,11 +151,9 @@ class Comparing:
     def _prepared(self, servers: Servers, arms: tuple[Arm, ...]) -> Arms:
         """A seeded database on each server, and a copy of it for each arm, at the revisions that the arm wants."""
         self._say(f"seed {self._topology.title}, {self._topology.trees} trees")
+        self._kept.begin_on(self._server)
         names = {arm.name: f"{self._database}_{number}" for number, arm in enumerate(arms)}
         for server in dict.fromkeys(map(servers.of, arms)):
-            for name in (*names.values(), self._database, self._statistics):
-                server.take_over(name)
-                server.drop_database(name)
             url = server.create_database(self._database)
             receipt = seed(self._topology, url)
             if server is servers.of(arms[0]):

@@ -16,6 +16,7 @@ from typing import Any
 
 from placebench.errors import RunFolderError
 from placebench.experiment.records import RunHead
+from placebench.postgres import Server
 
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
 """What a resumed run has to be asked for again as it was begun."""
@@ -49,6 +50,11 @@ class KeptHead:
                 f"{self._folder} was begun on something else: {'; '.join(changed)}; begin a new run, or go back to that"
             )
         self.save(receipt=receipt, manifest=manifest)
+
+    def begin_on(self, server: Server) -> None:
+        """Drop what the earlier sittings of this run left on *server*, and keep the mark of this one's databases."""
+        left = [mark for mark in self.head.scratch_marks if not server.drop_left(mark)]
+        self.save(scratch_marks=[*left, server.run])
 
     @contextmanager
     def until_the_end(self) -> Iterator[None]:

@@ -295,6 +295,8 @@ class RunHead(Record):
     """One line about how it ended, for an interrupted or failed run."""
     failed_parts: list[FailedPart] = field(default_factory=list)
     """Those that failed without ending the run (`placebench.experiment.parts`)."""
+    scratch_marks: list[str] = field(default_factory=list)
+    """Marks of the scratch databases of the last sitting, and of earlier ones that may have left some."""
 
     @classmethod
     def load(cls, path: Path) -> Self:

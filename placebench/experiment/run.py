@@ -104,7 +104,7 @@ class Perfload:
         self._server = server
         self._say = say
         self._note = note
-        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"[:55]
+        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"
         self._loaded: dict[str, LoadPass] = {}
         head = RunHead(
             name=folder.name,

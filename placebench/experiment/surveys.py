@@ -72,7 +72,7 @@ class Ground:
         self.server = server
         self.topology = topology
         self.folder = folder
-        self._prefix = f"placebench_{folder.name.lower().replace('-', '_')}"[:50]
+        self._prefix = f"placebench_{folder.name.lower().replace('-', '_')}"
         self._made: dict[str, str] = {}
         self.receipt: dict[str, Any] = {}
         self.keep: Callable[..., None] = _kept_nowhere
@@ -82,7 +82,7 @@ class Ground:
     def seeded(self) -> str:
         """The URL of the seeded database; nobody may be connected to it while it is copied."""
         if "" not in self._made:
-            self._made[""] = self._fresh(self._prefix)
+            self._made[""] = self.server.create_database(self._prefix)
             self.receipt = seed(self.topology, self._made[""]).to_json()
         return self._made[""]
 
@@ -95,7 +95,7 @@ class Ground:
         if topology == self.topology and not revisions:
             return self.seeded
         if (name := f" {topology.name} {topology.trees} {revisions}") not in self._made:
-            self._made[name] = url = self._fresh(f"{self._prefix}_{len(self._made)}")
+            self._made[name] = url = self.server.create_database(f"{self._prefix}_{len(self._made)}")
             seed(topology, url)
             migrate_options(url, revisions)
         return self._made[name]
@@ -104,13 +104,8 @@ class Ground:
         """The URL of this copy of the seeded database, dropped with the server's other databases of this survey."""
         if name not in self._made:
             assert self.seeded
-            self._made[name] = self._fresh(f"{self._prefix}_{len(self._made)}", self._prefix)
+            self._made[name] = self.server.create_database(f"{self._prefix}_{len(self._made)}", self._prefix)
         return self._made[name]
-
-    def _fresh(self, name: str, template: str | None = None) -> str:
-        self.server.take_over(name)
-        self.server.drop_database(name)
-        return self.server.create_database(name, template) if template else self.server.create_database(name)
 
 
 @dataclass(frozen=True)
@@ -163,6 +158,7 @@ class Surveying:
         with self._kept.until_the_end():
             keep_whole_lines(self._path)
             say(f"seed {self._ground.topology.title}, {self._ground.topology.trees} trees")
+            self._kept.begin_on(self._ground.server)
             described = manifest(self._ground.seeded)
             self._kept.stand_on(receipt=self._ground.receipt, manifest=described)
             with self._question.prepare(self._ground) as measure:

@@ -1,6 +1,8 @@
 """`Server`: a PostgreSQL to work on, and the databases that this process made in it."""
 
+import itertools
 import os
+import secrets
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Literal, Self
@@ -12,16 +14,25 @@ from placebench.postgres import binaries
 from placebench.postgres.check import Facts, check_server, connected
 from placebench.postgres.cluster import OF_A_DATABASE
 from placebench.postgres.launcher import Launched, launch
+from placebench.postgres.scratch import (
+    UNMARKED,
+    Mark,
+    RunLock,
+    drop_left,
+    marked_by,
+    quoted,
+    scratch_databases,
+    scratch_name,
+)
 from placebench.postgres.urls import describe, normalise_url, with_database
 
 ENVIRONMENT_VARIABLE = "PLACEBENCH_DATABASE_URL"
-_NAME_LIMIT = 63
 
 
 class Server:
     """A PostgreSQL to work on; a context manager that stops, or cleans up, at its end.
 
-    Of databases it drops only what it created itself.
+    Of databases it drops only what it created itself, and only while that carries its mark.
     """
 
     def __init__(self, url: str, kind: Literal["named", "embedded", "found"], launched: Launched | None = None) -> None:
@@ -31,7 +42,11 @@ class Server:
         """How we came to it: named by a URL, from the wheel, or found on the machine."""
         self._launched = launched
         self._facts: Facts = check_server(url)
-        self._created: list[str] = []
+        self.run = secrets.token_hex(8)
+        """The mark of the databases that this object creates (`placebench.postgres.scratch`)."""
+        self._lock: RunLock | None = None
+        self._numbers = itertools.count()
+        self._created: dict[str, str] = {}
 
     @property
     def version(self) -> str:
@@ -53,50 +68,67 @@ class Server:
         """The postmaster's process id; None for a server that the user named."""
         return self._launched.child.pid if self._launched else None
 
-    def database_url(self, name: str) -> str:
-        """The URL of the database *name* on this server."""
-        return with_database(self.url, name)
+    def database_url(self, label: str) -> str:
+        """The URL of the database that this object created under *label*."""
+        return with_database(self.url, self._created[label])
 
-    def create_database(self, name: str, template: str | None = None) -> str:
-        """Make the database *name*, a copy of *template* where one is named; returns its URL.
+    def create_database(self, label: str, template: str | None = None) -> str:
+        """Make a database whose name begins with *label* and that nobody has; returns its URL.
 
-        CREATE DATABASE name [TEMPLATE template [STRATEGY file_copy]]
+        template: the label, or the name, of a database to copy. One that this object created under the same label
+        before is dropped first.
+
+        CREATE DATABASE name CONNECTION LIMIT n [TEMPLATE template [STRATEGY file_copy]];
+        COMMENT ON DATABASE name IS 'mark'; ALTER DATABASE name CONNECTION LIMIT -1
 
         On a server that was named it gets those settings for measuring that a database can have, so that its backends
-        do all work themselves:
+        do all work themselves, and an advisory lock says that this run lives:
 
         ALTER DATABASE name SET jit = off; ALTER DATABASE name SET max_parallel_workers_per_gather = 0
 
         On a server of ours (PostgreSQL 15 and later) a template is copied file by file, which takes half as long as by
         the log: 0.16 s against 0.37 s for 96 MB (medians of 5).
-        Raises DatabaseError when the name is taken, the template is in use, or the role may not.
+        Raises DatabaseError when the template is missing or in use, or the role may not.
         """
-        self._make_sure_that_it_may_be_created(name)
-        self._created.append(name)
+        if not self._facts.may_create_databases:
+            raise DatabaseError(
+                f"{describe(self.url)}: the role may not create databases: give it CREATEDB, or name another role"
+            )
+        if label in self._created:
+            self.drop_database(label)
+        if self._lock is None and self._launched is None:
+            self._lock = RunLock(self.url, self.run)
+        name = scratch_name(label, self.run, next(self._numbers))
+        self._created[label] = name
         try:
             self._execute(self._create_statement(name, template))
         except DatabaseError:
-            self._created.remove(name)
+            del self._created[label]
             raise
-        for setting, value in {} if self._launched else OF_A_DATABASE.items():
-            self._execute(f"ALTER DATABASE {_quoted(name)} SET {setting} = {value}")
-        return self.database_url(name)
+        self._finish(name)
+        return self.database_url(label)
 
-    def take_over(self, name: str) -> None:
-        """Count *name* among the databases that this object created: an earlier process of the same run did."""
-        if name not in self._created:
-            self._created.append(name)
+    def drop_database(self, label: str) -> None:
+        """Drop the database that this object created under *label*, with whoever is connected to it.
 
-    def drop_database(self, name: str) -> None:
-        """Drop a database that this object created, with whoever is connected to it; DatabaseError for any other."""
-        if name not in self._created:
-            raise DatabaseError(f"{describe(self.url)}: database {name!r} was not created by this run, so it stays")
+        Raises DatabaseError for any other, and for one that does not carry this run's mark any more.
+        """
+        if label not in self._created:
+            raise DatabaseError(f"{describe(self.url)}: database {label!r} was not created by this run, so it stays")
+        name = self._created[label]
+        self._check_mark(name)
         if self.version_number >= 130000:
-            self._execute(f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)")
+            self._execute(f"DROP DATABASE IF EXISTS {quoted(name)} WITH (FORCE)")
         else:
             self._end_connections_to(name)
-            self._execute(f"DROP DATABASE IF EXISTS {_quoted(name)}")
-        self._created.remove(name)
+            self._execute(f"DROP DATABASE IF EXISTS {quoted(name)}")
+        del self._created[label]
+
+    def drop_left(self, run: str) -> bool:
+        """Drop what the earlier *run*, which is over, left on this server; whether nothing of it is left now."""
+        with connected(self.url) as connection:
+            left = [database for database in scratch_databases(connection) if database.run == run]
+        return not drop_left(self.url, left) and all(database.state == "left" for database in left)
 
     def check_setting(self, name: str, value: str) -> None:
         """Let PostgreSQL say whether postgresql.conf could have this setting; nothing changes.
@@ -105,8 +137,8 @@ class Server:
         Raises DatabaseError with what PostgreSQL says of the name or the value.
         """
         literal = value.replace("'", "''")
-        self._execute(f"ALTER SYSTEM SET {_quoted(name)} = '{literal}'")
-        self._execute(f"ALTER SYSTEM RESET {_quoted(name)}")
+        self._execute(f"ALTER SYSTEM SET {quoted(name)} = '{literal}'")
+        self._execute(f"ALTER SYSTEM RESET {quoted(name)}")
 
     def stop(self) -> None:
         """End a server of ours with its data; on a named one drop what was created. May be called again.
@@ -116,9 +148,11 @@ class Server:
         if self._launched:
             self._launched.keeper.close()
             return
-        problems = [problem for name in list(self._created) if (problem := self._problem_of_dropping(name))]
+        problems = [problem for label in list(self._created) if (problem := self._problem_of_dropping(label))]
+        if self._lock is not None:
+            self._lock.release()
         if problems:
-            stayed = ", ".join(self._created)
+            stayed = ", ".join(self._created.values())
             raise DatabaseError(f"drop by hand what stayed on the server ({stayed}): {problems[0]}")
 
     def __enter__(self) -> Self:
@@ -129,32 +163,45 @@ class Server:
     ) -> None:
         self.stop()
 
-    def _make_sure_that_it_may_be_created(self, name: str) -> None:
-        if not self._facts.may_create_databases:
-            raise DatabaseError(
-                f"{describe(self.url)}: the role may not create databases: give it CREATEDB, or name another role"
-            )
-        with connected(self.url) as connection:
-            if connection.scalar(text("SELECT true FROM pg_database WHERE datname = :name"), {"name": name}):
-                raise DatabaseError(
-                    f"{describe(self.url)}: a database {name!r} is there already: drop it, or choose another name"
-                )
-
     def _create_statement(self, name: str, template: str | None) -> str:
+        statement = f"CREATE DATABASE {quoted(name)} CONNECTION LIMIT {UNMARKED}"
         if template is None:
-            return f"CREATE DATABASE {_quoted(name)}"
+            return statement
         by_file = self._launched is not None and self.version_number >= 150000
         strategy = " STRATEGY file_copy" if by_file else ""
-        return f"CREATE DATABASE {_quoted(name)} TEMPLATE {_quoted(template)}{strategy}"
+        return f"{statement} TEMPLATE {quoted(self._created.get(template, template))}{strategy}"
+
+    def _finish(self, name: str) -> None:
+        """Mark the new database as ours, and set it for measuring where the server is not."""
+        changes = ["CONNECTION LIMIT -1"]
+        if self._launched is None:
+            changes += [f"SET {setting} = {value}" for setting, value in OF_A_DATABASE.items()]
+        database = quoted(name).replace("%", "%%")
+        statements = [f"COMMENT ON DATABASE {database} IS %(mark)s"]
+        statements += [f"ALTER DATABASE {database} {change}" for change in changes]
+        with connected(self.url) as connection:
+            connection.exec_driver_sql("; ".join(statements), {"mark": Mark.of(self.run, name).comment()})
+
+    def _check_mark(self, name: str) -> None:
+        """Raise DatabaseError for a database that is not ours any more; one that somebody dropped is none."""
+        with connected(self.url) as connection:
+            row = connection.execute(
+                text(
+                    "SELECT datconnlimit, shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = :name"
+                ),
+                {"name": name},
+            ).one_or_none()
+        if row is not None and marked_by(name, row[0], Mark.read(row[1])) != self.run:
+            raise DatabaseError(f"{describe(self.url)}: database {name!r} lost the mark of this run, so it stays")
 
     def _end_connections_to(self, name: str) -> None:
         statement = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
         with connected(self.url) as connection:
             connection.execute(statement, {"name": name})
 
-    def _problem_of_dropping(self, name: str) -> str:
+    def _problem_of_dropping(self, label: str) -> str:
         try:
-            self.drop_database(name)
+            self.drop_database(label)
         except DatabaseError as error:
             return str(error)
         return ""
@@ -182,10 +229,3 @@ def open_server(url: str | None = None, *, settings: Mapping[str, str] | None = 
     except BaseException:
         launched.keeper.close()
         raise
-
-
-def _quoted(name: str) -> str:
-    """A name as SQL wants it; longer than 63 bytes it would silently be cut."""
-    if not 0 < len(name.encode()) <= _NAME_LIMIT:
-        raise DatabaseError(f"{name!r} cannot be the name of a database: 1 to {_NAME_LIMIT} bytes are allowed")
-    return '"' + name.replace('"', '""') + '"'
