@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyinstrument.session import Session
 
+from placebench.experiment.documents import Answered
 from placebench.experiment.records import (
     Block,
     CountedPass,
@@ -146,7 +147,7 @@ def cost_s(variant: str, variants: Sequence[str]) -> float:
 
 
 def _head(folder: Path, run: FakeRun) -> RunHead:
-    answered = {
+    answered: Answered = {
         "checked": list(run.variants[: run.passes_of]),
         "equal": run.equal,
         "allocation_requests": 2000,
