@@ -106,7 +106,7 @@ def _complete(url: str) -> None:
         count = connection.scalar(select(func.count()).select_from(resource_providers).where(rootless))
     if count:
         say(
-            f"{count} resource providers have no root_provider_id and are in no response: Placement's"
+            f"resource providers without a root_provider_id, which no response shows: {count}; Placement's"
             " `placement-manage db online_data_migrations` gives them one"
         )
 

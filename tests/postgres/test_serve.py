@@ -169,7 +169,7 @@ def test_a_role_that_may_only_read_can_serve(database_url: str, reader: str, for
 
     assert status == 200
     assert 1 == sum("requests with them get 400" in line and forbidden in line for line in said)
-    assert 1 == sum(line.startswith("1 resource providers have no root_provider_id") for line in said)
+    assert 1 == sum("without a root_provider_id, which no response shows: 1;" in line for line in said)
     assert not [line for line in said if "Traceback" in line]
 
 

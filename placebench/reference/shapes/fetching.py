@@ -24,7 +24,7 @@ _CLASS_ID: Final = itemgetter(0)
 def fetch(connection: Connection, picture: Picture, trees: Trees = ALL, *, aggregates: bool = True) -> list[int]:
     """Put the trees into the picture, as they are in the connection's transaction, and say the ids of their roots.
 
-    4 round trips, 5 with aggregates, 1 if there is no such tree.
+    4 round trips, 5 with aggregates, 1 if there is no such tree. What is below a provider without a root is left out.
     aggregates: whether the kinds are to know them; they always do where a provider shares.
     Raises DatabaseError for a uuid that cannot stand in JSON as it is.
     """
