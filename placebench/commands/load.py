@@ -1,7 +1,6 @@
 """`placebench load`: a headless locust run against a service, and what it saw."""
 
 import os
-import tempfile
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -65,12 +64,13 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load import LoadInterrupted
+    from placebench.guard import Keeper, fresh_folder
 
     if wanted(arguments):
         return run_search(arguments)
-    with tempfile.TemporaryDirectory(prefix="placebench-load-") as folder:
+    with Keeper(folder := fresh_folder("placebench-load-")):
         try:
-            result = _load(_spec(arguments), Path(folder))
+            result = _load(_spec(arguments), folder)
         except LoadInterrupted as interrupted:
             say("interrupted" if interrupted.result else "interrupted before any request had ended")
             if interrupted.result:

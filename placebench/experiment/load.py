@@ -6,7 +6,6 @@ The door is `run_load`.
 import os
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +20,7 @@ from placebench.experiment.accounts import Accounts, account
 from placebench.experiment.holdings import holdings
 from placebench.experiment.log import ChildLog
 from placebench.experiment.records import LoadResult
-from placebench.guard import Child, ChildSpec, Keeper, start
+from placebench.guard import Child, ChildSpec, Keeper, fresh_folder, start
 from placebench.paths import room
 from placebench.postgres import connected
 from placebench.telemetry.ledger import ledger_beside, read_ledger
@@ -81,7 +80,7 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
-    scratch = Path(tempfile.mkdtemp(prefix="locust-", dir=folder)).absolute()
+    scratch = fresh_folder("locust-", folder.absolute())
     samples_file = scratch / "samples.json"
     with Keeper(scratch) as keeper:
         child = start(_child(spec, scratch, samples_file, log), keeper)

@@ -6,10 +6,12 @@ _LINES_IN_A_MESSAGE = 4
 
 
 class ChildLog:
-    """A log file that a child appends to; what stood in the file before is left alone and not read."""
+    """A log file that a child appends to; what stood in the file before is left alone and not read.
+
+    Nothing is made here: the child's guard makes the file, whose folder has to be there by then.
+    """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path.absolute()
         self._begin = path.stat().st_size if path.exists() else 0
 

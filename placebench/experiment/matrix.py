@@ -6,7 +6,6 @@ answers are held to those of every other combination that was asked the same.
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -24,7 +23,7 @@ from placebench.experiment.meters import ServerMeter
 from placebench.experiment.server import ServerSpec, environment
 from placebench.experiment.serving import serve_by
 from placebench.experiment.surveys import Ground, Measure, Question, Renewed
-from placebench.guard import Keeper
+from placebench.guard import Keeper, fresh_folder
 from placebench.seeding import seed
 
 LOADERS = {"postgresql": "copy", "sqlite": "sql"}
@@ -49,7 +48,7 @@ def question_of(
 
     @contextmanager
     def prepare(ground: Ground) -> Iterator[Measure]:
-        scratch = Path(tempfile.mkdtemp(prefix="placebench-matrix-"))
+        scratch = fresh_folder("placebench-matrix-")
         with (
             Keeper(scratch),
             _standing(arms, scratch / "sources") as standing,

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +21,7 @@ import psutil
 from placebench.errors import ServerError
 from placebench.experiment.log import ChildLog
 from placebench.experiment.uwsgi import command
-from placebench.guard import Child, ChildSpec, start
+from placebench.guard import Child, ChildSpec, fresh_folder, start
 
 _BOUND = re.compile(r"socket 0 bound to TCP address \S+:(\d+) ")
 _WORKER_DIED = re.compile(r"^DAMN ! worker \d+ .*$", re.MULTILINE)
@@ -160,8 +159,8 @@ def serve(spec: ServerSpec) -> RunningServer:
         python=spec.python,
         app_threads=spec.telemetry is not None,
     )
-    scratch = Path(tempfile.mkdtemp(prefix="placebench-uwsgi-"))
-    log = ChildLog(spec.log or scratch / "uwsgi.log")
+    scratch = fresh_folder("placebench-uwsgi-")
+    log = child_log(spec, scratch / "uwsgi.log")
     child = start(
         ChildSpec(
             name="uWSGI",
@@ -180,6 +179,13 @@ def serve(spec: ServerSpec) -> RunningServer:
         server.stop()
         raise
     return server
+
+
+def child_log(spec: ServerSpec, otherwise: Path) -> ChildLog:
+    """The log that *spec* names, in a folder that is made when it is missing; else *otherwise*."""
+    if spec.log is not None:
+        spec.log.parent.mkdir(parents=True, exist_ok=True)
+    return ChildLog(spec.log or otherwise)
 
 
 def check_spec(spec: ServerSpec) -> None:

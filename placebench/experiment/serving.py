@@ -5,7 +5,6 @@ The door is `serve_by`. Each closes a connection after its answer, so that all a
 
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -16,8 +15,8 @@ import psutil
 
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.experiment.log import ChildLog
-from placebench.experiment.server import ServerSpec, answers, check_spec, environment, serve
-from placebench.guard import Child, ChildSpec, start
+from placebench.experiment.server import ServerSpec, answers, check_spec, child_log, environment, serve
+from placebench.guard import Child, ChildSpec, fresh_folder, start
 
 STANDALONE = Path(__file__).with_name("standalone")
 _LISTENS = re.compile(r"istening at:? (http://\S+)")
@@ -52,8 +51,8 @@ def serve_by(server: str, spec: ServerSpec) -> Serving:
     if server not in _COMMANDS:
         raise PlacebenchError(f"no server {server!r}: expected uwsgi, {', '.join(_COMMANDS)}")
     check_spec(spec)
-    scratch = Path(tempfile.mkdtemp(prefix=f"placebench-{server}-"))
-    log = ChildLog(spec.log or scratch / f"{server}.log")
+    scratch = fresh_folder(f"placebench-{server}-")
+    log = child_log(spec, scratch / f"{server}.log")
     child = start(
         ChildSpec(
             name=server,

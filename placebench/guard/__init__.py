@@ -7,6 +7,6 @@ Letting go of the pipe is also how a child is stopped on purpose, so the way out
 """
 
 from placebench.guard.child import Child, ChildSpec, start, tail
-from placebench.guard.keeper import Keeper
+from placebench.guard.keeper import Keeper, fresh_folder
 
-__all__ = ["Child", "ChildSpec", "Keeper", "start", "tail"]
+__all__ = ["Child", "ChildSpec", "Keeper", "fresh_folder", "start", "tail"]

@@ -34,6 +34,8 @@ class ChildSpec:
     """A folder that goes away with the child."""
     pipes: bool = False
     """Talk to the child: its stdin and stdout are pipes; only stderr goes to the log."""
+    data: Path | None = None
+    """The data folder of a program of PostgreSQL's: the shared memory that it leaves when it is killed goes too."""
 
     def order(self) -> dict[str, Any]:
         """What the shepherd is told."""
@@ -45,6 +47,7 @@ class ChildSpec:
             "user": self.user,
             "stop_signal": int(self.stop_signal),
             "pipes": self.pipes,
+            "data": None if self.data is None else str(self.data),
         }
 
 

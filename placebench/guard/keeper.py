@@ -7,9 +7,11 @@ pipes at once: it must neither keep a child alive nor stop it.
 import atexit
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -18,7 +20,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from placebench.errors import PlacebenchError
-from placebench.guard.shepherd import remove, wait_readable
+from placebench.guard.shepherd import free_segment, remove, wait_readable
 
 _SHEPHERD = Path(__file__).with_name("shepherd.py")
 _START_LIMIT_S = 60.0
@@ -38,6 +40,7 @@ class Keeper:
         self._folder = folder
         self._lock = threading.Lock()
         self._last: int | None = None
+        self._data: str | None = None
         self._endings: dict[int, int] = {}
         self._process, self._control, self._report = _start_shepherd(folder, pipes=pipes)
         _open_keepers.append(self)
@@ -64,6 +67,7 @@ class Keeper:
         """
         if self._last is not None:
             self.wait(self._last)
+        self._data = order["data"]
         self._tell(run=order)
         self._last = pid = int(self._receive("pid")["pid"])
         self._endings.pop(pid, None)
@@ -108,8 +112,10 @@ class Keeper:
             self._report.close()
         for pipe in (self._process.stdin, self._process.stdout):
             _close_quietly(pipe)
-        if self._folder is not None and self._process.returncode:
-            remove(self._folder)  # somebody killed the shepherd, and the child followed it
+        if self._process.returncode:  # somebody killed the shepherd, and the child followed it
+            free_segment(self._data)
+            if self._folder is not None:
+                remove(self._folder)
         if self in _open_keepers:
             _open_keepers.remove(self)
 
@@ -142,6 +148,14 @@ class Keeper:
     def _read_report(self) -> dict[str, Any]:
         line = self._report.readline()
         return json.loads(line) if line else {}
+
+
+def fresh_folder(prefix: str, parent: Path | None = None) -> Path:
+    """The path of a folder that nobody has, in *parent* or the folder for temporary files; nothing is made.
+
+    A `Keeper` makes it and removes it: one that was made before could stay when this process is killed in between.
+    """
+    return (parent or Path(tempfile.gettempdir())) / f"{prefix}{secrets.token_hex(8)}"
 
 
 def _start_shepherd(folder: Path | None, *, pipes: bool) -> tuple[subprocess.Popen[str], IO[bytes], IO[bytes]]:

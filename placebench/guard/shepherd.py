@@ -29,6 +29,7 @@ QUIT_GRACE_S = 0.8
 KILL_GRACE_S = 5.0
 POLL_S = 0.01
 PR_SET_PDEATHSIG = 1
+IPC_RMID = 0
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -42,6 +43,7 @@ class Shepherd:
         self._abandoned = False
         self._child: subprocess.Popen[bytes] | None = None
         self._stop_signal = int(signal.SIGTERM)
+        self._data: str | None = None
         self._signals = listen_to_signals()
 
     def work(self) -> None:
@@ -80,8 +82,8 @@ class Shepherd:
             self._kill_group()
 
     def _run(self, program: dict[str, Any]) -> None:
-        """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, as ChildSpec has them."""
-        self._stop_signal = program["stop_signal"]
+        """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, data, as ChildSpec has them."""
+        self._stop_signal, self._data = program["stop_signal"], program["data"]
         try:
             self._child = spawn(program)
         except (OSError, subprocess.SubprocessError) as error:
@@ -119,12 +121,21 @@ class Shepherd:
         """Reap a child that has ended, after the rest of its process group."""
         if self._child is not None and self._has_ended():
             self._kill_group()
-            self._tell(ended=self._child.pid, returncode=self._child.wait())
+            returncode = self._child.wait()
+            free_segment(self._data)
+            self._tell(ended=self._child.pid, returncode=returncode)
             self._child = None
 
     def _kill_group(self) -> None:
-        if self._child is not None:
-            os.killpg(self._child.pid, signal.SIGKILL)
+        if self._child is None:
+            return
+        mapped = set()
+        if self._data:
+            os.killpg(self._child.pid, signal.SIGSTOP)  # so that none maps more while we look
+            mapped = shared_memory(self._child.pid)
+        os.killpg(self._child.pid, signal.SIGKILL)
+        for path in mapped:
+            path.unlink(missing_ok=True)
 
     def _tell(self, **report: Any) -> None:
         try:
@@ -162,7 +173,7 @@ def die_with(parent: int, number: int) -> Callable[[], None]:
         if prctl is not None:
             prctl(PR_SET_PDEATHSIG, number)
             if os.getppid() != parent:
-                os.kill(os.getpid(), number)
+                os._exit(1)  # a signal would meet the handlers of the shepherd, which are still here
 
     return arrange
 
@@ -197,6 +208,32 @@ def wait_readable(*descriptors: int, timeout_s: float | None = None) -> list[int
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
     return [descriptor for descriptor, _ in poller.poll(None if timeout_s is None else timeout_s * 1000)]
+
+
+def shared_memory(group: int) -> set[Path]:
+    """The files in /dev/shm that PostgreSQL's processes of this process group have mapped: killed, they leave them."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if int((process / "stat").read_text().rpartition(")")[2].split()[2]) == group:
+                mapped = (line.split(maxsplit=5)[5:] for line in (process / "maps").read_text().splitlines())
+                found |= {Path(name) for (name,) in filter(None, mapped) if name.startswith("/dev/shm/PostgreSQL.")}
+    return found
+
+
+def free_segment(data: str | None) -> None:
+    """Remove the System V segment that a killed PostgreSQL left; the seventh line of its postmaster.pid names it.
+
+    Only one of the file's owner, who could write any number there. Where a process is still attached to the segment,
+    it goes with that process.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        lock_file = Path(data or os.devnull) / "postmaster.pid"
+        key, number = map(int, lock_file.read_text().splitlines()[6].split())
+        for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
+            columns = [int(word) for word in line.split()[:8]]  # key, id, …, owner
+            if (columns[0] % 2**32, columns[1], columns[7]) == (key % 2**32, number, lock_file.lstat().st_uid):
+                ctypes.CDLL(None).shmctl(number, IPC_RMID, None)
 
 
 def remove(folder: Path) -> None:

@@ -1,9 +1,11 @@
 """The data of a server of ours (`make_data`) and what its postgresql.conf says (`measuring_settings`).
 
 The settings are made for measuring: nothing works beside the backend that answers (its CPU time is what gets measured),
-a login costs next to nothing, and throwaway data is not written through to the disk.
+a login costs next to nothing, and throwaway data is not written through to the disk. Dynamic shared memory lies in the
+data folder, so that a server that is killed leaves none in /dev/shm.
 """
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from placebench.guard import Keeper, start
 from placebench.postgres.place import Place, last_words
 from placebench.postgres.urls import SUPERUSER
 
+_IN_THE_DATA = {"dynamic_shared_memory_type": "mmap"}
 THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 OF_A_DATABASE = {"jit": "off", "max_parallel_workers_per_gather": "0"}
 """Those of the settings for measuring that a single database can have."""
@@ -26,9 +29,9 @@ def make_data(place: Place, keeper: Keeper, password: str, settings: Mapping[str
     password_file.touch(mode=0o600)
     password_file.write_text(password)
     place.account.own(password_file)
-    initdb = start(
-        place.spec("initdb", *_initdb_command(place, password_file, durable="fsync" not in settings)), keeper
-    )
+    command = _initdb_command(place, password_file, durable="fsync" not in settings)
+    # By any other signal it would first finish what it is at, seconds on a busy disk.
+    initdb = start(place.spec("initdb", *command, stop_signal=signal.SIGKILL), keeper)
     if initdb.wait():
         raise DatabaseError(f"initdb failed: {last_words(initdb, place)}")
     password_file.unlink()
@@ -46,6 +49,7 @@ def measuring_settings(place: Place) -> dict[str, str]:
         "log_timezone": "UTC",
         "logging_collector": "off",
         **OF_A_DATABASE,
+        **_IN_THE_DATA,
         "shared_preload_libraries": ",".join(place.binaries.preloadable()),
     }
     quick_login = {"scram_iterations": "1"} if place.version >= 16 else {}
@@ -66,10 +70,11 @@ def _initdb_command(place: Place, password_file: Path, *, durable: bool) -> list
 
     A password is hashed with the `scram_iterations` of that moment, hence the setting here too (PostgreSQL 16 and
     later): a login costs 2.4 ms then, as without a password, instead of 8.5 ms with the usual 4096 iterations.
-    They protect weak passwords; ours has 256 random bits.
+    They protect weak passwords; ours has 256 random bits. An initdb that fails leaves its data to the guard, which
+    finds there what shared memory is left.
     """
     no_instructions = ["--no-instructions"] if place.version >= 14 else []
-    quick_login = ["-c", "scram_iterations=1"] if place.version >= 16 else []
+    settings = {"scram_iterations": "1", **_IN_THE_DATA} if place.version >= 16 else {}
     return [
         place.binaries.program("initdb"),
         f"--pgdata={place.data}",
@@ -78,9 +83,10 @@ def _initdb_command(place: Place, password_file: Path, *, durable: bool) -> list
         "--auth=scram-sha-256",
         "--encoding=UTF8",
         "--locale=C",
+        "--no-clean",
         *([] if durable else ["--no-sync"]),
         *no_instructions,
-        *quick_login,
+        *(f"--set={name}={value}" for name, value in settings.items()),
     ]
 
 

@@ -3,14 +3,13 @@
 `runnable` keeps one copy for all servers of this process (30 MB, 0.2 s); it is gone with the process.
 """
 
-import secrets
 import shutil
 import tempfile
 import threading
 from pathlib import Path
 
 from placebench.errors import DatabaseError
-from placebench.guard import Keeper
+from placebench.guard import Keeper, fresh_folder
 from placebench.postgres.account import Account
 from placebench.postgres.binaries import Binaries
 
@@ -68,7 +67,7 @@ def private_folder(account: Account) -> Path:
     """The path of a new folder that *account* can enter; nothing is made. DatabaseError when no place will do."""
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         if account.may_enter(Path(base)):
-            return Path(base) / f"placebench-{secrets.token_hex(8)}"
+            return fresh_folder("placebench-", Path(base))
     raise DatabaseError(
         f"the user {account.name} can enter neither {tempfile.gettempdir()} nor /tmp nor /var/tmp: "
         "set TMPDIR to a folder that it can enter"

@@ -71,7 +71,7 @@ class Place:
         ours = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return ours | {"LC_ALL": "C", "TZ": "UTC", "HOME": str(self.folder)}
 
-    def spec(self, name: str, *command: str) -> ChildSpec:
+    def spec(self, name: str, *command: str, stop_signal: int = signal.SIGINT) -> ChildSpec:
         """One of its programs under the guard; SIGINT is PostgreSQL's fast shutdown (SIGTERM waits for clients)."""
         return ChildSpec(
             name,
@@ -80,7 +80,8 @@ class Place:
             cwd=self.folder,
             log=self.folder / f"{name.lower()}.log",
             user=self.account.ids,
-            stop_signal=signal.SIGINT,
+            stop_signal=stop_signal,
+            data=self.data,
         )
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from placebench.postgres.binaries import Binaries
 from placebench.postgres.launcher import launch
 from placebench.postgres.ports import free_port
 
-Eventually = Callable[[Callable[[], bool]], bool]
+Eventually = Callable[..., bool]
 Runs = Callable[[int], bool]
 OPEN = """
 import json, os, sys
@@ -215,6 +216,60 @@ def test_nothing_is_left_after_kill_9(eventually: Eventually, runs: Runs) -> Non
         process.kill()
 
     assert eventually(lambda: not runs(opened["pid"]) and not folder.exists())
+
+
+def segment(data: Path) -> str:
+    """The System V segment that postmaster.pid names, "key id"; "" while it does not."""
+    lock_file = data / "postmaster.pid"
+    lines = lock_file.read_text().splitlines() if lock_file.exists() else []
+    return lines[6].strip() if len(lines) > 6 else ""
+
+
+def segments() -> set[str]:
+    """The ids of those that exist on the machine."""
+    return {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+
+
+def test_dynamic_shared_memory_lies_in_the_data(private: Server) -> None:
+    """A server that is killed leaves none in /dev/shm."""
+    maps = Path(f"/proc/{private.pid}/maps").read_text()
+
+    assert show(private, "dynamic_shared_memory_type") == ["mmap"]
+    assert "/dev/shm/PostgreSQL." not in maps
+    assert "/pg_dynshmem/mmap." in maps
+
+
+@pytest.mark.parametrize("victim", ["server", "shepherd"])
+def test_shared_memory_of_a_killed_server(victim: str, eventually: Eventually) -> None:
+    """SIGKILL leaves it its System V segment, which goes with its folder, whether or not its shepherd lives."""
+    with open_server() as opened:
+        data = Path(f"/proc/{opened.pid}/cwd").readlink()
+        _, number = segment(data).split()
+        assert number in segments()
+        if victim == "shepherd":
+            shepherd = Path(f"/proc/{opened.pid}/stat").read_text().rpartition(")")[2].split()[1]
+            os.kill(int(shepherd), signal.SIGKILL)
+        os.kill(opened.pid or 0, signal.SIGKILL)
+
+    assert eventually(lambda: number not in segments())
+    assert not data.parent.exists()
+
+
+def test_kill_9_while_the_data_is_made(open_folder: Path, eventually: Eventually) -> None:
+    """The server that initdb runs for its work is killed with it, and leaves no segment either."""
+    open_folder.chmod(0o1777)
+    with opened_in_a_process("sys.stdin.read()", TMPDIR=str(open_folder)) as process:
+        found: list[str] = []
+
+        def appears() -> bool:
+            found.extend(filter(None, map(segment, open_folder.glob("*/data"))))
+            return bool(found)
+
+        assert eventually(appears, limit_s=30)
+        process.kill()
+    _, number = found[0].split()
+
+    assert eventually(lambda: list(open_folder.iterdir()) == [] and number not in segments())
 
 
 def test_a_server_that_nobody_stops_ends_with_the_interpreter(runs: Runs) -> None:
