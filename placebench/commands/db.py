@@ -1,9 +1,9 @@
 """`placebench db start|url|stop`: the embedded PostgreSQL by itself, outliving the command."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ HELP = "the embedded PostgreSQL by itself: start it, print its URL, stop it"
 def configure(parser: ArgumentParser) -> None:
     """Three actions, each on the server of one folder."""
     common = ArgumentParser(add_help=False)
-    common.add_argument("--dir", type=Path, help="the folder of the server (default: one in the user's state folder)")
+    common.add_argument(
+        "--dir", type=values.path, help="the folder of the server (default: one in the user's state folder)"
+    )
     common.add_argument("--json", action="store_true", help="print the result as JSON")
     actions = parser.add_subparsers(dest="action", required=True, metavar="start|url|stop")
     actions.add_parser("start", parents=[common], help="start it, if it does not run, and print its URL")

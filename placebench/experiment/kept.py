@@ -16,6 +16,7 @@ from typing import Any
 
 from placebench.errors import RunFolderError
 from placebench.experiment.records import RunHead
+from placebench.paths import make_folder
 
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
 """What a resumed run has to be asked for again as it was begun."""
@@ -81,7 +82,7 @@ def claim_folder(folder: Path) -> Path:
         raise RunFolderError(f"{folder} is a file, a run wants a folder of its own: name another with --out")
     if folder.exists() and any(folder.iterdir()):
         raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out")
-    (folder / "log").mkdir(parents=True)
+    make_folder(folder / "log", error=RunFolderError)
     return folder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from placebench import units
 from placebench.compare import middle
+from placebench.experiment.matrices import AXES
 from placebench.experiment.records import Measurement
 from placebench.page.charts import Bar, bars
 from placebench.report.surveys.telling import Column, Picture, Told, counted, difference, service_named
@@ -65,6 +66,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     versions = {_key(each["point"]): {k: v for k, v in each.items() if k != "point"} for each in settings["versions"]}
     return [
         {
+            **AXES,
             **settings["usual"],
             **point,
             "results": made[0].values["results"],
