@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "decoding": {"errors"},
     "limits": set(),
     "urls": {"errors"},
-    "topology": {"errors"},
+    "topology": {"decoding", "urls", "errors"},
     "guard": {"errors"},
     "compare": {"errors"},
     "telemetry": {"errors"},
