@@ -70,7 +70,7 @@ def read_toml(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> T:
 def check(document: Any, kind: Any, source: str, *, error: type[PlacebenchError]) -> None:
     """Raise *error* where *document* does not fit *kind*; source: what the message begins with."""
     if _is_deeper(document, _NESTED_AT_MOST):
-        raise error(f"{source} cannot be read: {_TOO_DEEP}")
+        raise error(f"{source}: cannot be read: {_TOO_DEEP}")
     try:
         msgspec.convert(document, kind)
     except msgspec.ValidationError as found:
@@ -81,7 +81,7 @@ def _content(path: Path, error: type[PlacebenchError]) -> bytes:
     try:
         return path.read_bytes()
     except (OSError, ValueError) as found:  # a name may hold a null character
-        raise error(f"{path} cannot be read: {getattr(found, 'strerror', None) or found}") from found
+        raise error(f"{path}: cannot be read: {getattr(found, 'strerror', None) or found}") from found
 
 
 def _decoded(content: bytes, kind: type[T], decode: Callable[..., Any], source: str, error: type[PlacebenchError]) -> T:
@@ -90,9 +90,9 @@ def _decoded(content: bytes, kind: type[T], decode: Callable[..., Any], source: 
     except msgspec.ValidationError as found:
         raise error(f"{source}: {_described(found, _unchecked(content, decode), kind)}") from found
     except RecursionError as found:
-        raise error(f"{source} cannot be read: {_TOO_DEEP}") from found
+        raise error(f"{source}: cannot be read: {_TOO_DEEP}") from found
     except ValueError as found:
-        raise error(f"{source} cannot be read: {found}") from found
+        raise error(f"{source}: cannot be read: {found}") from found
     return made
 
 

@@ -11,6 +11,10 @@ class PlacebenchError(Exception):
     exit_code = 2
 
 
+class UsageError(PlacebenchError):
+    """A command line that cannot be read."""
+
+
 class GateFailedError(PlacebenchError):
     """A gate failed, requests failed, or two variants answer differently: exit code 1."""
 

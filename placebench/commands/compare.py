@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placebench import limits
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say, steps
 from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError, TooFewReplicatesError
@@ -30,13 +32,15 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_measuring_options(parser)
     number = parser.add_mutually_exclusive_group()
-    number.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
+    number.add_argument("--replicates", type=values.replicates, metavar="R", help="how many that count (default: 12)")
     number.add_argument("--screen", action="store_true", help="12 replicates")
     number.add_argument("--publish", action="store_true", help="30 replicates")
     number.add_argument(
         "--looks", action="store_true", help="sequentially: may stop at 12, 24 or 36, with intervals of 97.79 %%"
     )
-    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
+    parser.add_argument(
+        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the arm placement"
+    )
     parser.add_argument(
         "--fail-if",
         action="append",
@@ -51,16 +55,27 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     """Those of every command that makes replicates."""
     parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
     parser.add_argument("--topology", default=TOPOLOGY, help=f"name or .toml file (default: {TOPOLOGY})")
-    parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
-    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument(
-        "--seed", type=int, default=SEED, metavar="S", help=f"of ids and every random choice (default: {SEED})"
+        "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
     )
-    parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
     parser.add_argument(
-        "--rounds", type=int, metavar="N", help="a replicate (24; calibrate 64, step 12, ladder, ablation 6)"
+        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument(
+        "--seed", type=values.seed, default=SEED, metavar="S", help=f"of ids and every random choice (default: {SEED})"
+    )
+    parser.add_argument(
+        "--request", type=values.request, metavar="PATH", help="path and query that is asked (default: the topology's)"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=values.whole(1, limits.ROUNDS),
+        metavar="N",
+        help="a replicate (24; calibrate 64, step 12, ladder, ablation 6)",
+    )
+    parser.add_argument(
+        "--out", type=values.path, metavar="DIR", help="the run's folder (default: a new one in profiles/)"
+    )
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
 

@@ -6,9 +6,9 @@
 import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say
 from placebench.errors import DatabaseError
 
@@ -25,7 +25,9 @@ def configure(parser: ArgumentParser) -> None:
     every = ArgumentParser(add_help=False)
     every.add_argument("--json", action="store_true", help="print the result as JSON")
     common = ArgumentParser(add_help=False, parents=[every])
-    common.add_argument("--dir", type=Path, help="the folder of the server (default: one in the user's state folder)")
+    common.add_argument(
+        "--dir", type=values.path, help="the folder of the server (default: one in the user's state folder)"
+    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="start|url|stop|clean")
     actions.add_parser("start", parents=[common], help="start it, if it does not run, and print its URL")
     actions.add_parser("url", parents=[common], help="print the URL of the running server")

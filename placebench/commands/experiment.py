@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
+from placebench.commands import values
 from placebench.commands.compare import SEED, TOPOLOGY, add_measuring_options, sit
 from placebench.commands.console import print_json, print_result, say
 
@@ -20,8 +21,10 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_measuring_options(parser)
     parser.set_defaults(topology=None, seed=None)  # what is said here goes over the experiment's own
-    parser.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
-    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
+    parser.add_argument("--replicates", type=values.replicates, metavar="R", help="how many that count (default: 12)")
+    parser.add_argument(
+        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the arm placement"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
 
 

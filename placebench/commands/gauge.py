@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
+from placebench.commands import values
 from placebench.commands.asking import add_asking_options, ask, topology_asked
 from placebench.errors import PlacebenchError
 
@@ -14,11 +15,17 @@ _MOST_PROCESSES = 64
 def configure(parser: ArgumentParser) -> None:
     """The options of `gauge`."""
     parser.add_argument("--variant", default="tuned", metavar="V", help="that answers (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=2, metavar="N", help="workers, and users (default: 2)")
+    parser.add_argument(
+        "--processes",
+        type=values.whole(1, _MOST_PROCESSES),
+        default=2,
+        metavar="N",
+        help="workers, and users (default: 2)",
+    )
     parser.add_argument(
         "--endpoints", metavar="E,E", help="beside the no-op; see docs/telemetry.md (default: all; --quick: two)"
     )
-    parser.add_argument("--time", type=float, metavar="S", help=f"of each load (default: {_TIME_S:g})")
+    parser.add_argument("--time", type=values.seconds, metavar="S", help=f"of each load (default: {_TIME_S:g})")
     add_asking_options(parser)
 
 
@@ -30,9 +37,6 @@ def run(arguments: Namespace) -> int:
     variant(arguments.variant)
     topology = topology_asked(arguments)
     time_s = arguments.time if arguments.time is not None else _QUICK_TIME_S if arguments.quick else _TIME_S
-    if not 0 < time_s < float("inf") or not 1 <= arguments.processes <= _MOST_PROCESSES:
-        seen = f"--time {time_s:g} --processes {arguments.processes}"
-        raise PlacebenchError(f"{seen}: expected seconds above 0, and 1 to {_MOST_PROCESSES} workers")
     asked = Gauging(
         endpoints=_endpoints(arguments),
         request=arguments.request or topology.request,

@@ -1,9 +1,9 @@
 """`placebench matrix`: a job over every combination of service, server, client and database, against a control."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TypeVar
 
+from placebench.commands import values
 from placebench.commands.asking import REPEATS, add_asking_options, ask, trees_asked
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_asking_options(parser)
     parser.set_defaults(topology=None, seed=None, repeats=None)
-    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of Placement")
+    parser.add_argument("--placement-python", type=values.path, metavar="PATH", help="of the environment of Placement")
 
 
 def run(arguments: Namespace) -> int:

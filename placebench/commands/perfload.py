@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say, steps
 from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError
@@ -21,18 +22,24 @@ def configure(parser: ArgumentParser) -> None:
         "--db", metavar="URL", help="a PostgreSQL to work beside; default: an embedded one, thrown away"
     )
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
-    parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
-    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="of ids and of every random choice (default: 1)"
+        "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument(
+        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
+    )
+    parser.add_argument(
+        "--seed", type=values.seed, default=1, metavar="S", help="of ids and of every random choice (default: 1)"
+    )
+    parser.add_argument(
+        "--out", type=values.path, metavar="DIR", help="the run's folder (default: a new one in profiles/)"
+    )
     parser.add_argument(
         "--telemetry", action="store_true", help="durations and figures of workers, client and backends too"
     )
     parser.add_argument(
         "--placement-python",
-        type=Path,
+        type=values.path,
         metavar="PATH",
         help="of the environment of the real Placement, which then takes part (default: that of `tox -e oracle`)",
     )

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say
 from placebench.commands.folders import list_run
 
@@ -11,11 +12,13 @@ HELP = "build the page of a run again, or put two runs side by side"
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `report`."""
-    parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a run's folder (default: profiles/latest)")
+    parser.add_argument(
+        "run", nargs="?", type=values.path, metavar="RUN", help="a run's folder (default: profiles/latest)"
+    )
     parser.add_argument(
         "--diff",
         nargs=2,
-        type=Path,
+        type=values.path,
         metavar="RUN",
         help="two runs side by side, the earlier one first",
     )

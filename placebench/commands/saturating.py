@@ -79,8 +79,6 @@ def _spec(arguments: Namespace) -> "LoadSpec":
     kind, needed = ("open", "a rate") if arguments.slo else ("closed", "users")
     if arguments.locustfile not in ("closed", kind):
         raise LoadError(f"--locustfile {arguments.locustfile}: a search of {needed} makes a load of its own, {kind}")
-    if arguments.users < 1 or (arguments.rate is not None and arguments.rate <= 0):
-        raise LoadError(f"--users {arguments.users}, --rate {arguments.rate}: expected more than 0")
     return LoadSpec(
         url=arguments.url,
         request=arguments.path,

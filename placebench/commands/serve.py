@@ -5,11 +5,12 @@ import os
 import signal
 import threading
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placebench.commands import values
 from placebench.commands.console import print_result, say
 from placebench.errors import DatabaseError, ServerError
+from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
     from placebench.experiment.server import RunningServer
@@ -27,15 +28,19 @@ def configure(parser: ArgumentParser) -> None:
         "--variant", metavar="V", help="how candidates are found (default: snapshot; without a change log shapes)"
     )
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
-    parser.add_argument("--port", type=int, default=8000, metavar="P", help="0: a free one (default: 8000)")
-    parser.add_argument("--processes", type=int, metavar="N", help="worker processes (default: the variant's, or 1)")
     parser.add_argument(
-        "--threads", type=int, metavar="M", help="threads in each of them (default: the variant's, or 1)"
+        "--port", type=values.whole(0, 65_535), default=8000, metavar="P", help="0: a free one (default: 8000)"
     )
-    parser.add_argument("--log", type=Path, metavar="FILE", help="keep uWSGI's log there")
+    parser.add_argument(
+        "--processes", type=values.workers, metavar="N", help="worker processes (default: the variant's, or 1)"
+    )
+    parser.add_argument(
+        "--threads", type=values.workers, metavar="M", help="threads in each of them (default: the variant's, or 1)"
+    )
+    parser.add_argument("--log", type=values.path, metavar="FILE", help="keep uWSGI's log there")
     parser.add_argument(
         "--telemetry",
-        type=Path,
+        type=values.path,
         default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
         metavar="DIR",
         help="durations and figures, a file a worker (default: $PLACEBENCH_TELEMETRY)",
@@ -52,6 +57,10 @@ def run(arguments: Namespace) -> int:
 
     if arguments.statements and not arguments.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
+    if arguments.telemetry:
+        make_folder(arguments.telemetry)
+    if arguments.log:
+        check_writable(arguments.log)
     chosen = variant(arguments.variant or _default(arguments.db or os.environ.get(_VARIABLE)))
     processes, threads = chosen.deployment.workers or (1, 1)
     spec = ServerSpec(

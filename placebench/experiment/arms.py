@@ -26,7 +26,7 @@ from placebench.errors import PlacebenchError, VariantError
 from placebench.experiment.origins import Origin, read_origin, standing
 from placebench.experiment.server import ServerSpec
 from placebench.experiment.uwsgi import program
-from placebench.paths import profiles
+from placebench.paths import is_file, profiles
 from placebench.reference.variants import variant
 
 CONTROL, PLACEMENT = "noop", "placement"
@@ -238,6 +238,6 @@ def _in_place(arm: Arm, place: Path) -> Iterator[Arm]:
 
 def _existing(python: Path) -> Path:
     """The same path made absolute, its links kept: a virtual environment is known by where its Python lies."""
-    if not python.is_file():
+    if not is_file(python):
         raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
     return python.absolute()

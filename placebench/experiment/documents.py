@@ -17,6 +17,9 @@ LONGEST_NAME: Final = 160
 """Bytes of an arm's name: it is part of the names of files, which have 255 at most."""
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@-]+$", max_length=LONGEST_NAME)]
 """The name of an arm that files are called after."""
+Metric = Literal[
+    "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"
+]
 Share = Annotated[float, Meta(ge=0, le=1)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
 LogRatio = Annotated[float, Meta(ge=-100, le=100)]
@@ -61,6 +64,10 @@ class Calibration(TypedDict):
 
 
 class _Receipt(TypedDict, total=False):
+    providers: Count
+    inventories: Count
+    provider_traits: Count
+    provider_aggregates: Count
     digest: str
 
 
@@ -86,7 +93,7 @@ class _Rung(TypedDict, total=False):
     why: str
     source: str
     shows_on: str
-    shows_in: str
+    shows_in: Metric
 
 
 class _Trial(TypedDict):
@@ -96,7 +103,7 @@ class _Trial(TypedDict):
     variant: FileName
     why: NotRequired[str]
     shows_on: NotRequired[str]
-    shows_in: NotRequired[str]
+    shows_in: NotRequired[Metric]
 
 
 class _Rules(TypedDict, total=False):

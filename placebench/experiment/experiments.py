@@ -8,21 +8,53 @@ The key piece is `experiment_named`.
 """
 
 import re
-import tomllib
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import asdict
+
+from placebench import limits
 from placebench.compare import COUNTED, METRICS
+from placebench.decoding import Seed, read_toml
 from placebench.errors import PlacebenchError
 from placebench.experiment.trials import Experiment, Trial, ablation_trials, ladder_trials, trials_of
+from placebench.paths import is_file
 from placebench.reference.variants import CATALOGUE, differing
+from placebench.urls import REQUEST
 
 _METRICS = (*METRICS, *COUNTED)
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _SUFFIX = re.compile(r"([a-z]+)([+,].*)")
 _STEPS = {each.name: each for each in CATALOGUE}
+
+
+class _Trial(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One of [[trials]]; what is not said is the catalogue's."""
+
+    baseline: str
+    variant: str
+    name: str = ""
+    kind: str = "own"
+    why: str = ""
+    shows_on: str = ""
+    shows_in: str = ""
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A whole file."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
+    arms: Annotated[list[str], Meta(min_length=2)]
+    trials: list[_Trial] = []
+    request: Annotated[str, Meta(pattern=f"^{REQUEST}$")] | None = None
+    topology: str | None = None
+    trees: Annotated[int, Meta(ge=0, le=limits.TREES)] | None = None
+    seed: Seed | None = None
+    replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
+    rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
+    fill: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 def experiment_named(name: str) -> Experiment:
@@ -56,66 +88,25 @@ def read_experiment(path: Path) -> Experiment:
     baseline = "naive"
     variant = "naive+sets"
     """
-    try:
-        given = tomllib.loads(path.read_text())
-    except OSError as error:
+    if not is_file(path):
         expected = f"ladder, ablation, a file, or one of {', '.join(_STEPS)}"
-        raise PlacebenchError(f"no experiment {str(path)!r} ({error.strerror}): expected {expected}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlacebenchError(f"{path} is not TOML: {error}") from error
-    _only_known(path, given, Experiment)
-    arms, name = _texts(path, given, "arms"), given.get("name", path.stem)
-    if not _NAME.fullmatch(name):
-        raise PlacebenchError(f"{path}: name is {name!r}, expected a folder's name: letters, digits, _ . -")
-    trials = tuple(_trial(path, each, arms) for each in _tables(path, given, "trials")) or tuple(
-        _own(arms[0], arm) for arm in arms[1:]
-    )
-    return Experiment(**{**given, "name": name, "arms": arms, "trials": trials})
+        raise PlacebenchError(f"no experiment {str(path)!r}: expected {expected}")
+    given = read_toml(path, _File, error=PlacebenchError)
+    if twice := [each for each in given.arms if given.arms.count(each) > 1]:
+        raise PlacebenchError(f"{path}: arms names {twice[0]!r} twice: `placebench compare` holds a program to itself")
+    for each in given.trials:
+        _check_trial(path, each, given.arms)
+    own = [_own(**to_builtins(each)) for each in given.trials]
+    trials = tuple(own) or tuple(_own(given.arms[0], arm) for arm in given.arms[1:])
+    return Experiment(**{**asdict(given), "name": given.name or path.stem, "arms": tuple(given.arms), "trials": trials})
 
 
-_TEXTS = ("name", "request", "topology", "kind", "baseline", "variant", "why", "shows_on", "shows_in")
-_NUMBERS = ("trees", "seed", "replicates", "rounds")
-_TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    **dict.fromkeys(_TEXTS, (str, "a text")),
-    **dict.fromkeys(_NUMBERS, (int, "a whole number")),
-    "fill": ((int, float), "a number from 0 to 1"),
-}
-
-
-def _only_known(path: Path, given: Mapping[str, Any], kind: type) -> None:
-    known = [each.name for each in fields(kind)]
-    for key, value in given.items():
-        if key not in known:
-            raise PlacebenchError(f"{path}: unknown key {key!r}, expected one of {', '.join(known)}")
-        wanted, expected = _TYPES.get(key, (object, ""))
-        if not isinstance(value, wanted) or (expected and isinstance(value, bool)):
-            raise PlacebenchError(f"{path}: {key} is {value!r}, expected {expected}")
-
-
-def _texts(path: Path, given: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    texts = given.get(key)
-    if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(each, str) for each in texts):
-        raise PlacebenchError(f"{path}: {key} is {texts!r}, expected a list of two names or more")
-    if twice := [each for each in texts if texts.count(each) > 1]:
-        raise PlacebenchError(f"{path}: {key} names {twice[0]!r} twice: `placebench compare` holds a program to itself")
-    return tuple(texts)
-
-
-def _tables(path: Path, given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    tables = given.get(key, [])
-    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise PlacebenchError(f"{path}: {key} is {tables!r}, expected tables, as in [[{key}]]")
-    return tables
-
-
-def _trial(path: Path, given: Mapping[str, Any], arms: tuple[str, ...]) -> Trial:
-    _only_known(path, given, Trial)
-    for key in ("baseline", "variant"):
-        if given.get(key) not in arms:
-            raise PlacebenchError(f"{path}: {key} of a trial is {given.get(key)!r}, expected one of {', '.join(arms)}")
-    if (metric := given.get("shows_in")) and metric not in _METRICS:
-        raise PlacebenchError(f"{path}: shows_in is {metric!r}, expected one of {', '.join(_METRICS)}")
-    return _own(**given)
+def _check_trial(path: Path, trial: _Trial, arms: Sequence[str]) -> None:
+    for key, arm in (("baseline", trial.baseline), ("variant", trial.variant)):
+        if arm not in arms:
+            raise PlacebenchError(f"{path}: {key} of a trial is {arm!r}, expected one of {', '.join(arms)}")
+    if trial.shows_in and trial.shows_in not in _METRICS:
+        raise PlacebenchError(f"{path}: shows_in is {trial.shows_in!r}, expected one of {', '.join(_METRICS)}")
 
 
 def _own(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:

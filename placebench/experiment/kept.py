@@ -16,6 +16,7 @@ from typing import Any
 
 from placebench.errors import RunFolderError
 from placebench.experiment.records import RunHead
+from placebench.paths import make_folder
 from placebench.postgres import Server
 
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
@@ -87,7 +88,7 @@ def claim_folder(folder: Path) -> Path:
         raise RunFolderError(f"{folder} is a file, a run wants a folder of its own: name another with --out")
     if folder.exists() and any(folder.iterdir()):
         raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out")
-    (folder / "log").mkdir(parents=True)
+    make_folder(folder / "log", error=RunFolderError)
     return folder
 
 

@@ -20,8 +20,8 @@ from sqlalchemy import make_url
 from placebench import guard
 from placebench.errors import LoadError, PlacebenchError
 from placebench.experiment.lane import Shape
+from placebench.limits import HOPS
 
-MOST_HOPS = 8
 _QUIET_S = 0.03
 """So long nothing has to pass before a count is final: a rollback may follow the answer."""
 _QUIET_WITHIN_S = 5.0
@@ -114,8 +114,8 @@ def linked_service(url: str, *, hops: int = 1, log: Path | None = None) -> Itera
 
 def check_hops(hops: int) -> None:
     """Raise PlacebenchError for a number of hops that a link cannot have."""
-    if not 1 <= hops <= MOST_HOPS:
-        raise PlacebenchError(f"{hops} hops: expected 1 to {MOST_HOPS}")
+    if not 1 <= hops <= HOPS:
+        raise PlacebenchError(f"{hops} hops: expected 1 to {HOPS}")
 
 
 @contextmanager

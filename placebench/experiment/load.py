@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 from placebench.errors import LoadError, MissingExtraError
 from placebench.experiment.accounts import Accounts, account
@@ -21,9 +20,10 @@ from placebench.experiment.holdings import holdings
 from placebench.experiment.log import ChildLog
 from placebench.experiment.records import LoadResult
 from placebench.guard import Child, ChildSpec, Keeper, fresh_folder, start
-from placebench.paths import room
+from placebench.paths import is_file, room
 from placebench.postgres import connected
 from placebench.telemetry.ledger import ledger_beside, read_ledger
+from placebench.urls import service_address
 
 LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
 Progress = Callable[[int, int], None]
@@ -132,7 +132,7 @@ def _environment(url: str) -> dict[str, str]:
     """Ours, without what locust itself would read as options."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCUST_")}
     with suppress(ValueError):
-        ip_address(_address(url).hostname or "")
+        ip_address(service_address(url).hostname or "")
         # gevent looks even an address up in a thread: 20 % of the generator's CPU for each new connection.
         environment.setdefault("GEVENT_RESOLVER", "block")
     return environment
@@ -187,7 +187,7 @@ def _check(spec: LoadSpec) -> None:
     if spec.database_url:
         with connected(spec.database_url):
             pass  # said now, and not after the load
-    address = _address(spec.url)
+    address = service_address(spec.url)
     port = address.port or (443 if address.scheme == "https" else 80)
     try:
         socket.create_connection((address.hostname, port), timeout=_CONNECT_TIMEOUT_S).close()
@@ -195,17 +195,10 @@ def _check(spec: LoadSpec) -> None:
         raise LoadError(f"nothing answers at {spec.url} ({error}): start the service first") from error
 
 
-def _address(url: str) -> SplitResult:
-    address = urlsplit(url)
-    if address.scheme not in {"http", "https"} or not address.hostname:
-        raise LoadError(f"{url!r} is not the URL of a service, such as http://127.0.0.1:8000")
-    return address
-
-
 def _locustfile(kind: str) -> Path:
     if kind in LOCUSTFILES:
         return room("locustfiles") / LOCUSTFILES[kind]
     path = Path(kind)
-    if not path.is_file():
+    if not is_file(path):
         raise LoadError(f"no locustfile {kind!r}: give the path of one, or {', '.join(LOCUSTFILES)}")
     return path.absolute()

@@ -14,6 +14,7 @@ from placebench.decoding import Amount, Count, decode_json
 from placebench.errors import ExportError
 from placebench.export.live import Allocation, Cloud, Provider
 from placebench.topology import Inventory
+from placebench.urls import service_address
 
 CONCURRENCY = 8
 _TIMEOUT_S = 60.0
@@ -69,9 +70,7 @@ class _Api:
     """GET requests to one server."""
 
     def __init__(self, url: str, token: str) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ExportError(f"{url!r} is no address of a Placement: expected http://host:port")
-        self._url = url.rstrip("/")
+        self._url = service_address(url).geturl().rstrip("/")
         headers = {"Accept": "application/json", "OpenStack-API-Version": "placement latest", "X-Auth-Token": token}
         retries = urllib3.Retry(total=2, redirect=0, status=0)
         self._pool = urllib3.PoolManager(

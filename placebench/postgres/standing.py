@@ -124,9 +124,10 @@ class StandingServer:
         """The postmaster's process id; a process that got the number of one that crashed works elsewhere."""
         data = self.folder / "data"
         try:
-            pid = int((data / "postmaster.pid").read_text().split()[0])
+            said = (data / "postmaster.pid").read_text(errors="replace").split()
+            pid = int(said[0]) if said and said[0].isdecimal() else 0
             return pid if Path(f"/proc/{pid}/cwd").readlink() == data.resolve() else None
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError as error:
             raise DatabaseError(

@@ -3,18 +3,20 @@
 The door is `read`. loaders/README.md describes the file.
 """
 
-import tomllib
 from pathlib import Path
+from typing import Any
 
+from placebench.decoding import read_toml
 from placebench.errors import TopologyError
 from placebench.topology.claiming import claims_of
 from placebench.topology.nodes import NAME, nodes_of
 from placebench.topology.section import Form, Section
 from placebench.topology.topology import Topology
 from placebench.topology.tree import MAXIMUM, Kind, Node
+from placebench.urls import REQUEST
 
 MOST_SHARE = 1_000_000
-_REQUEST = Form(r"/[^\s#]+", "the path and query that it is measured with, such as '/allocation_candidates?…'")
+_REQUEST = Form(REQUEST, "the path and query that it is measured with, such as '/allocation_candidates?…'")
 
 
 def read(path: Path, *, trees: int | None = None, seed: int = 1, fill: float | None = None) -> Topology:
@@ -23,7 +25,7 @@ def read(path: Path, *, trees: int | None = None, seed: int = 1, fill: float | N
     *fill*: filled to this ratio, whatever the file says of fill and claims (when None: as the file says).
     Raises TopologyError for a file that cannot be read, is no TOML, or has a wrong key or value.
     """
-    document = Section(path, "", _toml(path))
+    document = Section(path, "", read_toml(path, dict[str, Any], error=TopologyError))
     kinds = _kinds(document)
     most = min(_most_trees(kind.nodes) for kind in kinds)
     default_trees = document.whole("trees", default=1000, at_least=0, at_most=most)
@@ -86,15 +88,6 @@ def _within(name: str, value: int, at_least: int, at_most: int) -> int:
     if not at_least <= value <= at_most:
         raise TopologyError(f"{name}: expected a whole number from {at_least} to {at_most}, saw {value}")
     return value
-
-
-def _toml(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TopologyError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TopologyError(f"{path}: is no TOML: {error}") from error
 
 
 def _file_name(path: Path) -> str:

@@ -13,6 +13,9 @@ from typing import Any, NoReturn
 
 from placebench.errors import TopologyError
 
+_LARGEST = 3.4e38
+"""Placement's own bound of a ratio."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -82,7 +85,7 @@ class Section:
     def positive(self, name: str, *, default: float) -> float:
         """The number above zero under *name*."""
         value = self.values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST:
             self.fail(name, "a number above 0", value)
         return float(value)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from placebench import units
 from placebench.compare import middle
+from placebench.experiment.matrices import AXES
 from placebench.experiment.records import Measurement
 from placebench.page.charts import Bar, bars
 from placebench.profiler.sampling_thread import profile_function_defect
@@ -65,6 +66,7 @@ def tell(run: Run) -> Told:
 def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     versions = next(each for each in settings["versions"] if each["point"] == point)
     return {
+        **AXES,
         **settings["usual"],
         **point,
         "is_control": all(point[axis] == value for axis, value in settings["control"].items()),

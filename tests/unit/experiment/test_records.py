@@ -102,7 +102,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     """Half a file is an error with its path."""
     (tmp_path / "run.json").write_text('{"name": "ru')
 
-    with pytest.raises(RunFolderError, match=r"run\.json cannot be read: "):
+    with pytest.raises(RunFolderError, match=r"run\.json: cannot be read: "):
         results.load(tmp_path)
 
 
