@@ -290,7 +290,7 @@ class RunHead(Record):
     started_at: str
     """UTC, ISO 8601."""
     status: str
-    """running, complete (all steps were gone through; `missing` names the parts that failed), interrupted or failed."""
+    """running, complete (gone through to its end; `failed_parts` is what it lacks), interrupted or failed."""
     request: str
     topology: str
     trees: int
@@ -319,8 +319,3 @@ class RunHead(Record):
         return super().from_json(
             {**document, "failed_parts": [FailedPart(**each) for each in document.get("failed_parts", ())]}
         )
-
-    @property
-    def missing(self) -> list[FailedPart]:
-        """The parts that are not there because they failed."""
-        return [each for each in self.failed_parts if not each.made_again]
