@@ -264,6 +264,23 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     assert "The profile of tuned: " in page
 
 
+def test_an_interrupt_in_the_second_attempt(server: Server, tmp_path: Path) -> None:
+    """The run is interrupted, the report says why there was a second attempt, and nothing runs on."""
+
+    def interrupt(_: str) -> None:
+        threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+
+    folder = tmp_path / "interrupted"
+    with Reaper({"naive: count of 2 requests": 1}) as reaper, pytest.raises(KeyboardInterrupt):
+        story(server, folder, reaper, PASSES, note=interrupt).run()
+    run = results.load(folder)
+
+    assert run.head.status == "interrupted"
+    assert [(each.part, each.variant, each.made_again) for each in run.head.failed_parts] == [("count", "naive", False)]
+    assert "The count of naive failed: " in write_report(folder).read_text()
+    assert [each for each in psutil.Process().children(recursive=True) if each.name() == "uwsgi"] == []
+
+
 def test_an_open_load_that_does_not_count_is_a_note(server: Server, tmp_path: Path) -> None:
     """A generator that may use no CPU: both attempts are kept beside, and the complete run says why there is none."""
     busy = replace(PASSES, load_rules=LoadRules(late_at_most=1.0, client_cpu_at_most=0), telemetry=True)
