@@ -69,8 +69,8 @@ def make_replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
 
 def reason_of(error: Exception) -> str:
     """What went wrong on one line; the kind of error goes before a message that is not ours."""
-    told = str(error) if isinstance(error, PlacebenchError) else f"{type(error).__name__}: {error}"
-    return " ".join(told.split())
+    ours = str(error) if isinstance(error, PlacebenchError) else ""
+    return " ".join((ours or f"{type(error).__name__}: {error}").split())
 
 
 def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:

@@ -273,7 +273,7 @@ class RunHead(Record):
     started_at: str
     """UTC, ISO 8601."""
     status: str
-    """running, complete (all steps were gone through; `missing` names the parts that failed), interrupted or failed."""
+    """running, complete (gone through to its end; `failed_parts` is what it lacks), interrupted or failed."""
     request: str
     topology: str
     trees: Count
@@ -304,8 +304,3 @@ class RunHead(Record):
         head = super().load(path)
         check(vars(head), HEADS.get(head.command, Head), str(path), error=RunFolderError)
         return head
-
-    @property
-    def missing(self) -> list[FailedPart]:
-        """The parts that are not there because they failed."""
-        return [each for each in self.failed_parts if not each.made_again]

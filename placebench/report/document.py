@@ -25,9 +25,7 @@ def summary(run: Run) -> dict[str, Any]:
         "started_at": head.started_at,
         "status": head.status,
         "note": head.note,
-        "missing": [
-            {"part": each.part, "variant": each.variant, "reason": masked(each.reason)} for each in head.missing
-        ],
+        "failed_parts": [{**asdict(each), "reason": masked(each.reason)} for each in head.failed_parts],
         "headline": headline(figures),
         "request": head.request,
         "topology": head.topology,

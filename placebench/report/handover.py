@@ -47,8 +47,8 @@ def _markdown(figures: Figures, judged: Sequence[Judgement]) -> str:
     lines = [f"### {headline(figures)}", ""]
     if figures.answers.difference:
         lines += [f"`{figures.answers.difference}`", ""]
-    if missing := words.missing(figures.run.head):
-        lines += [*(f"* {each}" for each in missing), ""]
+    if failed := words.failed_parts(figures.run.head):
+        lines += [*(f"* {each}" for each in failed), ""]
     if judged:
         lines += ["| gate | variant | outcome | seen |", "| --- | --- | --- | --- |"]
         lines += [f"| `{each.gate.text}` | {each.variant} | **{each.outcome}** | {each.seen} |" for each in judged]

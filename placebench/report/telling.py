@@ -18,7 +18,7 @@ def text_of(run: Run) -> str:
     if is_survey(run):
         return survey_table(run)
     if run.head.settings.get("trials"):
-        return "\n".join([headline(figures_of(run)), *words.missing(run.head), "", ledger_text(run)])
+        return "\n".join([headline(figures_of(run)), *words.failed_parts(run.head), "", ledger_text(run)])
     return terminal_table(run) if run.closed else comparison_table(run)
 
 

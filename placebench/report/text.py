@@ -61,7 +61,7 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _doubts(figures: Figures) -> list[str]:
     head = figures.run.head
-    lines = (words.ending(head), *words.missing(head), words.unmeasured(head), figures.answers.difference)
+    lines = (words.ending(head), *words.failed_parts(head), words.unmeasured(head), figures.answers.difference)
     return [line for line in lines if line]
 
 

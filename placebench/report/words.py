@@ -31,8 +31,6 @@ _CLEARLY_A_FACTOR = 1.5
 _TOLD_WITH_SIGNS = ("equivalent", "cannot tell")
 """Verdicts whose limits may lie on both sides of no change, and are written as changes, apart from the estimate."""
 _LONGEST_STATEMENT = 90
-_MISSING = {"comparison": "incomplete"}
-"""What is said of a part that failed, where it is not simply missing."""
 _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
 
 
@@ -165,15 +163,13 @@ def ending(head: RunHead) -> str:
     return f"{how}: only what was measured until then is shown." if how else ""
 
 
-def missing(head: RunHead) -> list[str]:
-    """'The profile of tuned is missing: a worker of uWSGI died …', for each part that failed; no secrets in it."""
-    return [
-        f"{_the_part(each)} is {_MISSING.get(each.part, 'missing')}: {masked(each.reason)}" for each in head.missing
-    ]
+def failed_parts(head: RunHead) -> list[str]:
+    """'The profile of tuned failed: a worker of uWSGI died …', for each part that was not made; no secrets in it."""
+    return [f"{_the_part(each)} failed: {masked(each.reason)}" for each in head.failed_parts if not each.made_again]
 
 
 def made_again(head: RunHead) -> list[str]:
-    """'The profile of tuned: a worker of uWSGI died …', for each part that failed once."""
+    """'The profile of tuned: a worker of uWSGI died …', for each part that failed once and then was made."""
     return [f"{_the_part(each)}: {masked(each.reason)}" for each in head.failed_parts if each.made_again]
 
 

@@ -232,11 +232,11 @@ def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path
     run = results.load(folder)
 
     assert run.head.status == "complete"
-    assert [(each.part, each.variant) for each in run.head.missing] == [("count", "naive")]
+    assert [(each.part, each.variant) for each in run.head.failed_parts] == [("count", "naive")]
     assert set(run.counted) == {"tuned"}
     assert {name: each.reason for name, each in run.watched.items()} == {"naive": "", "tuned": ""}
     assert len(notes) == 3
-    assert "The count of naive is missing: " in comparison_table(run)
+    assert "The count of naive failed: " in comparison_table(run)
 
 
 def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(

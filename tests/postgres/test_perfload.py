@@ -256,15 +256,29 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     ]
     assert (set(run.closed), set(run.counted), set(run.open)) == ({"naive", "tuned"}, {"tuned"}, {"tuned"})
     assert run.profile("tuned") is not None
-    assert [(each["part"], each["variant"]) for each in summary(run)["missing"]] == [
-        ("count", "naive"),
-        ("open load", "naive"),
-    ]
+    assert [each["reason"] for each in summary(run)["failed_parts"]] == [each.reason for each in run.head.failed_parts]
     for said in (page, text, (folder / "summary.md").read_text()):
-        assert "The count of naive is missing: " in said
-        assert "The open load of naive is missing: " in said
-        assert "The profile of tuned is missing" not in said
+        assert "The count of naive failed: " in said
+        assert "The open load of naive failed: " in said
+        assert "The profile of tuned failed: " not in said
     assert "The profile of tuned: " in page
+
+
+def test_an_interrupt_in_the_second_attempt(server: Server, tmp_path: Path) -> None:
+    """The run is interrupted, the report says why there was a second attempt, and nothing runs on."""
+
+    def interrupt(_: str) -> None:
+        threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+
+    folder = tmp_path / "interrupted"
+    with Reaper({"naive: count of 2 requests": 1}) as reaper, pytest.raises(KeyboardInterrupt):
+        story(server, folder, reaper, PASSES, note=interrupt).run()
+    run = results.load(folder)
+
+    assert run.head.status == "interrupted"
+    assert [(each.part, each.variant, each.made_again) for each in run.head.failed_parts] == [("count", "naive", False)]
+    assert "The count of naive failed: " in write_report(folder).read_text()
+    assert [each for each in psutil.Process().children(recursive=True) if each.name() == "uwsgi"] == []
 
 
 def test_an_open_load_that_does_not_count_is_a_note(server: Server, tmp_path: Path) -> None:
@@ -277,8 +291,11 @@ def test_an_open_load_that_does_not_count_is_a_note(server: Server, tmp_path: Pa
     assert run.head.status == "complete"
     assert [each.variant for each in run.invalid] == ["naive", "naive", "tuned", "tuned"]
     assert run.open == {}
-    assert [(each.part, each.variant) for each in run.head.missing] == [("open load", "naive"), ("open load", "tuned")]
-    assert "The open load of tuned is missing: the load generator used" in write_report(folder).read_text()
+    assert [(each.part, each.variant) for each in run.head.failed_parts] == [
+        ("open load", "naive"),
+        ("open load", "tuned"),
+    ]
+    assert "The open load of tuned failed: the load generator used" in write_report(folder).read_text()
     parts = {file.part for file in run.telemetry.files}
     assert {"naive-open", "naive-open-failed", "tuned-open", "tuned-open-failed"} <= parts
 
@@ -288,15 +305,15 @@ def test_a_comparison_without_replicates_is_named(server: Server, tmp_path: Path
     with Reaper({"replicate 2 of 2: naive, tuned": ALWAYS}) as reaper:
         story(server, folder := tmp_path / "alone", reaper).run()
     run = results.load(folder)
-    (missing,) = run.head.missing
+    (failed,) = run.head.failed_parts
 
     assert run.head.status == "complete"
     assert [block.replicate for block in run.blocks if block.invalid] == [1, 2, 3]
-    assert (missing.part, missing.variant) == ("comparison", "")
-    assert missing.reason.startswith("1 of 2 replicates count: 3 in a row do not, the last because ")
+    assert (failed.part, failed.variant) == ("comparison", "")
+    assert failed.reason.startswith("1 of 2 replicates count: 3 in a row do not, the last because ")
     assert set(run.open) == {"naive", "tuned"}
-    assert "The comparison is incomplete: 1 of 2 replicates count" in terminal_table(run)
-    assert "The comparison is incomplete: 1 of 2 replicates count" in write_report(folder).read_text()
+    assert "The comparison failed: 1 of 2 replicates count" in terminal_table(run)
+    assert "The comparison failed: 1 of 2 replicates count" in write_report(folder).read_text()
 
 
 def test_a_replicate_that_does_not_count_has_another_in_its_place(server: Server, tmp_path: Path) -> None:

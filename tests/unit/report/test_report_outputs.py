@@ -85,13 +85,14 @@ def test_parts_that_failed_are_named(tmp_path: Path) -> None:
     page, text, markdown = write_report(run).read_text(), text_of(run), (run.folder / "summary.md").read_text()
 
     for said in (page, text, markdown):
-        assert "The profile of tuned is missing: no answer from postgresql://me:" in said
-        assert "The comparison is incomplete: 0 of 6 replicates count" in said
+        assert "The profile of tuned failed: no answer from postgresql://me:" in said
+        assert "The comparison failed: 0 of 6 replicates count" in said
         assert "secret" not in said
     assert "The count of naive: a worker died" in page
-    assert [(each["part"], each["variant"]) for each in summary(run)["missing"]] == [
-        ("profile", "tuned"),
-        ("comparison", ""),
+    assert [(each["part"], each["variant"], each["made_again"]) for each in summary(run)["failed_parts"]] == [
+        ("profile", "tuned", False),
+        ("comparison", "", False),
+        ("count", "naive", True),
     ]
     assert "secret" not in json.dumps(summary(run))
 
