@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from placebench.profiler.flame import Edge, with_leaves, with_plans
+from placebench.profiler.flame import Edge, innermost, timeline, with_plans
 from placebench.profiler.plans import PlanNode, read_plan
 
 DOCUMENT = {
@@ -111,7 +111,8 @@ def test_the_nodes_stand_below_the_statement_and_time_is_conserved(plan: PlanNod
     """Of 12 ms the plan explains 9; the other 3 stay on the statement."""
     edge = Edge(1.0, 1.012, ["view", "select"], Planned(plan))
 
-    pieces = with_leaves([(["view"], 0.02)], 0.995, with_plans([edge]))
+    whole = Edge(0.995, 1.015, ["view"])
+    pieces = timeline([(1.015, ["view"])], innermost(with_plans([edge])), whole, holds=False)
 
     times: dict[str, float] = {}
     for stack, seconds in pieces:
