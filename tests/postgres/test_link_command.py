@@ -60,7 +60,7 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
 
 
 def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
-    """Both arms do the same for small reads, and wait 250 ms in the database; a link that drops then is one line."""
+    """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
     topology = topology_named("nested-perfload", trees=2, seed=1)
     arms = (read_arm("tuned"),)
     tiny = Crossing(arms, (0.0,), topology.request, job="tiny", operations=6)
@@ -75,9 +75,10 @@ def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path
             os.kill(proxy, signal.SIGKILL)
         with pytest.raises(LoadError, match=r"the link dropped: its process is gone[^\n]*$"):
             measure(point, 1)
+        anew = measure(point, 1)
 
     assert few["round_trips"] % 6 == 0
-    assert waited["elapsed_s"] >= 0.25
+    assert min(waited["elapsed_s"], anew["elapsed_s"]) >= 0.25
 
 
 def proxies() -> list[int]:
