@@ -74,7 +74,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
             "cpu_s": _median([each.values["cpu_s"] for each in made]),
             "body_bytes": made[0].values["body_bytes"],
             **_overhead(point, made, settings["control"], measured),
-            "versions": versions[_key(point)],
+            "versions": versions.get(_key(point), dict.fromkeys(_VERSIONS)),
         }
         for point, made in counted(run)
     ]
