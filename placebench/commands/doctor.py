@@ -13,7 +13,7 @@ from placebench.commands.console import print_json, print_result
 from placebench.errors import PlacebenchError
 
 HELP = "say what is installed, what is missing and what to do"
-_BENCH = ("psycopg2-binary", "alembic", "locust", "rich", "werkzeug", "orjson", "psutil")
+_BENCH = ("psycopg2-binary", "alembic", "locust", "rich", "werkzeug", "orjson", "msgspec", "psutil")
 _INSTALL = "pip install 'placebench[bench]'"
 
 
