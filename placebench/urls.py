@@ -12,15 +12,15 @@ REQUEST = r"/[!-\"$-~]*"
 """A path and query as they are sent: ASCII without blanks, and no fragment."""
 
 
-def service_address(url: str) -> SplitResult:
-    """The parts of a service's URL; raises PlacebenchError for what is none, as with a port that does not exist."""
+def service_address(url: str, *, error: type[PlacebenchError] = PlacebenchError) -> SplitResult:
+    """The parts of a service's URL; raises *error* for what is none, as with a port that does not exist."""
     try:
         address = urlsplit(url)
         whole = address.scheme in {"http", "https"} and address.hostname and address.port != 0 and url.isascii()
     except ValueError:
         whole = False
     if not whole:
-        raise PlacebenchError(f"{url!r} is not the URL of a service, such as http://127.0.0.1:8000")
+        raise error(f"{url!r} is not the URL of a service, such as http://127.0.0.1:8000")
     return address
 
 

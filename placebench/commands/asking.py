@@ -35,7 +35,9 @@ def add_asking_options(parser: ArgumentParser) -> None:
 
 def add_sitting_options(parser: ArgumentParser) -> None:
     """--trees, --seed, --db, --repeats, --out, --quick, --json and --resume."""
-    parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
+    parser.add_argument(
+        "--db", type=values.text, metavar="URL", help="a PostgreSQL to work beside; default: one of its own"
+    )
     parser.add_argument(
         "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
     )

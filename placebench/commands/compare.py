@@ -53,7 +53,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def add_measuring_options(parser: ArgumentParser) -> None:
     """Those of every command that makes replicates."""
-    parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
+    parser.add_argument(
+        "--db", type=values.text, metavar="URL", help="a PostgreSQL to work beside; default: one of its own"
+    )
     parser.add_argument("--topology", default=TOPOLOGY, help=f"name or .toml file (default: {TOPOLOGY})")
     parser.add_argument(
         "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"

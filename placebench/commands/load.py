@@ -63,7 +63,9 @@ def configure(parser: ArgumentParser) -> None:
         metavar="P",
         help="path and query (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)",
     )
-    parser.add_argument("--db", metavar="URL", help="look for the writes there (default: ask the service for each)")
+    parser.add_argument(
+        "--db", type=values.text, metavar="URL", help="look for the writes there (default: ask the service for each)"
+    )
     parser.add_argument(
         "--telemetry",
         type=values.path,

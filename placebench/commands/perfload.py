@@ -19,7 +19,10 @@ def configure(parser: ArgumentParser) -> None:
         "--quick", action="store_true", help=f"naive, tuned, shapes, snapshot on {_QUICK_TREES} trees, about a minute"
     )
     parser.add_argument(
-        "--db", metavar="URL", help="a PostgreSQL to work beside; default: an embedded one, thrown away"
+        "--db",
+        type=values.text,
+        metavar="URL",
+        help="a PostgreSQL to work beside; default: an embedded one, thrown away",
     )
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
     parser.add_argument(

@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=values.seed, default=1, metavar="S", help="the same seed gives the same rows")
     parser.add_argument("--loader", default="copy", metavar="copy|sql|http", help="how the rows get in (default: copy)")
-    parser.add_argument("--db", metavar="URL", help=f"the database (default: ${_VARIABLE})")
+    parser.add_argument("--db", type=values.text, metavar="URL", help=f"the database (default: ${_VARIABLE})")
     parser.add_argument("--reset", action="store_true", help="empty Placement's tables first, whoever filled them")
     parser.add_argument(
         "--option",

@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.5
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `serve`."""
-    parser.add_argument("--db", metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
+    parser.add_argument("--db", type=values.text, metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
     parser.add_argument(
         "--variant", metavar="V", help="how candidates are found (default: snapshot; without a change log shapes)"
     )

@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="export")
     export = actions.add_parser("export", help=HELP, description=HELP)
     source = export.add_mutually_exclusive_group(required=True)
-    source.add_argument("--db", metavar="URL", help="the database of a Placement; it is only read")
+    source.add_argument("--db", type=values.text, metavar="URL", help="the database of a Placement; it is only read")
     source.add_argument(
         "--api", type=values.service_url, metavar="URL", help="the address of a Placement; it is only read"
     )

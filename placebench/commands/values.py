@@ -54,6 +54,13 @@ seconds = number(0, limits.SECONDS, above=True)
 share = number(0, 1)
 
 
+def text(given: str) -> str:
+    """Any text but none at all: an empty variable of a shell is a mistake, not a default."""
+    if not given:
+        raise ArgumentTypeError("expected a text, saw ''")
+    return given
+
+
 def path(text: str) -> Path:
     """A path that may or may not be there; not one that no system takes, such as a name of 300 letters."""
     try:

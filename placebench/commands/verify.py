@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, progress, say
 from placebench.errors import GateFailedError, SeedError, VariantError
 
@@ -21,7 +22,10 @@ _OWN_TREES = 20
 def configure(parser: ArgumentParser) -> None:
     """The options of `verify`."""
     parser.add_argument(
-        "--db", metavar="URL", help=f"a seeded database, only read; default: {_OWN_TREES} trees in a server of its own"
+        "--db",
+        type=values.text,
+        metavar="URL",
+        help=f"a seeded database, only read; default: {_OWN_TREES} trees in a server of its own",
     )
     parser.add_argument(
         "--topology", metavar="FILE.toml", help="the file that --db was seeded with, if it is none of placebench's own"

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.errors import PlacebenchError, VariantError
+from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.origins import Origin, read_origin, standing
 from placebench.experiment.server import ServerSpec
 from placebench.experiment.uwsgi import program
@@ -122,9 +123,12 @@ def read_arm(text: str, placement_python: Path | None = None) -> Arm:
     parts = text.split(",")
     settings = dict(_setting(text, part) for part in parts if part.startswith(_SETTING))
     arm = _program(",".join(part for part in parts if not part.startswith(_SETTING)), placement_python)
-    if not settings:
-        return arm
     name = ",".join((arm.name, *(f"{_SETTING}{key}={value}" for key, value in settings.items())))
+    if len(name) > LONGEST_NAME:
+        raise PlacebenchError(
+            f"the arm {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one of "
+            f"{LONGEST_NAME} at most, an application by name="
+        )
     return replace(arm, name=_NOT_IN_A_NAME.sub("_", name), postgres=settings)
 
 

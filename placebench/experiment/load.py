@@ -187,7 +187,7 @@ def _check(spec: LoadSpec) -> None:
     if spec.database_url:
         with connected(spec.database_url):
             pass  # said now, and not after the load
-    address = service_address(spec.url)
+    address = service_address(spec.url, error=LoadError)
     port = address.port or (443 if address.scheme == "https" else 80)
     try:
         socket.create_connection((address.hostname, port), timeout=_CONNECT_TIMEOUT_S).close()

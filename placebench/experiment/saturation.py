@@ -19,6 +19,7 @@ from placebench.decoding import Amount, Count, Positive, Seed
 from placebench.errors import LoadError
 from placebench.experiment.records import LoadResult, Record
 from placebench.experiment.rules import LOAD_RULES, why_invalid_load
+from placebench.limits import SECONDS
 
 Outcome = Literal["held", "broken", "generator"]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -50,7 +51,7 @@ class Objective:
 def read_objective(text: str) -> Objective:
     """The objective that *text* names; raises LoadError for any other text."""
     found = _OBJECTIVE.fullmatch(text.strip())
-    if found is None or not float(found[2]):
+    if found is None or not 0 < float(found[2]) <= SECONDS:
         raise LoadError(f"no objective {text!r}: expected p50, p90, p95 or p99 and a time, as in --slo p95=500ms")
     return Objective(f"p{found[1]}", float(found[2]) / (1000 if found[3] == "ms" else 1))
 

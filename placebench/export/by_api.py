@@ -70,7 +70,7 @@ class _Api:
     """GET requests to one server."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._url = service_address(url).geturl().rstrip("/")
+        self._url = service_address(url, error=ExportError).geturl().rstrip("/")
         headers = {"Accept": "application/json", "OpenStack-API-Version": "placement latest", "X-Auth-Token": token}
         retries = urllib3.Retry(total=2, redirect=0, status=0)
         self._pool = urllib3.PoolManager(

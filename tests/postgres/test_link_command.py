@@ -92,13 +92,13 @@ def proxies() -> list[int]:
     [
         (["--latency-ms=-5"], "a latency of -5 ms: expected 0 to 370 ms"),
         (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, as 0,50"),
-        (["--bandwidth-mbit", "0"], "a bandwidth of 0 Mbit/s: expected more than 0"),
-        (["--hops", "9"], "9 hops: expected 1 to 8"),
+        (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
+        (["--hops", "9"], "argument --hops: expected a whole number from 1 to 8, saw '9'"),
         (["--compress"], "--compress packs answers to the client: say --between client, where they pass the link"),
         (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
         (["--variants", "noop"], "the arm noop asks no database: name variants, or placement"),
         (["--variants", "nimble"], "no variant 'nimble'"),
-        (["--operations", "0"], "--operations 0: expected at least 1"),
+        (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

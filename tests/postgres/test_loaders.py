@@ -237,7 +237,7 @@ def test_a_server_of_another_database_is_noticed(server: Server, api_url: str, o
     ("address", "message"),
     [
         ("http://127.0.0.1:1", "http://127.0.0.1:1 does not answer: .*refused"),
-        ("127.0.0.1:1", "'127.0.0.1:1' is no address of a server: expected http://host:port"),
+        ("127.0.0.1:1", "'127.0.0.1:1' is not the URL of a service, such as http://"),
         ("{}/nowhere", "PUT .*/nowhere/traits/CUSTOM_FOO answered 404"),
     ],
 )

@@ -53,7 +53,7 @@ def test_the_usual_mixes_fit_the_machine() -> None:
         (["--mixes", "0x4"], "--mixes '0x4': expected processes x threads"),
         (["--mixes", "9x9"], "--mixes '9x9': expected processes x threads"),
         (["--workloads", "rest"], "--workloads names 'rest': expected compute, query, state, state-frozen"),
-        (["--users", "0"], "--users 0: expected at least 1"),
+        (["--users", "0"], "argument --users: expected a whole number from 1 to 100000, saw '0'"),
         (["--variant", "nimble"], "no variant 'nimble'"),
     ],
 )

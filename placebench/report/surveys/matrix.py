@@ -64,7 +64,8 @@ def tell(run: Run) -> Told:
 
 
 def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
-    versions = next(each for each in settings["versions"] if each["point"] == point)
+    none = dict.fromkeys(_VERSIONS)
+    versions = next((each for each in settings["versions"] if _key(each["point"]) == _key(point)), none)
     return {
         **AXES,
         **settings["usual"],
@@ -91,10 +92,10 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _profiler(mode: str, python: str) -> str:
+def _profiler(mode: str, python: str | None) -> str:
     """The mode, and what it is on a Python on which "full" installs no profile function."""
-    version = tuple(int(number) for number in re.findall(r"\d+", python)[:3])
-    return f"{mode}, by a sampling thread" if mode == "full" and profile_function_defect(version) else mode
+    version = tuple(int(number) for number in re.findall(r"\d+", python or "")[:3])
+    return f"{mode}, by a sampling thread" if mode == "full" and version and profile_function_defect(version) else mode
 
 
 def _figures(name: str, values: Sequence[float]) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def test_an_earlier_recording_that_is_none_costs_no_requests(profile: Callable[.
         (["--app", "shop:Broken()"], "the application's startup failed: no database"),
         (["--app", "shop:wsgi", "--request", "x"], "request 'x': expected a method and a path"),
         (["--app", "shop:wsgi", "--header", "x"], "header 'x': expected 'NAME: VALUE'"),
-        (["--app", "shop:wsgi", "--repeat", "0"], "--repeat is 0: expected at least 1"),
+        (["--app", "shop:wsgi", "--repeat", "0"], "argument --repeat: expected a whole number from 1 to "),
         (["--app", "shop:wsgi", "--budget", "x=1"], "budget 'x=1': expected NAME=NUMBER"),
         (["--app", "shop:wsgi", "--mode", "light", "--budget", "duplicates=0"], "mode light compares no values"),
         (["--app", "shop:silent"], "the application returned without an answer"),

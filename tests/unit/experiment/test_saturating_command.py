@@ -54,7 +54,7 @@ def test_users_are_doubled_until_answers_time_out(
             "--requests has no meaning in a search: its steps take --time seconds",
         ),
         (["--slo", "p95=5ms", "--locustfile", "noop"], "--locustfile noop: a search of a rate makes a load of its own"),
-        (["--until-errors", "--users", "0"], "--users 0, --rate None: expected more than 0"),
+        (["--until-errors", "--users", "0"], "argument --users: expected a whole number from 1 to 100000, saw '0'"),
         (["--slo", "p95=5ms"], "nothing answers at http://127.0.0.1:1"),
     ],
 )
