@@ -15,11 +15,11 @@ from typing import NoReturn, cast
 
 from placebench import __version__
 from placebench.commands import NAMES, Command
+from placebench.commands.console import interrupts, leave_closed_streams
 from placebench.errors import PlacebenchError, UsageError
 
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _ENVIRONMENT_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
@@ -56,17 +56,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interrupted_once() -> Iterator[None]:
-    """SIGINT and SIGTERM interrupt once; further ones are ignored to the end, since tox repeats them."""
-    interrupted = False
+    """Each of `interrupts` interrupts once; further ones are ignored to the end, since tox repeats them."""
+    interrupted, numbers = False, interrupts()
 
     def interrupt(*_: object) -> None:
         nonlocal interrupted
         interrupted = True
-        for number in _INTERRUPTS:
+        for number in numbers:
             signal.signal(number, signal.SIG_IGN)
+        leave_closed_streams()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in _INTERRUPTS}
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:

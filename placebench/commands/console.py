@@ -1,10 +1,14 @@
 """What a command says while it works, on stderr: a progress bar on a terminal, plain lines elsewhere.
 
-The result of a command goes to stdout (`print_result`), so that `--json` can be piped.
+The result of a command goes to stdout (`print_result`), so that `--json` can be piped. What ends a command before its
+time (`interrupts`) may have closed the terminal.
 """
 
 import itertools
 import json
+import os
+import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +17,24 @@ from typing import Any
 
 Advance = Callable[[int], None]
 _PLAIN_LINE_EVERY_S = 5.0
+
+
+def interrupts() -> list[signal.Signals]:
+    """The signals that end a command: of Ctrl-C, Ctrl-\\, kill, and the end of the terminal; not that under nohup."""
+    closed = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, *closed]
+
+
+def leave_closed_streams() -> None:
+    """Have what goes to a terminal or a pipe that nobody reads any more go nowhere, instead of failing."""
+    poller = select.poll()
+    for descriptor in (1, 2):
+        poller.register(descriptor, 0)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor, events in poller.poll(0):
+        if events & (select.POLLERR | select.POLLHUP):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def say(message: str) -> None:

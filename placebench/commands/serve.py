@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from placebench.commands import values
-from placebench.commands.console import print_result, say
+from placebench.commands.console import interrupts, leave_closed_streams, print_result, say
 from placebench.errors import DatabaseError, ServerError
 from placebench.paths import check_writable, make_folder
 
@@ -85,10 +85,15 @@ def run(arguments: Namespace) -> int:
 
 
 def _listen() -> threading.Event:
-    """An event that Ctrl-C and SIGTERM set; a second one changes nothing while requests in flight are answered."""
+    """An event that each of `interrupts` sets; a second one changes nothing while requests in flight are answered."""
     told_to_stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: told_to_stop.set())
+
+    def stop(*_: object) -> None:
+        leave_closed_streams()
+        told_to_stop.set()
+
+    for number in interrupts():
+        signal.signal(number, stop)
     return told_to_stop
 
 

@@ -30,9 +30,12 @@ class Account:
         return None if self.uid is None or self.gid is None else (self.uid, self.gid)
 
     def run(
-        self, command: Sequence[str], environment: Mapping[str, str] | None = None
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, inherit: Sequence[int] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run a short *command* as this user; PermissionError when it may not read the program."""
+        """Run a short *command* as this user; PermissionError when it may not read the program.
+
+        inherit: descriptors that it, and what it starts, keep open.
+        """
         identity: dict[str, Any] = {"user": self.uid, "group": self.gid, "extra_groups": []} if self.ids else {}
         return subprocess.run(
             command,
@@ -42,6 +45,7 @@ class Account:
             capture_output=True,
             text=True,
             check=False,
+            pass_fds=inherit,
             **identity,
         )
 

@@ -1,11 +1,13 @@
 """A server that outlives the command that started it, with data that stays: what `placebench db` works on.
 
 The key piece is `StandingServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
-logs, and `programs`, a copy for an account that cannot read the installed ones. Unlike a private server it writes
-through to the disk: somebody may care for this data.
+logs, `programs`, a copy for an account that cannot read the installed ones, and `running`, a file that all processes of
+the server keep locked: process ids say nothing in another container. Unlike a private server it writes through to the
+disk: somebody may care for this data.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -14,10 +16,10 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import IO, Annotated, Self
 
 from msgspec import Meta
 
@@ -34,7 +36,8 @@ from placebench.postgres.urls import own_url
 
 _LIMIT_S = 60
 _POLL_S = 0.02
-_CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "postgresql.conf", "server.json")
+_LAST_PROCESSES_S = 5.0
+_CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "postgresql.conf", "running", "server.json")
 
 
 @dataclass(frozen=True)
@@ -120,19 +123,45 @@ class StandingServer:
     def _access_file(self) -> Path:
         return self.folder / "server.json"
 
+    @property
+    def _lock_file(self) -> Path:
+        return self.folder / "running"
+
     def _pid(self) -> int | None:
-        """The postmaster's process id; a process that got the number of one that crashed works elsewhere."""
+        """The postmaster's process id, None when no process of a server is left.
+
+        A process that got the number of one that crashed works elsewhere. Raises DatabaseError for a server whose
+        processes are not seen from here.
+        """
         data = self.folder / "data"
         try:
             said = (data / "postmaster.pid").read_text(errors="replace").split()
             pid = int(said[0]) if said and said[0].isdecimal() else 0
-            return pid if Path(f"/proc/{pid}/cwd").readlink() == data.resolve() else None
+            if Path(f"/proc/{pid}/cwd").readlink() == data.resolve():
+                return pid
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            pass  # no server, or one that is not seen from here
         except PermissionError as error:
             raise DatabaseError(
                 f"{error.filename} belongs to another user: work as that user, or name --dir"
             ) from error
+        with suppress(FileNotFoundError, NotADirectoryError), self._lock_file.open("r+") as file:
+            self._lock(file)
+        return None
+
+    def _lock(self, file: IO[str]) -> None:
+        """Lock *file* when the last process of an earlier server is gone; waits for it as long as it takes to end."""
+        deadline = time.monotonic() + _LAST_PROCESSES_S
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise DatabaseError(
+                        f"a server runs in {self.folder} that is not seen from here, as one in another container is "
+                        "not: work with it there, or name another --dir"
+                    ) from error
+                time.sleep(_POLL_S)
 
     def _programs(self, account: Account) -> Binaries:
         """The programs that are here, or a fresh copy of them in the folder where *account* cannot run them."""
@@ -180,23 +209,28 @@ class StandingServer:
         (place.data / "postmaster.pid").unlink(missing_ok=True)
         place.log.touch(mode=0o600)
         place.account.own(place.log)
+        self._lock_file.touch(mode=0o600)
         command = [place.binaries.program("pg_ctl"), "start", "--wait", f"--timeout={_LIMIT_S}", "--silent"]
         options = shlex.join(["-p", str(port), *place.server_options])
         where = [f"--pgdata={place.data}", f"--log={place.log}", f"--options={options}"]
-        done = place.account.run([*command, *where], environment=place.environment)
+        with self._lock_file.open("r+") as file:
+            self._lock(file)
+            done = place.account.run([*command, *where], environment=place.environment, inherit=[file.fileno()])
         if done.returncode:
             raise DatabaseError(f"PostgreSQL {place.version} did not start in {self.folder}: {tail(place.log)}")
 
 
 def state_folder() -> Path:
-    """Where the server lies that no --dir names: in $XDG_STATE_HOME or ~/.local/state; root's in /var/lib.
+    """Where the server lies that no --dir names: in $XDG_STATE_HOME or ~/.local/state.
 
-    The unprivileged user that runs root's servers cannot enter /root.
+    Root's lies in /var/lib, in a folder for each $HOME: the unprivileged user that runs root's servers cannot enter
+    /root.
     """
     if named := os.environ.get("XDG_STATE_HOME"):
         return Path(named) / "placebench" / "postgres"
-    state = Path("/var/lib") if os.geteuid() == 0 else Path.home() / ".local" / "state"
-    return state / "placebench" / "postgres"
+    if os.geteuid() != 0:
+        return Path.home() / ".local" / "state" / "placebench" / "postgres"
+    return Path("/var/lib/placebench") / f"postgres-{hashlib.sha256(os.fsencode(Path.home())).hexdigest()[:12]}"
 
 
 def _make_folder(folder: Path, account: Account) -> None:

@@ -1,10 +1,12 @@
 """A comparison from beginning to end: a real PostgreSQL, real uWSGI, small clouds, and what goes wrong on the way."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -335,3 +337,42 @@ def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
     assert stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 11"
     assert "| `rows > 100000` | tuned | **passed** |" in summary_md
     assert (tmp_path / "run" / "junit.xml").is_file()
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["SIGQUIT", "the terminal is closed"])
+def test_other_ends_than_ctrl_c_leave_a_report(closed: bool, server: Server, tmp_path: Path) -> None:
+    """Ctrl-\\, and the end of the terminal, of which the kernel tells by SIGHUP: exit code 130, and a page."""
+    terminal, theirs = os.openpty()
+    arms = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
+    words = ["compare", "--db", server.url, *arms, "--request", SLEEPY, "--trees", "1", "--replicates", "200"]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "placebench", *words, "--out", str(tmp_path / "run")],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    said = b""
+    while b"replicate 2 of" not in said:
+        said += os.read(terminal, 4096)
+    if closed:
+        os.close(terminal)
+    else:
+        os.write(terminal, b"\x1c")
+        threading.Thread(target=_read_to_the_end, args=(terminal,)).start()
+    code = command.wait(60)
+    run = results.load(tmp_path / "run")
+
+    assert (code, run.head.status) == (130, "interrupted")
+    assert run.head.note.startswith("interrupted by the user")
+    assert 0 in {block.replicate for block in run.blocks}
+    assert (tmp_path / "run" / "index.html").is_file()
+
+
+def _read_to_the_end(terminal: int) -> None:
+    with suppress(OSError):  # EIO: the last program has closed it
+        while os.read(terminal, 4096):
+            pass
+    os.close(terminal)

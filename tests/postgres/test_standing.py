@@ -215,7 +215,27 @@ def test_where_the_server_lies_by_default(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     named = state_folder()
     monkeypatch.delenv("XDG_STATE_HOME")
-    monkeypatch.setenv("HOME", "/home/ada")
-    expected = "/var/lib" if os.geteuid() == 0 else "/home/ada/.local/state"
+    of_home = {}
+    for home in ("/home/ada", "/home/bob"):
+        monkeypatch.setenv("HOME", home)
+        of_home[home] = state_folder()
 
-    assert (str(named), str(state_folder())) == ("/state/placebench/postgres", f"{expected}/placebench/postgres")
+    assert str(named) == "/state/placebench/postgres"
+    assert len(set(of_home.values())) == 2, "a home, a server"
+    if os.geteuid() == 0:
+        assert {folder.parent for folder in of_home.values()} == {Path("/var/lib/placebench")}
+    else:
+        assert str(of_home["/home/ada"]) == "/home/ada/.local/state/placebench/postgres"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a PID namespace")
+@pytest.mark.parametrize("words", [["start"], ["url"], ["stop"], ["stop", "--remove"]], ids=" ".join)
+def test_a_server_in_another_container(words: list[str], standing: StandingServer) -> None:
+    """From another PID namespace its process is not seen: one line says so, and it runs on with its data."""
+    run(standing.url(), "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
+    away = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "placebench", "db", *words]
+    done = subprocess.run([*away, "--dir", str(standing.folder)], capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"a server runs in {standing.folder} that is not seen from here" in done.stderr
+    assert run(standing.url(), "SELECT name FROM flavour") == ["vanilla"]
