@@ -17,9 +17,9 @@ def checked(record: T) -> T:
     """
     for name, kind in type(record).__annotations__.items():
         value = getattr(record, name)
-        number = float(value) if isinstance(value, int | float) else None
-        if number is not None and not isfinite(number):
+        number = float(value) if isinstance(value, int | float) else value
+        if isinstance(number, float) and not isfinite(number):
             raise TypeError(f"{name} is {value}")
-        if isinstance(kind, type | UnionType) and not isinstance(value, kind) and not isinstance(number, kind):
+        if isinstance(kind, type | UnionType) and not (isinstance(value, kind) or isinstance(number, kind)):
             raise TypeError(f"{name} is {repr(value)[:60]}")
     return record
