@@ -25,7 +25,10 @@ def configure(parser: ArgumentParser) -> None:
     """The options of `serve`."""
     parser.add_argument("--db", type=values.text, metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
     parser.add_argument(
-        "--variant", metavar="V", help="how candidates are found (default: snapshot; without a change log shapes)"
+        "--variant",
+        metavar="V",
+        help="how candidates are found (default: snapshot, never stale for writers that fire the change log's triggers;"
+        " without a change log shapes)",
     )
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
     parser.add_argument(
@@ -126,7 +129,7 @@ def _complete(url: str) -> None:
 
 
 def _default(url: str | None) -> str:
-    """The fastest variant that is never stale and that this database can have."""
+    """The fastest variant that this database can have, never stale for writers that fire the change log's triggers."""
     from placebench.seeding import has_change_log
 
     return "snapshot" if not url or has_change_log(url) else "shapes"
