@@ -7,10 +7,10 @@ to the samples. The profiler's frames are taken out, and what they took themselv
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from placebench.profiler.draft import Draft
 
 _LOG = logging.getLogger("placebench.profiler")
+_UNLOGGED = threading.Lock()
+"""Free until the log has been told once that a thread samples."""
 _MOST_EDGES = 100_000
 
 Record = tuple[list[str], float]
@@ -82,14 +84,11 @@ def sampler_of(mode: str, clock: Clock, give_up: Callable[[Exception], None]) ->
     interval_s = thread_interval_s(mode)
     if interval_s is None:
         return Sampler(clock, give_up)
-    if mode != "sampled":
-        _log_once(f"{profile_function_defect()}: modes flame and plans estimate Python's time by a sampling thread")
+    if mode != "sampled" and _UNLOGGED.acquire(blocking=False):
+        _LOG.warning(
+            "%s: a sampling thread estimates Python's time in the modes flame and plans", profile_function_defect()
+        )
     return ThreadSamples(clock, interval_s, give_up)
-
-
-@cache
-def _log_once(message: str) -> None:
-    _LOG.warning(message)
 
 
 class Flame:

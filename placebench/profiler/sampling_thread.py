@@ -1,9 +1,9 @@
 """Samples of a thread's stack that another thread takes: for servers under load, and where no profile function may run.
 
-The main class is `ThreadSamples`. One sampling thread serves all flame graphs of a process that want the same interval,
-so that many requests at once cost as little as one, and a request shorter than the interval is as likely to be sampled
-as any other stretch of time. A sample is taken when Python's lock lets the thread run: later than the interval says
-where Python computes, and more often where a call into C gives the lock away.
+The main class is `ThreadSamples`. One sampling thread serves all flame graphs of a process, so that many requests at
+once cost as little as one, and a request shorter than the interval is as likely to be sampled as any other stretch of
+time. A sample is taken when Python's lock lets the thread run: where Python computes later than the interval says, and
+more often where a call into C gives the lock away.
 """
 
 import gc
@@ -11,10 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import call
-from types import FrameType
-from typing import Any
 from weakref import WeakValueDictionary
 
 from placebench.profiler.stacks import Frames, Stacks, frames_of, root_of_thread
@@ -56,7 +54,7 @@ class ThreadSamples:
         self._clock = clock
         self._stacks = Stacks(root_of_thread())
         self._samples: list[tuple[float, Frames]] = []
-        self._thread = _thread(interval_s)
+        self._thread = _thread()
         self._thread.add(self)
 
     def add(self, frames: Frames) -> None:
@@ -74,8 +72,7 @@ class ThreadSamples:
 class _SamplingThread:
     """Samples the threads of all flame graphs that were added to it, while there are any; nothing waits for a lock."""
 
-    def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
+    def __init__(self) -> None:
         # Weakly: a request that never ends is not sampled for ever.
         self._watched: WeakValueDictionary[int, ThreadSamples] = WeakValueDictionary()
         self._running = threading.Lock()
@@ -83,60 +80,60 @@ class _SamplingThread:
     def add(self, samples: ThreadSamples) -> None:
         """Begin to sample its thread."""
         self._watched[id(samples)] = samples
-        self._start()
+        self._start(samples.interval_s)
 
     def remove(self, samples: ThreadSamples) -> None:
         """End it."""
         self._watched.pop(id(samples), None)
 
-    def _start(self) -> None:
+    def _start(self, interval_s: float) -> None:
         if self._running.acquire(blocking=False):
-            name = f"placebench-sampler-{self._interval_s:g}s"
-            threading.Thread(target=self._run, name=name, daemon=True).start()
+            threading.Thread(target=self._run, args=(interval_s,), name="placebench-sampler", daemon=True).start()
 
-    def _run(self) -> None:
-        idle = 0
-        while idle * self._interval_s < _IDLE_S:
-            time.sleep(self._interval_s)
-            idle = 0 if self._sample() else idle + 1
+    def _run(self, interval_s: float) -> None:
+        idle_s = 0.0
+        while idle_s < _IDLE_S:
+            time.sleep(interval_s)
+            wanted_s = self._sample()
+            interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + interval_s)
         self._running.release()
-        if self._watched:  # one was added after the last look
-            self._start()
+        if self._watched:  # one was added after the last sample
+            self._start(interval_s)
 
-    def _sample(self) -> bool:
-        """Take a sample of each thread, if there are any; in here, so that no frame is held, with its variables."""
+    def _sample(self) -> float | None:
+        """Take a sample of each watched thread; the shortest interval that one wants, None where none is watched."""
         watched = [samples for reference in self._watched.valuerefs() if (samples := reference()) is not None]
         try:
-            current = current_frames() if watched else {}
-            frames = {each: frames_of(current.get(each)) for each in {samples.thread_id for samples in watched}}
-            for samples in watched:
-                if frames[samples.thread_id]:
-                    samples.add(frames[samples.thread_id])
+            stacks = read_stacks({each.thread_id for each in watched}) if watched else {}
+            for each in watched:
+                if stacks[each.thread_id]:
+                    each.add(stacks[each.thread_id])
         except Exception as error:  # noqa: BLE001  the thread goes on for the flame graphs of other profilers
-            for samples in watched:
-                samples.give_up(error)
-        return bool(watched)
+            for each in watched:
+                each.give_up(error)
+        return min((each.interval_s for each in watched), default=None)
 
 
-_THREADS: dict[tuple[int, float], _SamplingThread] = {}
+_THREADS: dict[int, _SamplingThread] = {}
 
 
-def _thread(interval_s: float) -> _SamplingThread:
-    """This process's sampling thread for that interval; a forked process has none of its parent's."""
-    return _THREADS.setdefault((os.getpid(), interval_s), _SamplingThread(interval_s))
+def _thread() -> _SamplingThread:
+    """This process's sampling thread; a forked process has not that of its parent."""
+    return _THREADS.setdefault(os.getpid(), _SamplingThread())
 
 
-def current_frames() -> dict[int, FrameType]:
-    """The running frame of each thread, read while the garbage collector is off.
+def read_stacks(thread_ids: Iterable[int]) -> dict[int, Frames]:
+    """The stack of each of these threads, read while the garbage collector is off; empty for a thread that has ended.
 
-    On Python 3.11 a collection inside of `sys._current_frames` can deadlock the process (gh-106883). One instruction
-    makes the three calls: no other thread runs in between, and the collector is switched on again only where it was.
+    On Python 3.11 a collection may begin wherever an object is made. Inside of `sys._current_frames` it can deadlock
+    the process (gh-106883). While `f_back` makes the frame object of another thread's frame, a collection can let that
+    thread go on, and what stands in the frame's place by then is taken for it, or overwritten. The collector is
+    switched on again only where it was on; one instruction asks and switches it off, so that no thread gets between.
     """
-    done: list[Any] = []
+    was_enabled, _ = map(call, (gc.isenabled, gc.disable))
     try:
-        done.extend(map(call, (gc.isenabled, gc.disable, sys._current_frames)))
+        current = sys._current_frames()
+        return {each: frames_of(current.get(each)) for each in thread_ids}
     finally:
-        if done[:1] == [True]:
+        if was_enabled:
             gc.enable()
-    frames: dict[int, FrameType] = done[2]
-    return frames

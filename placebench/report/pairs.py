@@ -79,19 +79,21 @@ def pairs_of(run: Run, comparisons: Sequence[Comparison]) -> tuple[Pair, ...]:
 
 
 def flames_of(run: Run) -> tuple[Flame, ...]:
-    """The flame of each arm that was watched, or was to be."""
+    """The flame of each arm that was watched, or was to be; a flame without its data is linked from its rung."""
     return tuple(_flames(run, inline=len(run.watched) <= _MOST_FLAMES))
 
 
 def _flames(run: Run, *, inline: bool) -> Iterator[Flame]:
     for arm, watched in run.watched.items():
-        session = run.session(arm) if inline else None
+        session = run.session(arm)
+        if session is None and not watched.reason:
+            continue
         page, speedscope = run.profile(arm), run.speedscope(arm)
         yield Flame(
             arm=arm,
             requests=watched.requests,
             reason=watched.reason,
-            svg=icicle(session) if session else None,
+            svg=icicle(session) if session and inline else None,
             page=page.name if page else None,
             speedscope=speedscope.name if speedscope else None,
         )

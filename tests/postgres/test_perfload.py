@@ -130,10 +130,11 @@ def test_the_comparison_has_its_blocks(finished: results.Run) -> None:
 
 
 def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: results.Run) -> None:
-    """The flame of both variants names our functions and fetches nothing."""
+    """The flame of both variants names our functions and fetches nothing; four requests of 2 users are in it."""
     for variant in ("naive", "tuned"):
         page, speedscope = finished.profile(variant), finished.speedscope(variant)
 
+        assert (finished.watched[variant].requests, finished.watched[variant].reason) == (4, "")
         assert page is not None
         assert "answer_by_objects" in page.read_text()
         assert "fonts.googleapis" not in page.read_text()

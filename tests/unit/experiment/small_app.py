@@ -1,6 +1,7 @@
 """A service for the tests of server and load: what it does is said in the query."""
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ seen = {"requests": 0, "busy": 0}
 
 
 def application(environ: dict[str, str], start_response: Callable[..., object]) -> Iterable[bytes]:
-    """/counts tells what came so far; /env?name=, /query; others take sleep=s, size=n, status=n, stall_at=n (0.8 s)."""
+    """/counts tells what came; /env?name=, /query; /die; others take sleep=s, size=n, status=n, stall_at=n (0.8 s)."""
     query = {name: values[0] for name, values in parse_qs(environ["QUERY_STRING"]).items()}
     if environ["PATH_INFO"] == "/counts":
         return _answer(start_response, f"{seen['requests']} {seen['busy']}".encode())
@@ -20,6 +21,8 @@ def application(environ: dict[str, str], start_response: Callable[..., object]) 
         return _answer(start_response, os.environ.get(query["name"], "").encode())
     if environ["PATH_INFO"] == "/query":
         return _answer(start_response, str(len(environ["QUERY_STRING"])).encode())
+    if environ["PATH_INFO"] == "/die":
+        os.kill(os.getpid(), signal.SIGKILL)
     if environ["PATH_INFO"] == "/":
         return _answer(start_response, sys.prefix.encode())
     with _lock:

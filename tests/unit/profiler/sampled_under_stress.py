@@ -4,8 +4,9 @@
 
 Threads make profiled requests with a statement in each. A generator resumes with an object on its stack that is freed
 before the next collection: under a profile function Python 3.11.2 visits it then, and the variable has freed memory
-leave the process (gh-101975). Collections are frequent and free `threading.local`s, which need the lock that
-`sys._current_frames` holds (gh-106883). Prints as JSON the requests, the samples in their flame graphs, and the notes.
+leave the process (gh-101975). Collections are frequent: they free `threading.local`s, which need the lock that
+`sys._current_frames` holds (gh-106883), and let other threads run, whose stacks are being read. Prints as JSON the
+requests, the samples in their flame graphs, and the notes.
 """
 
 import gc
@@ -21,7 +22,7 @@ from sqlalchemy.pool import NullPool
 
 from placebench import SqlProfiler
 
-THREADS = 6
+THREADS = 4
 
 
 def frees() -> Generator[None, int, None]:
@@ -32,10 +33,20 @@ def frees() -> Generator[None, int, None]:
         gc.collect()
 
 
-def garbage() -> None:
-    """A cycle with a lock of the interpreter's behind it."""
+def deep(depth: int) -> bool:
+    """Garbage on a stack that is another one soon."""
     cycle: list[Any] = [threading.local()]
     cycle.append(cycle)
+    return deep(depth - 1) if depth else any(number < 0 for number in range(1000))
+
+
+def lets_others_run(_phase: str, _details: dict[str, int]) -> None:
+    """In a collection while stacks are read, of which there should be none."""
+    caller = sys._getframe()
+    while caller.f_back and caller.f_code.co_name != "read_stacks":
+        caller = caller.f_back
+    if caller.f_code.co_name == "read_stacks":
+        time.sleep(0)
 
 
 def main(mode: str, seconds: float) -> None:
@@ -53,13 +64,13 @@ def main(mode: str, seconds: float) -> None:
                 next(generator)
                 for size in range(5):
                     generator.send(size)
-                for _ in range(500):
-                    garbage()
-                    any(number < 0 for number in range(1000))
+                for number in range(100):
+                    deep(number % 20)
             seen.append((recording.session.sample_count, recording.notes))
 
     gc.freeze()  # what is there now is not looked through each time
-    gc.set_threshold(10)
+    gc.set_threshold(15)
+    gc.callbacks.append(lets_others_run)
     threads = [threading.Thread(target=use) for _ in range(THREADS)]
     for thread in threads:
         thread.start()

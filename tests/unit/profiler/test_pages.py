@@ -36,7 +36,13 @@ def session() -> Session:
 def page(session: Session, tmp_path: Path) -> str:
     """That session's page."""
     write_flame_page(
-        session, tmp_path / "flame.html", title="naive <i>", requests=3, slowdown=1.5, back="../index.html"
+        session,
+        tmp_path / "flame.html",
+        title="naive <i>",
+        requests=3,
+        slowdown=1.5,
+        notes=["Python's time is <estimated>"],
+        back="../index.html",
     )
     return (tmp_path / "flame.html").read_text()
 
@@ -52,9 +58,10 @@ def test_the_page_asks_nobody_for_anything(page: str) -> None:
 
 
 def test_the_header_says_what_it_is(page: str) -> None:
-    """Title, number of requests, mean time, what the profiler cost; all escaped."""
+    """Title, number of requests, mean time, what the profiler cost, what was noted; all escaped."""
     assert "<title>naive &lt;i&gt;</title>" in page
     assert "One mean request of 3: 250 ms" in page
+    assert "Python&#39;s time is &lt;estimated&gt;." in page
     assert "slowed these requests down by\n1.50 ×" in page
 
 

@@ -6,6 +6,7 @@ from fake_experiment import write_experiment
 from fake_run import FakeRun, write_run
 
 from placebench import results
+from placebench.experiment.records import WatchedPass
 from placebench.report import write_report
 from placebench.report.details import compared, contrasted
 from placebench.report.figures import Figures, figures_of
@@ -64,3 +65,15 @@ def test_a_reason_is_text_and_values_are_told_from_pairs(tmp_path: Path) -> None
         "medians over the replicates (of counts, means over the requests), each by itself, and need not have that ratio"
         in page
     )
+
+
+def test_what_a_profile_had_to_estimate_is_told_with_its_variants(tmp_path: Path) -> None:
+    """As the recordings noted it, once for all variants of which it is true; nothing where nothing was noted."""
+    folder = write_run(tmp_path / "pair", FakeRun(variants=("naive", "tuned")))
+    assert "Profile of" not in write_report(folder).read_text()
+
+    for variant in ("naive", "tuned"):
+        WatchedPass(variant, 12, notes=["Python's time is estimated"]).save(folder / f"watched-{variant}.json")
+
+    page = write_report(folder).read_text()
+    assert page.count("Profile of naive, tuned: Python&#39;s time is estimated.") == 1

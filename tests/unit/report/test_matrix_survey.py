@@ -1,5 +1,6 @@
 """What `placebench matrix` says, from measurements that a reader can check by hand."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,23 @@ def test_the_answer_is_in_words(folder: Path) -> None:
     page = (folder / "index.html").read_text()
     assert "sqlite 3.40.1" in page
     assert "naive: 0.752 ×" in page
+
+
+@pytest.mark.parametrize(
+    ("python", "label"), [("3.11.7", "full"), ("3.11.2", "full, by a sampling thread"), ("3.13.0rc1", "full")]
+)
+def test_a_profiler_that_is_another_one_on_its_python_is_labelled(folder: Path, python: str, label: str) -> None:
+    """Below 3.11.3 full has no profile function: its overhead is of something else."""
+    path = folder / "run.json"
+    head = json.loads(path.read_text())
+    head["settings"]["usual"]["profiler"] = "full"
+    for each in head["settings"]["versions"]:
+        each["python"] = python
+    path.write_text(json.dumps(head))
+
+    rows = document_of(results.load(folder))["rows"]
+
+    assert {row["profiler"] for row in rows} == {label}
 
 
 def test_an_application_goes_by_the_name_that_it_was_given(tmp_path: Path) -> None:

@@ -1,0 +1,26 @@
+"""`placebench doctor`: what it says of this Python."""
+
+import pytest
+
+from placebench.commands import doctor
+from placebench.profiler import sampling_thread
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (
+            (3, 11, 2),
+            "well     profiler    estimates Python's time by a sampling thread: Python 3.11.2 can crash under a ",
+        ),
+        ((3, 11, 3), "well     profiler    samples Python's stacks by a profile function"),
+    ],
+)
+def test_it_says_how_python_is_profiled(
+    version: tuple[int, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.0 to 3.11.2 work, and what that means for the flame graphs is told."""
+    defect = sampling_thread.profile_function_defect(version)
+    monkeypatch.setattr(sampling_thread, "profile_function_defect", lambda: defect)
+
+    assert doctor._line(doctor._profiler()).startswith(expected)

@@ -1,0 +1,34 @@
+"""The parts of a pass that need no database."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import LoadError, ServerError
+from placebench.experiment.jobs import responses_of
+from placebench.experiment.passes import Bench
+from placebench.experiment.requesting import get
+from placebench.experiment.server import RunningServer
+
+Served = Callable[..., RunningServer]
+
+
+def test_a_worker_that_dies_in_the_warm_up_is_told_with_its_log(served: Served, tmp_path: Path) -> None:
+    """Not as a request without a response, which says nothing of why."""
+    bench = Bench("none", "/die", tmp_path, processes=2, threads=2, users=2, seed=1)
+
+    with pytest.raises(ServerError, match=r"a worker of uWSGI died while it served \(DAMN ! worker .*its log: "):
+        bench.warm_up(served(processes=2, threads=2))
+
+
+def test_a_request_without_a_response_from_a_server_that_lives_is_one_line(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its address, after the master had the time to see that a worker is gone."""
+    monkeypatch.setattr("placebench.experiment.jobs._DEATH_LOGGED_WITHIN_S", 0.1)
+    server = served()
+
+    with pytest.raises(LoadError, match=re.escape(server.url)), responses_of(server):
+        get("http://127.0.0.1:9", "/")
