@@ -149,7 +149,7 @@ def cost_s(variant: str, variants: Sequence[str]) -> float:
 def _head(folder: Path, run: FakeRun) -> RunHead:
     answered: Answered = {
         "checked": list(run.variants[: run.passes_of]),
-        "equal": run.equal,
+        "equal": bool(run.equal),
         "allocation_requests": 2000,
         "provider_summaries": 7000,
         "digest": "5d1c0e8f2b7a4c96",
