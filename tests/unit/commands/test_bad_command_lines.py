@@ -116,7 +116,7 @@ def test_a_text_is_no_bug(
 
         assert code in (0, 2), (text, said)  # 0: there is no server to be stopped
         assert len(said) == 1, (text, said)
-        assert said[0].startswith("placebench")
+        assert code == 0 or said[0].startswith("placebench")
 
 
 @pytest.mark.parametrize(
