@@ -3,15 +3,15 @@
 The key piece is `holdings`. The database sees more: an allocation that stands there twice is one in a document.
 """
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import TypeVar
+from typing import NotRequired, TypedDict, TypeVar
 
 from sqlalchemy import bindparam, text
 
+from placebench.decoding import decode_json
 from placebench.errors import DatabaseError, LoadError
 from placebench.experiment.accounts import Holding
 from placebench.experiment.requesting import get
@@ -29,6 +29,15 @@ _QUERY = text("""
     FROM allocations a JOIN resource_providers p ON p.id = a.resource_provider_id
     JOIN resource_classes r ON r.id = a.resource_class_id LEFT JOIN consumers c ON c.uuid = a.consumer_id
     WHERE a.consumer_id IN :consumers""").bindparams(bindparam("consumers", expanding=True))
+
+
+class _Resources(TypedDict):
+    resources: dict[str, int]
+
+
+class _Held(TypedDict):
+    allocations: dict[str, _Resources]
+    consumer_generation: NotRequired[int | None]
 
 
 def holdings(consumers: Collection[str], *, url: str, database_url: str | None) -> dict[str, Holding] | str:
@@ -77,13 +86,9 @@ def _asked(url: str, consumer: str) -> Holding | None:
     reply = get(url, f"/allocations/{consumer}")
     if reply.status != HTTPStatus.OK:
         raise LoadError(f"GET /allocations/{consumer} was answered with {reply.status}, expected 200")
-    return _holding(reply.body)
-
-
-def _holding(body: bytes) -> Holding | None:
-    document = json.loads(body)
+    document = decode_json(reply.body, _Held, f"GET /allocations/{consumer}", error=LoadError)
     allocations = {provider: entry["resources"] for provider, entry in document["allocations"].items()}
-    return Holding(allocations, document["consumer_generation"]) if allocations else None
+    return Holding(allocations, document.get("consumer_generation")) if allocations else None
 
 
 def _parts(consumers: Collection[str]) -> Iterator[list[str]]:
