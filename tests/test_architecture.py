@@ -8,6 +8,7 @@ import pytest
 from placebench.paths import room
 
 PACKAGE = Path(__import__("placebench").__file__).parent
+TESTS = Path(__file__).parent
 
 ALL = {
     "errors",
@@ -53,6 +54,9 @@ MAY_IMPORT = {
     "loaders": {"seeding", "topology", "tables", "errors"},
     "schema": {"tables"},
     "locustfiles": {"topology", "telemetry"},
+    # Programs among the tests, which are run by themselves.
+    "bench": ALL | {"commands", "SqlProfiler"},
+    "oracle": {"guard", "postgres", "reference", "seeding", "tables"},
 }
 
 
@@ -65,6 +69,8 @@ def files() -> list[tuple[str, Path]]:
             found.append((Path(inside.parts[0]).stem, path))
     for name in ("loaders", "schema", "locustfiles"):
         found.extend((name, path) for path in sorted(room(name).rglob("*.py")))
+    for name in ("bench", "oracle"):
+        found.extend((name, path) for path in sorted((TESTS / name).rglob("*.py")))
     return found
 
 

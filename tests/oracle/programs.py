@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from wsgiref.types import WSGIApplication
 
 from sqlalchemy import Engine
+from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from placebench.guard import Child, ChildSpec, start
@@ -133,7 +134,7 @@ class Ours:
     def ask(self, request: Request) -> Answer:
         """What it answers."""
         body = None if request.body is None else json.dumps(request.body).encode()
-        environ = EnvironBuilder(method=request.method, data=body, headers=dict(request.all_headers)).get_environ()
+        environ = EnvironBuilder(method=request.method, data=body, headers=Headers(request.all_headers)).get_environ()
         environ["PATH_INFO"] = request.path.encode().decode("latin-1")
         environ["QUERY_STRING"] = request.query
         chunks, status, _ = run_wsgi_app(self._app, environ)

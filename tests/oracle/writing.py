@@ -69,18 +69,17 @@ def _of_provider(draw: st.DrawFn) -> Request:
     url, name = draw(_urls), draw(_classes)
     traits = st.lists(_traits, max_size=2).map(lambda names: {"traits": names})
     aggregates = st.lists(st.sampled_from(AGGREGATES).map(aggregate_uuid), max_size=2, unique=True)
-    return draw(
-        st.one_of(
-            _put(f"{url}/inventories", _stock.map(lambda stock: {"inventories": stock}), url),
-            _put(f"{url}/inventories/{name}", _inventory, url),
-            _put(f"{url}/traits", traits, url),
-            _put(f"{url}/aggregates", aggregates.map(lambda uuids: {"aggregates": uuids}), url),
-            _inventory.map(lambda one: Request("POST", f"{url}/inventories", body={"resource_class": name, **one})),
-            st.sampled_from([f"{url}/inventories", f"{url}/inventories/{name}", f"{url}/traits", url]).map(
-                lambda path: Request("DELETE", path)
-            ),
-        )
+    write: st.SearchStrategy[Request] = st.one_of(
+        _put(f"{url}/inventories", _stock.map(lambda stock: {"inventories": stock}), url),
+        _put(f"{url}/inventories/{name}", _inventory, url),
+        _put(f"{url}/traits", traits, url),
+        _put(f"{url}/aggregates", aggregates.map(lambda uuids: {"aggregates": uuids}), url),
+        _inventory.map(lambda one: Request("POST", f"{url}/inventories", body={"resource_class": name, **one})),
+        st.sampled_from([f"{url}/inventories", f"{url}/inventories/{name}", f"{url}/traits", url]).map(
+            lambda path: Request("DELETE", path)
+        ),
     )
+    return draw(write)
 
 
 _parents = st.one_of(st.none(), _places.map(provider_uuid))
