@@ -134,6 +134,7 @@ def test_the_profiler_adds_spans_and_statements(telemeter: Telemeter, tmp_path: 
     ask(telemeter.wsgi(application), path="/plain")
     ask(telemeter.wsgi(profiler.wsgi(application)), path="/recorded")
     profiler.remove()
+    engine.dispose()
     telemetry = read(telemeter, tmp_path)
     found = rows(telemetry, "path", "series")
 
