@@ -50,6 +50,11 @@ def shapes(recording: Recording) -> list[str | None]:
     return [None if each.plan is None else each.plan.shape for each in recording.statements]
 
 
+def notes_of_plans(recording: Recording) -> list[str]:
+    """What it notes about plans; on a Python below 3.11.3 it also notes that another sampler stands in."""
+    return [note for note in recording.notes if note.startswith("no plans")]
+
+
 def test_reads_and_writes_have_the_plan_that_ran(profiler: SqlProfiler, engine: Engine) -> None:
     """A write is not run a second time: its rows are touched once."""
     with profiler.record("plans", mode="plans") as recording, engine.begin() as connection:
@@ -62,7 +67,7 @@ def test_reads_and_writes_have_the_plan_that_ran(profiler: SqlProfiler, engine: 
     assert (read.plan.rows, write.plan.children[0].rows, largest) == (5000, 500, 5000)
     assert 0 < read.plan.elapsed_s <= read.execute_s
     assert read.plan.children[0].condition == "(t = ?::text)"
-    assert recording.notes == ()
+    assert notes_of_plans(recording) == []
 
 
 def test_the_plan_of_a_server_side_cursor_comes_when_it_closes(profiler: SqlProfiler, engine: Engine) -> None:
@@ -118,7 +123,7 @@ def test_a_transaction_from_before_has_no_plans_and_says_so(profiler: SqlProfile
             connection.execute(text("select 3"))
 
     assert shapes(recording) == [None, "Result"]
-    assert recording.notes == ("no plans for a transaction that had begun before the recording",)
+    assert notes_of_plans(recording) == ["no plans for a transaction that had begun before the recording"]
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -134,8 +139,8 @@ def test_a_plain_role_works_on_without_plans_and_is_told_why(plain_role: str, dr
     profiler.remove()
     engine.dispose()
     assert (count, shapes(recording)) == (1, [None, None])
-    assert len(recording.notes) == 1
-    assert recording.notes[0].startswith('no plans: permission denied to set parameter "auto_explain.')
+    (note,) = notes_of_plans(recording)
+    assert note.startswith('no plans: permission denied to set parameter "auto_explain.')
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -164,4 +169,4 @@ def test_sqlite_sends_no_plans_and_says_so() -> None:
 
     profiler.remove()
     engine.dispose()
-    assert [note[:32] for note in recording.notes] == ["no plans: only PostgreSQL by psy"]
+    assert [note[:32] for note in notes_of_plans(recording)] == ["no plans: only PostgreSQL by psy"]
