@@ -2,7 +2,7 @@
 
 run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
-run.block_frame().query("invalid.isnull()").groupby("arm").cpu_s.median()  # with the extra "frames"
+run.block_frame().query("invalid.isnull()").groupby("arm").cpu_s.median()  # with the extra "bench" or "frames"
 run.telemetry.summary()                                # of a run made with --telemetry
 """
 

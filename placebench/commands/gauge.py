@@ -26,9 +26,7 @@ def run(arguments: Namespace) -> int:
     """Gauge every endpoint."""
     from placebench.experiment.gauging import Gauging, gauging
     from placebench.reference.variants import variant
-    from placebench.telemetry.reading import check_pandas
 
-    check_pandas()
     variant(arguments.variant)
     topology = topology_asked(arguments)
     time_s = arguments.time if arguments.time is not None else _QUICK_TIME_S if arguments.quick else _TIME_S

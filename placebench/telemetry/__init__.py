@@ -1,7 +1,7 @@
 """Series of what was measured while something ran: durations of requests, figures of processes, samples of a load run.
 
     application = Telemeter("telemetry").wsgi(application)      # any WSGI application: one file a process
-    telemetry = placebench.telemetry.load("telemetry")          # pandas frames, with the extra "frames"
+    telemetry = placebench.telemetry.load("telemetry")          # pandas frames, with the extra "bench" or "frames"
     telemetry.summary()
 
 The live side is `telemeter.Telemeter`, the reading side `reading.load`, which gives a `frames.Telemetry`. Inside a

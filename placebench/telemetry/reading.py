@@ -181,11 +181,6 @@ def _placed(frame: "pd.DataFrame", files: list[TelemetryFile]) -> "pd.DataFrame"
     return frame.drop(columns="file").assign(worker=workers, part=categorical(of_part, parts))
 
 
-def check_pandas() -> None:
-    """Raises MissingExtraError where frames cannot be made."""
-    _pandas()
-
-
 def _pandas() -> Any:
     try:
         import pandas
