@@ -83,7 +83,6 @@ class _Manifest(TypedDict, total=False):
 class Head(TypedDict):
     """What every run has."""
 
-    command: Literal["perfload", "compare", "gauge", "headline", "link", "matrix", "workers"]
     receipt: _Receipt
     manifest: _Manifest
 

@@ -47,6 +47,7 @@ def test_too_few_are_refused_before_anything_is_made(server: Server, tmp_path: P
 
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [
-        "placebench calibrate: --aa 5: at least 6 replicates are needed, 60 make ten runs of six"
+        "placebench calibrate: argument --aa: expected a whole number from 6 to 10000, saw '5' "
+        "(see placebench calibrate --help)"
     ]
     assert not (tmp_path / "run").exists()

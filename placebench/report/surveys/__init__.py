@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import cast
 
+<<<<<<< HEAD
 from placebench.report.surveys.telling import Column, Picture, Told, counted, failed
+=======
+from placebench.errors import RunFolderError
+from placebench.experiment.documents import HEADS
+from placebench.report.surveys.telling import Column, Picture, Told, counted
+>>>>>>> input
 from placebench.results import Run
 
 _MODULES: Mapping[str, str] = {
@@ -22,7 +28,10 @@ _MODULES: Mapping[str, str] = {
 
 
 def is_survey(run: Run) -> bool:
-    """Whether the run was made by a survey."""
+    """Whether the run was made by a survey; raises RunFolderError for a run of a command that no report knows."""
+    if run.head.command not in HEADS:
+        seen = f"{run.folder / 'run.json'}: command: expected one of {', '.join(HEADS)}, saw {run.head.command!r:.60}"
+        raise RunFolderError(seen)
     return run.head.command in _MODULES
 
 
