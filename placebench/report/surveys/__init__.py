@@ -8,13 +8,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import cast
 
-<<<<<<< HEAD
-from placebench.report.surveys.telling import Column, Picture, Told, counted, failed
-=======
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS
-from placebench.report.surveys.telling import Column, Picture, Told, counted
->>>>>>> input
+from placebench.report.surveys.telling import Column, Picture, Told, counted, failed
 from placebench.results import Run
 
 _MODULES: Mapping[str, str] = {
