@@ -38,9 +38,17 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 def options(command: str) -> set[str]:
-    """Those of one command."""
-    (subparsers,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
-    return set(subparsers.choices[command]._option_string_actions)
+    """Those of one command and its actions."""
+    return _options(_actions(parser())[command])
+
+
+def _options(of: argparse.ArgumentParser) -> set[str]:
+    return set(of._option_string_actions).union(*map(_options, _actions(of).values()))
+
+
+def _actions(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    made = [each for each in of._actions if isinstance(each, argparse._SubParsersAction)]
+    return dict(made[0].choices) if made else {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
