@@ -172,6 +172,10 @@ def _start_shepherd(folder: Path | None, *, pipes: bool) -> tuple[subprocess.Pop
             encoding="utf-8",
             bufsize=1,
         )
+    except BaseException:  # Ctrl-C too: it may be there already, and ends when it is let go of
+        os.close(orders)
+        os.close(reports)
+        raise
     finally:
         os.close(control)
         os.close(report)

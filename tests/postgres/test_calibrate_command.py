@@ -47,7 +47,9 @@ def test_too_few_are_refused_before_anything_is_made(server: Server, tmp_path: P
 
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [
-        "placebench calibrate: argument --aa: expected a whole number from 6 to 10000, saw '5' "
-        "(see placebench calibrate --help)"
+        (
+            "placebench calibrate: argument --aa: expected a whole number from 6 to 10000, saw '5' "
+            "(see placebench calibrate --help)"
+        )
     ]
     assert not (tmp_path / "run").exists()
