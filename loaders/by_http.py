@@ -13,11 +13,11 @@ from typing import Any, TypedDict
 
 import urllib3
 
+from placebench.addresses import service_address
 from placebench.decoding import decode_json
 from placebench.errors import SeedError
 from placebench.seeding import Meter, Progress, Target
 from placebench.topology import CONSUMER_TYPE, OWNER, Inventory, Provider, Takes, Topology, is_custom
-from placebench.urls import service_address
 
 CONCURRENCY = 8
 # The threads wait for each other after so many trees; what waits to be made stays small.

@@ -70,7 +70,7 @@ class Run:
 
     def session(self, variant: str) -> "Session | None":
         """The same flame as pyinstrument's session, of one mean request; None where a comparison left none."""
-        from placebench.profiler.merging import load_session
+        from placebench.profiler.analysis.merging import load_session
 
         path = self.folder / f"profile-{variant}.pyisession"
         return load_session(path) if path.is_file() else None

@@ -14,7 +14,7 @@ from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
-    from placebench.experiment.surveys import Question
+    from placebench.experiment.study import Question
     from placebench.topology import Topology
 
 REPEATS = 5
@@ -76,8 +76,8 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
 
     What was measured is told, with its page, however the sitting ends.
     """
-    from placebench.experiment.surveys import Ground, Surveying
-    from placebench.postgres import open_server
+    from placebench.experiment.study import Ground, Surveying
+    from placebench.runtime.postgres import open_server
 
     def tell(folder: Path) -> None:
         _tell(folder, as_json=arguments.json)

@@ -12,7 +12,7 @@ from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError, TooFewReplicatesError
 
 if TYPE_CHECKING:
-    from placebench.experiment.comparing import Settings
+    from placebench.experiment.compare_run import Settings
     from placebench.report.gates import Gate
     from placebench.topology import Topology
 
@@ -83,8 +83,8 @@ def add_measuring_options(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.arms import read_arms
-    from placebench.experiment.comparing import PUBLISH, ROUNDS, SCREEN, Settings
+    from placebench.experiment.compare_run import PUBLISH, ROUNDS, SCREEN, Settings
+    from placebench.experiment.variants import read_arms
     from placebench.report.gates import held_to, read_gate
     from placebench.seeding import topology_named
 
@@ -122,9 +122,9 @@ def sit(
     tell: is given the folder at the end, however the sitting ended; hold: after one that came to its end, to raise what
     a gate says. Raises TooFewReplicatesError when too few replicates count then: a gate that failed goes before it.
     """
-    from placebench.experiment.comparing import Comparing
-    from placebench.experiment.servers import check_settings
-    from placebench.postgres import open_server
+    from placebench.experiment.compare_run import Comparing
+    from placebench.experiment.postgres_servers import check_settings
+    from placebench.runtime.postgres import open_server
 
     if topology.trees < 1:
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to ask for: give 1 or more")
@@ -145,7 +145,7 @@ def _tell(folder: Path, gates: "Sequence[Gate]", *, as_json: bool) -> None:
     """What was measured, on stdout and for CI; the address of the page is the last line."""
     from placebench import results
     from placebench.report import comparison_table, summary
-    from placebench.report.handover import hand_over
+    from placebench.report.ci_files import hand_over
 
     hand_over(folder, gates)
     loaded, page = results.load(folder), (folder / "index.html").as_uri()

@@ -13,8 +13,8 @@ from placebench.commands.console import print_json, print_result, say
 from placebench.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from placebench.postgres.scratch import ScratchDatabase
-    from placebench.postgres.standing import StandingServer
+    from placebench.runtime.postgres.persistent_server import StandingServer
+    from placebench.runtime.postgres.scratch import ScratchDatabase
 
 HELP = "the embedded PostgreSQL by itself (start it, print its URL, stop it), and what runs left on a server"
 _VARIABLE = "PLACEBENCH_DATABASE_URL"
@@ -40,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Do the action; raises DatabaseError when it cannot be done."""
-    from placebench.postgres.standing import StandingServer, state_folder
+    from placebench.runtime.postgres.persistent_server import StandingServer, state_folder
 
     if arguments.action == "clean":
         return _clean(arguments)
@@ -65,8 +65,8 @@ def _stop(arguments: Namespace, server: "StandingServer") -> None:
 
 
 def _clean(arguments: Namespace) -> int:
-    from placebench.postgres import connected, normalise_url
-    from placebench.postgres.scratch import drop_left, scratch_databases
+    from placebench.runtime.postgres import connected, normalise_url
+    from placebench.runtime.postgres.scratch import drop_left, scratch_databases
 
     if not (named := arguments.server or os.environ.get(_VARIABLE)):
         raise DatabaseError(f"which server? give --server postgresql://user:password@host/name, or set {_VARIABLE}")

@@ -59,7 +59,7 @@ def _python() -> Finding:
 
 def _profiler() -> Finding:
     """How the modes flame and plans sample Python's stacks."""
-    from placebench.profiler.sampling_thread import profile_function_defect
+    from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     defect = profile_function_defect()
     if defect is None:
@@ -90,13 +90,13 @@ def _installed(package: str) -> bool:
 
 
 def _uwsgi() -> Finding:
-    from placebench.experiment.uwsgi import program
+    from placebench.runtime.uwsgi import program
 
     return _found("uWSGI", program)
 
 
 def _postgresql() -> Finding:
-    from placebench.postgres.binaries import find
+    from placebench.runtime.postgres.binaries import find
 
     return _found("PostgreSQL", lambda: find().folder)
 

@@ -30,9 +30,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the replicates and the ledger; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.arms import read_arms
-    from placebench.experiment.comparing import ROUNDS, SCREEN, Settings
-    from placebench.experiment.experiments import experiment_named
+    from placebench.experiment.compare_run import ROUNDS, SCREEN, Settings
+    from placebench.experiment.trials import experiment_named
+    from placebench.experiment.variants import read_arms
     from placebench.seeding import topology_named
 
     asked = experiment_named(arguments.name)
@@ -68,7 +68,7 @@ def _tell(folder: Path, *, as_json: bool) -> None:
     """The ledger, in the folder and on stdout; the address of the page is the last line."""
     from placebench import results
     from placebench.report import document_of, text_of
-    from placebench.report.ledger import write_ledger
+    from placebench.report.optimizations import write_ledger
 
     loaded, page = results.load(folder), (folder / "index.html").as_uri()
     write_ledger(loaded)

@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Gauge every endpoint."""
-    from placebench.experiment.gauging import Gauging, gauging
+    from placebench.experiment.breakdown_study import Gauging, gauging
     from placebench.reference.variants import variant
 
     variant(arguments.variant)
@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
 
 def _endpoints(arguments: Namespace) -> tuple[str, ...]:
     """Those asked for, the no-op first; a name may leave its blanks and commas out: `candidates-limit-10`."""
-    from placebench.experiment.gauging import ENDPOINTS, NOOP, QUICK_ENDPOINTS
+    from placebench.experiment.breakdown_study import ENDPOINTS, NOOP, QUICK_ENDPOINTS
 
     if arguments.endpoints is None:
         return QUICK_ENDPOINTS if arguments.quick else ENDPOINTS

@@ -19,7 +19,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure; --quick once, on few trees, without the rungs between naive and tuned."""
-    from placebench.experiment.headline import Asked, headline, programs, services
+    from placebench.experiment.published_study import Asked, headline, programs, services
     from placebench.seeding import topology_named
 
     trees = trees_asked(arguments)

@@ -9,7 +9,7 @@ from placebench.commands.asking import add_asking_options, ask, topology_asked
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
-    from placebench.experiment.arms import Arm
+    from placebench.experiment.variants import Arm
 
 HELP = "ask what a slow link costs: latency, bandwidth and hops between service and database, or client and service"
 _JOBS = ("query", "tiny", "waits")
@@ -64,8 +64,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure every variant at every latency."""
-    from placebench.experiment.crossing import Crossing, crossing
-    from placebench.experiment.lane import Shape
+    from placebench.experiment.network_study import Crossing, crossing
+    from placebench.runtime.network.delay_queue import Shape
 
     topology = topology_asked(arguments)
     latencies_ms = _numbers(arguments)
@@ -98,7 +98,7 @@ def _numbers(arguments: Namespace) -> tuple[float, ...]:
 
 
 def _arms(arguments: Namespace) -> "tuple[Arm, ...]":
-    from placebench.experiment.arms import check_programs, read_arm
+    from placebench.experiment.variants import check_programs, read_arm
 
     names = arguments.variants.split(",")
     if len(set(names)) < len(names):
@@ -115,7 +115,7 @@ def _arms(arguments: Namespace) -> "tuple[Arm, ...]":
 
 
 def _operations(arguments: Namespace) -> int:
-    from placebench.experiment.crossing import TINY_OPERATIONS
+    from placebench.experiment.network_study import TINY_OPERATIONS
 
     usual = 1 if arguments.job != "tiny" else _QUICK_TINY_OPERATIONS if arguments.quick else TINY_OPERATIONS
     return int(usual if arguments.operations is None else arguments.operations)

@@ -14,7 +14,7 @@ from placebench.commands.saturating import add_options, run_search, wanted
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.experiment.load import LoadSpec
+    from placebench.experiment.load_run import LoadSpec
     from placebench.experiment.records import LoadResult
 
 HELP = "put a closed or an open load on a service, with locust"
@@ -88,8 +88,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
-    from placebench.experiment.load import LoadInterrupted
-    from placebench.guard import Keeper, fresh_folder
+    from placebench.experiment.load_run import LoadInterrupted
+    from placebench.runtime.supervisor import Keeper, fresh_folder
 
     if arguments.telemetry:
         make_folder(arguments.telemetry)
@@ -117,8 +117,8 @@ def _exit_code(result: "LoadResult") -> int:
 
 
 def _spec(arguments: Namespace) -> "LoadSpec":
-    from placebench.experiment.load import LoadSpec
-    from placebench.postgres.urls import normalise_url
+    from placebench.experiment.load_run import LoadSpec
+    from placebench.runtime.postgres.urls import normalise_url
 
     time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
     return LoadSpec(
@@ -138,7 +138,7 @@ def _spec(arguments: Namespace) -> "LoadSpec":
 
 
 def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
-    from placebench.experiment.load import run_load
+    from placebench.experiment.load_run import run_load
 
     label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
     with progress(label, total) as advance:
@@ -178,7 +178,7 @@ def _summary(result: "LoadResult") -> dict[str, Any]:
 
 def _quantiles(samples: list[float]) -> dict[str, float | None]:
     """By name; None where fewer than 10 samples lie above."""
-    from placebench.compare import quantile
+    from placebench.stats import quantile
 
     ordered = sorted(samples)
     return {name: quantile(ordered, share) for name, share in _QUANTILES.items()}

@@ -27,9 +27,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure, and tell what was measured however it ends."""
-    from placebench.experiment.combinations import combine
     from placebench.experiment.matrices import matrix_named
-    from placebench.experiment.matrix import question_of
+    from placebench.experiment.matrix import combine, question_of
     from placebench.seeding import topology_named
 
     asked = matrix_named(arguments.matrix, quick=arguments.quick)

@@ -51,8 +51,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.run import Perfload, Settings
-    from placebench.postgres import open_server
+    from placebench.experiment.perfload import Perfload, Settings
+    from placebench.runtime.postgres import open_server
     from placebench.seeding import topology_named
 
     trees = arguments.trees if arguments.trees is not None else (_QUICK_TREES if arguments.quick else None)
@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> int:
 
 def _placement(python: Path | None) -> str | None:
     """The Python of the real Placement: the one that is named, or the oracle's; None without either."""
-    from placebench.experiment.arms import PLACEMENT, check_programs, read_arm
+    from placebench.experiment.variants import PLACEMENT, check_programs, read_arm
 
     try:
         arm = read_arm(PLACEMENT, python)
@@ -96,7 +96,7 @@ def _tell(folder: Path, *, as_json: bool) -> None:
     """
     from placebench import results
     from placebench.report import summary, terminal_table
-    from placebench.report.handover import hand_over
+    from placebench.report.ci_files import hand_over
 
     run, page = results.load(folder), (folder / "index.html").as_uri()
     if not run.closed:

@@ -14,8 +14,8 @@ from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.asking import Application, Request
-    from placebench.profiler.budget import Budget
+    from placebench.profiler.analysis.budget import Budget
+    from placebench.profiler.integrations.in_process_client import Application, Request
 
 HELP = "profile requests to a WSGI or ASGI application, and hold them to a budget"
 _MODES = ("light", "full", "sampled", "flame", "plans")
@@ -52,7 +52,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the requests and write what was seen; exit code 1 if the budget is broken or a request failed."""
     from placebench.profiler import Recording
-    from placebench.profiler.budget import Budget
+    from placebench.profiler.analysis.budget import Budget
 
     budget = Budget.parse(arguments.budget)
     budget.check(arguments.mode)
@@ -134,7 +134,7 @@ def _one(
 
 
 def _request(arguments: Namespace) -> "Request":
-    from placebench.profiler.asking import Request
+    from placebench.profiler.integrations.in_process_client import Request
 
     headers = {}
     for text in arguments.header:
@@ -150,7 +150,7 @@ def _request(arguments: Namespace) -> "Request":
 
 
 def _application(arguments: Namespace) -> "Application":
-    from placebench.profiler.asking import AsgiCaller, WsgiCaller, application_named, is_asgi
+    from placebench.profiler.integrations.in_process_client import AsgiCaller, WsgiCaller, application_named, is_asgi
 
     try:
         found = application_named(arguments.app)

@@ -54,7 +54,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Seed; prints the receipt."""
-    from placebench.postgres import check_database, normalise_url
+    from placebench.runtime.postgres import check_database, normalise_url
     from placebench.seeding import consumers_and_allocations, migrate_options, seed, topology_named
 
     topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed, fill=arguments.fill)
@@ -89,7 +89,7 @@ def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
     if arguments.loader != "http" or arguments.api_url or arguments.trees == 0:
         yield arguments.api_url
         return
-    from placebench.experiment.server import ServerSpec, serve
+    from placebench.runtime.uwsgi import ServerSpec, serve
     from placebench.seeding import migrate
 
     migrate(url)

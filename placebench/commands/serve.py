@@ -13,8 +13,8 @@ from placebench.errors import DatabaseError, ServerError
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.experiment.server import RunningServer
     from placebench.reference.variants import Variant
+    from placebench.runtime.uwsgi import RunningServer
 
 HELP = "serve a seeded database under uWSGI, in the foreground"
 _VARIABLE = "PLACEBENCH_DATABASE_URL"
@@ -54,9 +54,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
-    from placebench.experiment.backends import watched_backends
-    from placebench.experiment.server import ServerSpec, serve
+    from placebench.measure.wait_events import watched_backends
     from placebench.reference.variants import variant
+    from placebench.runtime.uwsgi import ServerSpec, serve
 
     if arguments.statements and not arguments.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
@@ -110,7 +110,7 @@ def _complete(url: str) -> None:
     from sqlalchemy import func, select
 
     from placebench.seeding import add_standard_names
-    from placebench.seeding.database import connected
+    from placebench.seeding.connection import connected
     from placebench.tables import resource_providers
 
     try:
@@ -139,8 +139,8 @@ def _seeded(url: str | None, chosen: "Variant") -> str:
     """The normalised *url* after a look that all is there which the variant reads: `serve` never migrates."""
     from sqlalchemy import inspect
 
-    from placebench.postgres import connected, normalise_url
-    from placebench.reference.snapshot.changes import NO_CHANGE_LOG
+    from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
+    from placebench.runtime.postgres import connected, normalise_url
     from placebench.seeding import has_change_log, options_at
     from placebench.tables import resource_providers
 

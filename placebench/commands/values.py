@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
-from placebench import limits, urls
+from placebench import addresses, limits
 from placebench.errors import PlacebenchError
 
 _SHOWN_AT_MOST = 60
@@ -77,7 +77,7 @@ def path(text: str) -> Path:
 def request(text: str) -> str:
     """A path and query that can be sent as it is."""
     try:
-        return urls.check_request(text)
+        return addresses.check_request(text)
     except PlacebenchError as error:
         raise ArgumentTypeError(str(error)) from error
 
@@ -85,7 +85,7 @@ def request(text: str) -> str:
 def service_url(text: str) -> str:
     """The URL of a service."""
     try:
-        return urls.service_address(text).geturl()
+        return addresses.service_address(text).geturl()
     except PlacebenchError as error:
         raise ArgumentTypeError(str(error)) from error
 

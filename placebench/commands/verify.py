@@ -40,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Serve and ask every variant; GateFailedError when data or answers differ."""
-    from placebench.experiment.verification import verify_variants
+    from placebench.experiment.same_responses import verify_variants
     from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, detours, ladder, third_ways
     from placebench.seeding import data_digest, topology_named
 
@@ -81,7 +81,7 @@ def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
 
     must: they were named, so that one which cannot be asked is an error.
     """
-    from placebench.reference.snapshot.changes import NO_CHANGE_LOG
+    from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
     from placebench.reference.variants import lack, variant
     from placebench.seeding import has_change_log, options_at
 
@@ -104,8 +104,8 @@ def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
 @contextmanager
 def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
     """A seeded database and its receipt: the one that is named, or a small one made for this."""
-    from placebench.postgres import open_server
     from placebench.reference.variants import REVISIONS
+    from placebench.runtime.postgres import open_server
     from placebench.seeding import migrate_options, receipt_of, seed, topology_named
 
     if url is not None:

@@ -37,7 +37,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure every workload with every mix."""
-    from placebench.experiment.workforce import QUICK_REQUESTS, REQUESTS, Workforce, workforce
+    from placebench.experiment.workers_study import QUICK_REQUESTS, REQUESTS, Workforce, workforce
     from placebench.reference.variants import variant
 
     topology, mixes, workloads = topology_asked(arguments), _mixes(arguments), _workloads(arguments)

@@ -38,7 +38,7 @@ class Answered(TypedDict, total=False):
 
 
 class Calibrated(TypedDict):
-    """One metric of a calibration, as `placebench.compare.calibration.Calibration` has it."""
+    """One metric of a calibration, as `placebench.stats.calibration.Calibration` has it."""
 
     metric: Literal["cpu_s", "wall_s", "pss_bytes"]
     replicates: AtLeastOne
@@ -54,7 +54,7 @@ class Calibrated(TypedDict):
 
 
 class Calibration(TypedDict):
-    """What `placebench.experiment.calibrated` keeps of a machine."""
+    """What `placebench.experiment.calibration_store` keeps of a machine."""
 
     format_version: NotRequired[int]
     made_at: str

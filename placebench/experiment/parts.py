@@ -12,9 +12,9 @@ from typing import TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import GateFailedError, PlacebenchError
-from placebench.experiment.interleaved import reason_of
-from placebench.experiment.kept import KeptHead
 from placebench.experiment.records import FailedPart
+from placebench.experiment.replicate import reason_of
+from placebench.experiment.run_folder import KeptHead
 
 T = TypeVar("T")
 Say = Callable[[str], None]

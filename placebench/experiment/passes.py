@@ -13,19 +13,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError, UndecidedError
-from placebench.experiment.arms import PLACEMENT, read_arm
-from placebench.experiment.backends import watched_backends
-from placebench.experiment.jobs import responses_of
-from placebench.experiment.load import LoadInterrupted, LoadSpec, run_load
-from placebench.experiment.meters import ServerMeter
+from placebench.experiment.http_job import responses_of
+from placebench.experiment.http_request import get
+from placebench.experiment.load_run import LoadInterrupted, LoadSpec, run_load
 from placebench.experiment.records import CountedPass, LoadPass, WatchedPass
-from placebench.experiment.requesting import get
-from placebench.experiment.rules import LOAD_RULES, LoadRules, why_invalid_load
-from placebench.experiment.server import RunningServer, ServerSpec, serve
+from placebench.experiment.validity import LOAD_RULES, LoadRules, why_invalid_load
+from placebench.experiment.variants import PLACEMENT, read_arm
+from placebench.measure.meters import ServerMeter
+from placebench.measure.wait_events import watched_backends
 from placebench.profiler import Recording
-from placebench.profiler.merging import merge_sessions
-from placebench.profiler.pages import write_flame_page, write_speedscope
-from placebench.profiler.recording import notes_of
+from placebench.profiler.analysis.merging import merge_sessions
+from placebench.profiler.model.recording import notes_of
+from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
+from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
 
 _WRITTEN_WITHIN_S = 10.0
 

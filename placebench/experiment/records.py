@@ -21,8 +21,9 @@ from typing import Any, Self, TypedDict
 
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
-from placebench.experiment.accounts import Accounts
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Answered, Head
+from placebench.experiment.write_audit import Accounts
+from placebench.measure.meters import Meters
 
 FORMAT_VERSION = 1
 MEASURED = "measured"
@@ -102,17 +103,6 @@ class LoadResult(Record):
     def throughput_per_s(self) -> float:
         """Completed requests per second."""
         return self.requests / self.elapsed_s if self.elapsed_s else 0.0
-
-
-@dataclass(frozen=True)
-class Meters(Record):
-    """What the server side took meanwhile, start and end of the same stretch apart."""
-
-    worker_cpu_s: Amount
-    backend_cpu_s: Amount | None
-    """PostgreSQL's backends of this database; None where not all of it could be read."""
-    peak_pss_bytes: Count | None
-    """Proportional set size of the service's processes together, the highest of the samples."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +280,7 @@ class RunHead(Record):
     command: str = "perfload"
     """What made it: perfload, compare, or the name of a survey."""
     spent_s: dict[str, Amount] = field(default_factory=dict)
-    """Where the time of a comparison's replicates went (`placebench.experiment.spent`), over all its sittings."""
+    """Where the time of a comparison's replicates went (`placebench.experiment.replicate`), over all its sittings."""
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
     failed_parts: list[FailedPart] = field(default_factory=list)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, inspect, select
 
 from placebench.decoding import read_json
 from placebench.errors import SeedError
-from placebench.seeding.database import connected
+from placebench.seeding.connection import connected
 from placebench.tables import placebench_receipts, utc_now
 
 FORMAT_VERSION = 1

@@ -13,20 +13,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placebench.telemetry.clocks import Offset
-    from placebench.telemetry.frames import Telemetry
-    from placebench.telemetry.reading import load
-    from placebench.telemetry.spike import Cut
+    from placebench.telemetry.analysis import Cut, Offset, Telemetry
+    from placebench.telemetry.reader import load
     from placebench.telemetry.telemeter import Telemeter
 
 __all__ = ["Cut", "Offset", "Telemeter", "Telemetry", "load"]
 
 _HOMES = {
-    "Cut": "placebench.telemetry.spike",
-    "Offset": "placebench.telemetry.clocks",
+    "Cut": "placebench.telemetry.analysis",
+    "Offset": "placebench.telemetry.analysis",
     "Telemeter": "placebench.telemetry.telemeter",
-    "Telemetry": "placebench.telemetry.frames",
-    "load": "placebench.telemetry.reading",
+    "Telemetry": "placebench.telemetry.analysis",
+    "load": "placebench.telemetry.reader",
 }
 
 

@@ -25,11 +25,11 @@ from types import ModuleType
 from typing import Any
 
 from placebench import units
-from placebench.compare import hodges_lehmann
-from placebench.compare.interval import FEWEST_REPLICATES
-from placebench.postgres import Server, open_server
-from placebench.profiler.sampling_thread import profile_function_defect
+from placebench.profiler.capture.sampling_thread import profile_function_defect
+from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import migrate, seed, topology_named
+from placebench.stats import hodges_lehmann
+from placebench.stats.hodges_lehmann import FEWEST_REPLICATES
 
 COST = Path(__file__).with_name("statement_cost.py")
 KEPT = Path("docs") / "results"

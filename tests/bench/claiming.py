@@ -21,10 +21,10 @@ from server_cpu import server_cpu
 from serving import ratio
 from sqlalchemy import create_engine, text
 
-from placebench.experiment.arms import Arm, read_arms
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.server import RunningServer, serve
-from placebench.postgres import Server, open_server
+from placebench.experiment.variants import Arm, read_arms
+from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.uwsgi import RunningServer, serve
 from placebench.seeding import seed, topology_named
 
 PROCESSES, THREADS = 4, 10

@@ -22,14 +22,14 @@ from sqlalchemy import create_engine, text
 
 from placebench import units
 from placebench.commands.accounts import accounts_in_words
-from placebench.experiment.accounts import Accounts
-from placebench.experiment.load import LoadSpec, run_load
-from placebench.experiment.server import RunningServer, ServerSpec, serve
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.experiment.write_audit import Accounts
 from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
-from placebench.postgres import connected
-from placebench.postgres.standing import StandingServer
-from placebench.postgres.urls import with_database
+from placebench.runtime.postgres import connected
+from placebench.runtime.postgres.persistent_server import StandingServer
+from placebench.runtime.postgres.urls import with_database
+from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
 from placebench.seeding import seed, topology_named
 from placebench.telemetry import load as telemetry_of
 

@@ -21,11 +21,11 @@ from closed_load import run_apart
 from server_cpu import server_cpu
 from serving import ratio
 
-from placebench.experiment.arms import Arm, read_arms
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.server import RunningServer, serve
-from placebench.postgres import open_server
+from placebench.experiment.variants import Arm, read_arms
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.postgres import open_server
+from placebench.runtime.uwsgi import RunningServer, serve
 from placebench.seeding import seed, topology_named
 
 PROCESSES, THREADS = 4, 10

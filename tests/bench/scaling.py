@@ -24,15 +24,15 @@ from typing import TypeVar
 from server_cpu import server_cpu
 
 from placebench import units
-from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.memory import memory_of
+from placebench.experiment.http_request import get
 from placebench.experiment.plan import plan_replicate
-from placebench.experiment.requesting import get
-from placebench.experiment.server import RunningServer, serve
+from placebench.experiment.variants import Arm, read_arms
+from placebench.measure.processes import memory_of
 from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
-from placebench.postgres import Server, open_server
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.uwsgi import RunningServer, serve
 from placebench.seeding import seed, topology_named
 from placebench.topology import Topology
 

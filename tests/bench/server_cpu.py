@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from placebench.experiment.meters import backends, backends_spent
-from placebench.experiment.processes import cpu_by_pid, spent
-from placebench.experiment.server import RunningServer
+from placebench.measure.meters import backends, backends_spent
+from placebench.measure.processes import cpu_by_pid, spent
+from placebench.runtime.uwsgi import RunningServer
 
 
 def server_cpu(served: RunningServer, database_url: str) -> Callable[[], float | None]:

@@ -20,14 +20,14 @@ from pathlib import Path
 from data_sets import DATA, Data, make
 from server_cpu import server_cpu
 
-from placebench.compare import hodges_lehmann
 from placebench.errors import TooFewReplicatesError
-from placebench.experiment.arms import Arm, read_arms
+from placebench.experiment.http_request import get
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.requesting import get
-from placebench.experiment.server import RunningServer, serve
-from placebench.postgres import Server, open_server
+from placebench.experiment.variants import Arm, read_arms
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.uwsgi import RunningServer, serve
+from placebench.stats import hodges_lehmann
 from placebench.topology import Topology
 
 FEWEST = 3  # requests of a block

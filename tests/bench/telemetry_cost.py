@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from placebench import units
-from placebench.compare import middle
-from placebench.reference.app import make_app
+from placebench.reference.api.pipeline import make_app
+from placebench.stats import middle
 from placebench.telemetry import Telemeter, load
 from placebench.telemetry.series_file import DURATION_LINE, REQUEST_LINE
 

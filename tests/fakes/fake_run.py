@@ -17,12 +17,12 @@ from placebench.experiment.records import (
     CountedPass,
     LoadPass,
     LoadResult,
-    Meters,
     RunHead,
     StatementCount,
     WatchedPass,
     WirePass,
 )
+from placebench.measure.meters import Meters
 
 REQUEST = (
     "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from placebench.experiment.capacity import Saturation, Step
 from placebench.experiment.matrices import AXES
 from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.saturation import Saturation, Step
-from placebench.experiment.surveys import append_line
+from placebench.experiment.study import append_line
 
 _MIB = 1 << 20
 _VERSIONS = {"python": "3.11.7", "service": "placebench 1.0", "sqlalchemy": "2.1.9", "driver": None}

@@ -14,8 +14,8 @@ import pytest
 from clean_environment import CONSTRAINTS, TOP, Ended, Environment, build_wheel, installed, requirements
 from fake_run import FakeRun, write_run
 
-from placebench.experiment.server import ServerSpec, serve
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
+from placebench.runtime.uwsgi import ServerSpec, serve
 from placebench.seeding import seed, topology_named
 
 pytestmark = pytest.mark.installed

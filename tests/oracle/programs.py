@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from placebench.guard import Child, ChildSpec, start
-from placebench.reference.app import make_app
+from placebench.reference.api.pipeline import make_app
+from placebench.runtime.supervisor import Child, ChildSpec, start
 
 HEADERS: Final = {
     "X-Auth-Token": "admin",

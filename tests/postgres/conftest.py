@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy import Engine, Table, create_engine, insert, text, update
 
 from placebench import tables
-from placebench.postgres import Server
-from placebench.reference.app import make_app
+from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.pipeline import make_app
 from placebench.reference.candidates import answer
-from placebench.reference.database import Database
-from placebench.reference.query import parse
 from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant
+from placebench.runtime.postgres import Server
 from placebench.seeding import migrate, migrate_options
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from placebench import results
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 
 
 def calibrate(server: Server, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":

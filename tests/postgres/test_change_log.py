@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 from placebench import tables
 from placebench.errors import DatabaseError
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 from placebench.seeding import migrate, seed, topology_named
 
 STOCK = "(resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio)"

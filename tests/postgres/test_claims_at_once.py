@@ -8,11 +8,10 @@ from uuid import UUID
 from sqlalchemy import Engine, event, insert, select, text, update
 
 from placebench import tables
-from placebench.reference.database import Database
-from placebench.reference.problems import Problem
-from placebench.reference.store.claiming import WAYS
-from placebench.reference.store.claims_at_once import PLAN_SERVES
+from placebench.reference.api.problems import Problem
+from placebench.reference.store.claims import PLAN_SERVES, WAYS
 from placebench.reference.store.consumers import Claim
+from placebench.reference.store.database import Database
 
 PROVIDERS = [str(UUID(int=number)) for number in (1, 2, 3, 4)]
 STOCKS = [

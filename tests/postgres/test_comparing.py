@@ -19,11 +19,11 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
-from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.comparing import Comparing, Settings
-from placebench.experiment.kept import claim_folder, held
-from placebench.postgres import Server, open_server
+from placebench.experiment.compare_run import Comparing, Settings
+from placebench.experiment.run_folder import claim_folder, held
+from placebench.experiment.variants import Arm, read_arms
 from placebench.report import comparison_table, summary, write_report
+from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)

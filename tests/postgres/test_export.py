@@ -12,9 +12,9 @@ from werkzeug.test import Client
 
 from placebench.commands import topology as command
 from placebench.errors import ExportError, PlacebenchError
-from placebench.experiment.requesting import HEADERS
+from placebench.experiment.http_request import HEADERS
 from placebench.export import Cloud, export, read_api, read_database
-from placebench.reference.app import make_app
+from placebench.reference.api.pipeline import make_app
 from placebench.seeding import migrate, seed, topology_named
 from placebench.topology import Topology, read, toml_of
 

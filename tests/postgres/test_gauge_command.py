@@ -8,7 +8,7 @@ import pytest
 
 from placebench import results
 from placebench.cli import main
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 
 
 def test_the_parts_of_every_row_are_the_clients_latency(

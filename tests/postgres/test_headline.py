@@ -9,13 +9,13 @@ from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.arms import Arm
-from placebench.experiment.headline import Asked, headline, programs, services
-from placebench.experiment.kept import claim_folder
+from placebench.experiment.published_study import Asked, headline, programs, services
 from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.surveys import Ground, Surveying, append_line
-from placebench.postgres import Server
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import Ground, Surveying, append_line
+from placebench.experiment.variants import Arm
 from placebench.report import document_of, write_report
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=1, seed=1)

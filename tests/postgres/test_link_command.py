@@ -12,11 +12,11 @@ import pytest
 
 from placebench.cli import main
 from placebench.errors import LoadError
-from placebench.experiment.arms import read_arm
-from placebench.experiment.crossing import Crossing, crossing
-from placebench.experiment.kept import claim_folder
-from placebench.experiment.surveys import Ground
-from placebench.postgres import Server
+from placebench.experiment.network_study import Crossing, crossing
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import Ground
+from placebench.experiment.variants import read_arm
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 
@@ -84,7 +84,7 @@ def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path
 def proxies() -> list[int]:
     """The processes of the links that this process has up."""
     below = psutil.Process().children(recursive=True)
-    return [each.pid for each in below if "placebench.experiment.proxy" in each.cmdline()]
+    return [each.pid for each in below if "placebench.runtime.network.proxy" in each.cmdline()]
 
 
 @pytest.mark.parametrize(

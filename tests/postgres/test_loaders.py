@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from placebench.errors import DatabaseError, SeedError
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 from placebench.seeding import SeedReceipt, data_digest, expected_content, migrate, seed, topology_named
 
 TOPOLOGIES = ("nested-perfload", "flat-perfload", "partly-used")

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import create_engine, insert, text
 
 from placebench import tables
-from placebench.experiment.requesting import HEADERS, get
-from placebench.experiment.server import RunningServer, ServerSpec, serve
-from placebench.postgres import Server
+from placebench.experiment.http_request import HEADERS, get
+from placebench.runtime.postgres import Server
+from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
 
 DEVICES = 54
 CLASSES = ("VGPU", "FPGA", "PGPU")

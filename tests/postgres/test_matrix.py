@@ -10,14 +10,13 @@ import sqlalchemy
 from placebench import results
 from placebench.cli import main
 from placebench.errors import GateFailedError
-from placebench.experiment.combinations import combine
-from placebench.experiment.kept import claim_folder
 from placebench.experiment.matrices import Job, Matrix
-from placebench.experiment.matrix import question_of
-from placebench.experiment.surveys import Ground, Surveying
-from placebench.postgres import Server
+from placebench.experiment.matrix import combine, question_of
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import Ground, Surveying
 from placebench.report import document_of, text_of, write_report
 from placebench.results import Run
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=3, seed=1)

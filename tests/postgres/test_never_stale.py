@@ -14,12 +14,12 @@ from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_t
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from placebench.postgres import Server, open_server
-from placebench.reference.database import Database
-from placebench.reference.query import parse
+from placebench.reference.api.candidates_query import parse
+from placebench.reference.candidates.cached.cached_index import Keeper
+from placebench.reference.candidates.cached.reader_lease import RENEWED_EVERY_S
 from placebench.reference.settings import DEFAULTS
-from placebench.reference.snapshot.keeper import Keeper
-from placebench.reference.snapshot.registry import RENEWED_EVERY_S
+from placebench.reference.store.database import Database
+from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import migrate
 
 SEED = 7

@@ -19,13 +19,13 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import GateFailedError, ServerError, UndecidedError
-from placebench.experiment.kept import claim_folder
 from placebench.experiment.parts import Say, nobody
-from placebench.experiment.rules import LoadRules
-from placebench.experiment.run import Perfload, Settings
-from placebench.postgres import Server
+from placebench.experiment.perfload import Perfload, Settings
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.validity import LoadRules
 from placebench.report import summary, terminal_table, write_report
-from placebench.report.handover import hand_over
+from placebench.report.ci_files import hand_over
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 SMALL = Settings(

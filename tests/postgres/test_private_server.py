@@ -18,16 +18,15 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError
-from placebench.postgres import Server, open_server
-from placebench.postgres.binaries import Binaries
-from placebench.postgres.launcher import launch
-from placebench.postgres.ports import free_port
+from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.postgres.binaries import Binaries
+from placebench.runtime.postgres.private_server import free_port, launch
 
 Eventually = Callable[..., bool]
 Runs = Callable[[int], bool]
 OPEN = """
 import json, os, sys
-from placebench.postgres import open_server
+from placebench.runtime.postgres import open_server
 
 server = open_server()
 data = os.readlink(f"/proc/{server.pid}/cwd")
@@ -165,7 +164,7 @@ def test_a_port_that_somebody_takes_first(monkeypatch: pytest.MonkeyPatch) -> No
     with socket.create_server(("127.0.0.1", 0)) as thief:
         taken = thief.getsockname()[1]
         ports = iter([taken, taken, free_port()])
-        monkeypatch.setattr("placebench.postgres.launcher.free_port", lambda: next(ports))
+        monkeypatch.setattr("placebench.runtime.postgres.private_server.free_port", lambda: next(ports))
         with open_server() as opened:
             port = make_url(opened.url).port
 
@@ -189,9 +188,9 @@ def test_no_room_for_the_data(open_folder: Path) -> None:
     open_folder.chmod(0o1777)
     limit = """
 import resource
-from placebench.postgres.account import server_account
-from placebench.postgres.binaries import find
-from placebench.postgres.copies import runnable
+from placebench.runtime.postgres.account import server_account
+from placebench.runtime.postgres.binaries import find
+from placebench.runtime.postgres.binaries import runnable
 runnable(find(), server_account())
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 """

@@ -6,8 +6,8 @@ import psycopg2
 import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 
-from placebench.postgres import Server
 from placebench.profiler import Recording, SqlProfiler
+from placebench.runtime.postgres import Server
 
 DRIVERS = ("psycopg2", "psycopg")
 

@@ -16,15 +16,15 @@ from sqlalchemy.pool import NullPool
 from placebench.cli import main
 from placebench.commands import db
 from placebench.errors import DatabaseError
-from placebench.experiment.kept import KeptHead
 from placebench.experiment.records import RunHead
-from placebench.postgres import Server, connected, open_server
-from placebench.postgres.scratch import UNMARKED, Mark, RunLock, marked_by, scratch_databases
+from placebench.experiment.run_folder import KeptHead
+from placebench.runtime.postgres import Server, connected, open_server
+from placebench.runtime.postgres.scratch import UNMARKED, Mark, RunLock, marked_by, scratch_databases
 
 Eventually = Callable[[Callable[[], bool]], bool]
 MAKE = """
 import sys
-from placebench.postgres import open_server
+from placebench.runtime.postgres import open_server
 
 server = open_server(sys.argv[1])
 print(server.run, server.create_database("placebench_shop"), flush=True)
@@ -233,7 +233,7 @@ def test_a_lock_whose_connection_is_lost_is_taken_again(
     server: Server, named: Server, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run is not taken for gone for longer than it takes to notice that its connection is."""
-    monkeypatch.setattr("placebench.postgres.scratch._PING_S", 0.05)
+    monkeypatch.setattr("placebench.runtime.postgres.scratch._PING_S", 0.05)
     named.create_database("placebench_shop")
     (ended,) = run(
         server.url,

@@ -17,11 +17,11 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 
 from placebench.cli import main
 from placebench.errors import ServerError
-from placebench.experiment.load import LoadSpec, run_load
-from placebench.experiment.requesting import HEADERS, get
-from placebench.experiment.server import ServerSpec, serve
-from placebench.guard import ChildSpec, start
-from placebench.postgres import Server
+from placebench.experiment.http_request import HEADERS, get
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.runtime.postgres import Server
+from placebench.runtime.supervisor import ChildSpec, start
+from placebench.runtime.uwsgi import ServerSpec, serve
 from placebench.seeding import migrate, seed, topology_named
 
 NESTED = topology_named("nested-perfload", trees=3)

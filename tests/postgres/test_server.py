@@ -8,7 +8,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError
-from placebench.postgres import Server, check_database, open_server
+from placebench.runtime.postgres import Server, check_database, open_server
 
 NAME = "placebench_test_named"
 

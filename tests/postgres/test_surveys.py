@@ -13,12 +13,12 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
-from placebench.experiment.kept import claim_folder
 from placebench.experiment.parts import nobody
-from placebench.experiment.surveys import Ground, Measure, Point, Question, Renewed, Surveying, in_order
-from placebench.postgres import Server, open_server
-from placebench.report.surveys import failed
-from placebench.report.words import unmeasured
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import Ground, Measure, Point, Question, Renewed, Surveying, in_order
+from placebench.report.sentences import unmeasured
+from placebench.report.studies import failed
+from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)

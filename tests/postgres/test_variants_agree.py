@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from placebench.postgres import Server
+from placebench.reference.api.candidates_query import parse
 from placebench.reference.candidates import answer
-from placebench.reference.query import parse
 from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, detours, lack, ladder, third_ways, variant
+from placebench.runtime.postgres import Server
 from placebench.seeding import migrate_options, seed, topology_named
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"

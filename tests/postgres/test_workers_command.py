@@ -9,7 +9,7 @@ import pytest
 from placebench import results
 from placebench.cli import main
 from placebench.commands.workers import usual_mixes
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 
 
 def test_every_mix_answers_the_same_and_its_family_is_weighed(

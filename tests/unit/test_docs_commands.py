@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import parser
-from placebench.experiment.combinations import combine
 from placebench.experiment.matrices import matrix_named
+from placebench.experiment.matrix import combine
 
 TOP = Path(__file__).parents[2]
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]

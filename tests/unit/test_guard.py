@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.guard import Child, ChildSpec, Keeper, start, tail
+from placebench.runtime.supervisor import Child, ChildSpec, Keeper, start, tail
 
 Eventually = Callable[[Callable[[], bool]], bool]
 Runs = Callable[[int], bool]
@@ -19,7 +19,7 @@ STUBBORN = "trap '' TERM QUIT; echo $$; sleep 60 & echo $!; wait; wait"
 PARENT = """
 import json, os, sys
 from pathlib import Path
-from placebench.guard import ChildSpec, start
+from placebench.runtime.supervisor import ChildSpec, start
 
 child = start(ChildSpec(**{**json.loads(sys.argv[1]), "remove": Path(sys.argv[2])}))
 """

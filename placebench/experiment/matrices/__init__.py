@@ -25,10 +25,10 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType, defstruct
 
 from placebench import limits
+from placebench.addresses import REQUEST
 from placebench.decoding import Seed, check, read_toml
 from placebench.errors import PlacebenchError
 from placebench.paths import is_file
-from placebench.urls import REQUEST
 
 THIS = "this"
 INSTALLED = "installed"

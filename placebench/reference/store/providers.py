@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
-from placebench.reference.problems import ConcurrentUpdate, Conflict, NotFound
+from placebench.reference.api.problems import ConcurrentUpdate, Conflict, NotFound
 from placebench.tables import resource_providers
 
 DUPLICATE_NAME: Final = "placement.duplicate_name"

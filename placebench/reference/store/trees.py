@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, delete, insert, or_, select, text, update
 
-from placebench.reference.problems import BadRequest, Conflict
+from placebench.reference.api.problems import BadRequest, Conflict
 from placebench.reference.store.providers import Provider, found, locked, refuse_taken, unknown
 from placebench.tables import (
     allocations,

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.arms import read_arm
-from placebench.experiment.combinations import Combination, combine
-from placebench.experiment.installed import Installed
 from placebench.experiment.matrices import AXES, Job, Matrix, matrix_named, names
-from placebench.experiment.origins import Origin
-from placebench.experiment.versions import pins, versions_of
+from placebench.experiment.matrix import Combination, combine
+from placebench.experiment.python_environment import Installed, pins, versions_of
+from placebench.experiment.source_checkout import Origin
+from placebench.experiment.variants import read_arm
 
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
 JOB = {"requests": 2, "trees": 3}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import GateFailedError, LoadError, ServerError
-from placebench.experiment.kept import KeptHead
 from placebench.experiment.parts import Parts
 from placebench.experiment.records import FailedPart, RunHead
+from placebench.experiment.run_folder import KeptHead
 
 
 @pytest.fixture

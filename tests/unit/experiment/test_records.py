@@ -8,9 +8,10 @@ import pytest
 
 from placebench import results
 from placebench.errors import RunFolderError
-from placebench.experiment.interleaved import append_blocks
-from placebench.experiment.kept import held, same_question
-from placebench.experiment.records import Block, LoadPass, LoadResult, Meters, RunHead
+from placebench.experiment.records import Block, LoadPass, LoadResult, RunHead
+from placebench.experiment.replicate import append_blocks
+from placebench.experiment.run_folder import held, same_question
+from placebench.measure.meters import Meters
 
 LOADED = LoadPass(
     variant="naive",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
+from placebench.experiment.capacity import Saturation, Step
 from placebench.experiment.records import LoadResult
-from placebench.experiment.saturation import Saturation, Step
-from placebench.experiment.server import RunningServer
-from placebench.report.saturation import result_line, write_saturation
+from placebench.report.capacity import result_line, write_saturation
+from placebench.runtime.uwsgi import RunningServer
 
 Served = Callable[..., RunningServer]
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import MissingExtraError, PlacebenchError
-from placebench.experiment.experiments import experiment_named, read_experiment
-from placebench.experiment.trials import ablation_trials, ladder_trials
-from placebench.reference.steps.optimization import Optimization
+from placebench.experiment.trials import ablation_trials, experiment_named, ladder_trials, read_experiment
+from placebench.reference.optimizations.optimization import Optimization
 from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, variant
 
 

@@ -10,7 +10,7 @@ from pyinstrument.session import Session
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Span, Statement, Transaction
-from placebench.profiler.plans import PlanNode
+from placebench.profiler.model.plan import PlanNode
 
 
 def recording(name: str = "GET /", **changed: object) -> Recording:

@@ -8,7 +8,7 @@ from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.surveys import append_line
+from placebench.experiment.study import append_line
 from placebench.report import document_of, text_of
 
 PARTS = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")

@@ -11,7 +11,7 @@ from failed_points import REASON, with_failures
 from placebench import results
 from placebench.experiment.matrices import AXES
 from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.surveys import append_line
+from placebench.experiment.study import append_line
 from placebench.report import document_of, text_of, write_report
 
 TOOK_S = {

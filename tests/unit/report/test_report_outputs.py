@@ -11,8 +11,8 @@ from placebench import paths, results
 from placebench.cli import main
 from placebench.experiment.records import FailedPart
 from placebench.report import comparison_table, summary, terminal_table, text_of, write_report
-from placebench.report.handover import hand_over
-from placebench.report.published import published
+from placebench.report.ci_files import hand_over
+from placebench.report.export import published
 from placebench.report.text import aligned
 
 

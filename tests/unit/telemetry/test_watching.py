@@ -11,7 +11,7 @@ from sqlalchemy.pool import StaticPool
 
 from placebench import SqlProfiler
 from placebench.telemetry import Telemeter, Telemetry, load
-from placebench.telemetry.watching import WATCH
+from placebench.telemetry.telemeter import WATCH
 
 
 def ask(application: Callable[..., Any], path: str = "/orders/17", **environ: str) -> bytes:
