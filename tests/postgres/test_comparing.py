@@ -334,7 +334,7 @@ def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
     summary_md = (tmp_path / "run" / "summary.md").read_text()
 
     assert command.returncode == 1
-    assert stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 11"
+    assert stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 12"
     assert "| `rows > 100000` | tuned | **passed** |" in summary_md
     assert (tmp_path / "run" / "junit.xml").is_file()
 

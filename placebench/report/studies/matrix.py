@@ -66,10 +66,10 @@ def tell(run: Run) -> Told:
 def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     none = dict.fromkeys(_VERSIONS)
     versions = next((each for each in settings["versions"] if _key(each["point"]) == _key(point)), none)
+    axes = {**AXES, **settings["usual"], **point}
     return {
-        **AXES,
-        **settings["usual"],
-        **point,
+        **axes,
+        "profiler": _profiler(axes["profiler"], versions["python"]),
         "is_control": all(point[axis] == value for axis, value in settings["control"].items()),
         "versions": {name: value for name, value in versions.items() if name != "point"},
     }
@@ -80,8 +80,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     measured = {_key(point): made for point, made in counted(run)}
     return [
         {
-            **(axes := _axes_of(settings, point)),
-            "profiler": _profiler(axes["profiler"], axes["versions"]["python"]),
+            **_axes_of(settings, point),
             "results": made[0].values["results"],
             **_figures("duration", [each.values["duration_s"] for each in made]),
             "cpu_s": _median([each.values["cpu_s"] for each in made]),
