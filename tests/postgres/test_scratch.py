@@ -221,7 +221,8 @@ def test_a_resumed_run_drops_what_its_killed_sitting_left(
     of_run, _ = killed
     with open_server(server.url) as living:
         living.create_database("placebench_shop")
-        head = RunHead("shop", "", "running", "/", "", 1, 1, [], {}, {}, {}, {}, scratch_marks=[of_run, living.run])
+        marks = [of_run, living.run]
+        head = RunHead("shop", "", "running", "/", "", 1, 1, ["naive"], {}, {}, {}, {}, scratch_marks=marks)
         kept = KeptHead(tmp_path, head)
         kept.begin_on(named)
 
