@@ -9,10 +9,12 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import urllib3
 
+from placebench.addresses import service_address
+from placebench.decoding import decode_json
 from placebench.errors import SeedError
 from placebench.seeding import Meter, Progress, Target
 from placebench.topology import CONSUMER_TYPE, OWNER, Inventory, Provider, Takes, Topology, is_custom
@@ -30,20 +32,25 @@ _HEADERS = {
 }
 
 
+class _Answer(TypedDict, total=False):
+    """What an answer says of a provider, if it is about one."""
+
+    generation: int
+    resource_provider_generation: int
+
+
 class Api:
     """Requests to one server, over connections that are kept when the server keeps them."""
 
     def __init__(self, url: str) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise SeedError(f"{url!r} is no address of a server: expected http://host:port")
-        self._url = url.rstrip("/")
+        self._url = service_address(url, error=SeedError).geturl().rstrip("/")
         # A server that closes connections may close one just as it is taken again: that request was not seen.
         retries = urllib3.Retry(total=2, redirect=0, status=0, allowed_methods=None)
         self._pool = urllib3.PoolManager(
             maxsize=CONCURRENCY, block=True, headers=_HEADERS, timeout=_TIMEOUT_S, retries=retries
         )
 
-    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> _Answer:
         """The document of a successful answer. Raises SeedError for any other answer, and for none."""
         try:
             answer = self._pool.request(
@@ -53,7 +60,8 @@ class Api:
             raise SeedError(f"{self._url} does not answer: {getattr(error, 'reason', error)}") from error
         if answer.status >= 300:
             raise SeedError(f"{method} {self._url}{path} answered {answer.status}: {_detail(answer.data)}")
-        return dict(json.loads(answer.data)) if answer.data else {}
+        asked = f"{method} {self._url}{path}"
+        return decode_json(answer.data, _Answer, asked, error=SeedError) if answer.data else {}
 
 
 def load(topology: Topology, target: Target, progress: Progress) -> None:
@@ -90,7 +98,7 @@ def _make(api: Api, provider: Provider) -> None:
     """One provider and what belongs to it; each answer says the generation that the next request has to name."""
     made = {"uuid": provider.uuid, "name": provider.name}
     parent = {"parent_provider_uuid": provider.parent_uuid} if provider.parent_uuid else {}
-    generation = api.send("POST", "/resource_providers", made | parent)["generation"]
+    generation = api.send("POST", "/resource_providers", made | parent).get("generation")
     parts = {
         "inventories": {inventory.resource_class: _amounts(inventory) for inventory in provider.inventories},
         "traits": provider.traits,
@@ -100,7 +108,7 @@ def _make(api: Api, provider: Provider) -> None:
         if content:
             body = {"resource_provider_generation": generation, kind: content}
             answer = api.send("PUT", f"/resource_providers/{provider.uuid}/{kind}", body)
-            generation = answer["resource_provider_generation"]
+            generation = answer.get("resource_provider_generation")
 
 
 def _claim(api: Api, topology: Topology, number: int) -> None:

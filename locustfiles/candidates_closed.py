@@ -7,7 +7,7 @@ from pathlib import Path
 
 from locust import FastHttpUser, task
 
-from placebench.telemetry.load_session import LoadSession, candidates_path
+from placebench.loadgen.session import LoadSession, candidates_path
 from placebench.topology import read
 
 NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"

@@ -5,7 +5,7 @@ locust -f locustfiles/noop.py --headless -u 2 -t 5s -H http://127.0.0.1:8000
 
 from locust import FastHttpUser, task
 
-from placebench.telemetry.load_session import LoadSession
+from placebench.loadgen.session import LoadSession
 
 session = LoadSession("closed", "/")
 

@@ -11,22 +11,29 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import cast
+from typing import NoReturn, cast
 
 from placebench import __version__
 from placebench.commands import NAMES, Command
-from placebench.errors import PlacebenchError
+from placebench.commands.console import interrupts, leave_closed_streams
+from placebench.errors import PlacebenchError, UsageError
 
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-_ENVIRONMENT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE}
-"""Of the operating system's errors, those that are nobody's bug: a full disk, no rights, a reader that went away."""
+_ENVIRONMENT_ERRORS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
+    *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+}
+"""Of the operating system's errors, those that are nobody's bug: a full disk, no rights, a reader that went away, a
+folder where a file has to be. A file that is missing is none of them: who needs it has to say so."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = parser().parse_args(argv)
+    try:
+        arguments = parser().parse_args(_texts(sys.argv[1:] if argv is None else argv))
+    except UsageError as error:
+        return _fail(_one_line(error), error.exit_code)
     try:
         with _interrupted_once():
             return _command(arguments.command).run(arguments)
@@ -49,17 +56,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interrupted_once() -> Iterator[None]:
-    """SIGINT and SIGTERM interrupt once; further ones are ignored to the end, since tox repeats them."""
-    interrupted = False
+    """Each of `interrupts` interrupts once; further ones are ignored to the end, since tox repeats them."""
+    interrupted, numbers = False, interrupts()
 
     def interrupt(*_: object) -> None:
         nonlocal interrupted
         interrupted = True
-        for number in _INTERRUPTS:
+        for number in numbers:
             signal.signal(number, signal.SIG_IGN)
+        leave_closed_streams()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in _INTERRUPTS}
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
@@ -68,9 +76,24 @@ def _interrupted_once() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line, as everything else does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
+
+
+def _texts(argv: Sequence[str]) -> Sequence[str]:
+    """The same arguments; raises UsageError for one that holds bytes that are no text: nothing could print it."""
+    for each in argv:
+        if not each.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in each):
+            raise UsageError(f"placebench: the argument {each!r} is no text in UTF-8")
+    return argv
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="placebench",
         description="Finds out what really makes a SQL-backed Python service faster, and proves it.",
     )

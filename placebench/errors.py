@@ -11,6 +11,10 @@ class PlacebenchError(Exception):
     exit_code = 2
 
 
+class UsageError(PlacebenchError):
+    """A command line that cannot be read."""
+
+
 class GateFailedError(PlacebenchError):
     """A gate failed, requests failed, or two variants answer differently: exit code 1."""
 
@@ -18,7 +22,7 @@ class GateFailedError(PlacebenchError):
 
 
 class UndecidedError(PlacebenchError):
-    """A gate that cannot be decided, or a run that was invalidated: exit code 3."""
+    """A gate that cannot be decided, or a run that was invalidated or ended early: exit code 3."""
 
     exit_code = 3
 

@@ -23,6 +23,35 @@ def room(name: str) -> Path:
     return folder
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file; False, too, for a name that no system takes, such as one of 300 letters."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def make_folder(folder: Path, *, error: type[PlacebenchError] = PlacebenchError) -> Path:
+    """Make the folder unless it is there, with those above it; raises *error* where none can be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as found:
+        raise error(f"no folder can be made at {folder}: {found.strerror}") from found
+    return folder
+
+
+def check_writable(file: Path) -> Path:
+    """The same path; raises PlacebenchError where no file can be written, which is to be known before it is wanted."""
+    try:
+        is_new = not file.exists()
+        file.open("a").close()
+        if is_new:
+            file.unlink()
+    except OSError as found:
+        raise PlacebenchError(f"no file can be written at {file}: {found.strerror}") from found
+    return file
+
+
 def profiles() -> Path:
     """The folder where runs land: `profiles` of the checkout, or `./profiles` for an installed wheel."""
     beside = _PACKAGE.parent

@@ -2,24 +2,25 @@
 
 run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
-run.block_frame().query("invalid.isnull()").groupby("arm").cpu_s.median()  # with the extra "frames"
+run.block_frame().query("invalid.isnull()").groupby("arm").cpu_s.median()  # with the extra "bench" or "frames"
 run.telemetry.summary()                                # of a run made with --telemetry
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from placebench.errors import MissingExtraError, RunFolderError
+from placebench.experiment.documents import MEASUREMENTS
 from placebench.experiment.records import (
     Block,
     CountedPass,
     LoadPass,
     Measurement,
+    Record,
     RunHead,
     WatchedPass,
     WirePass,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pyinstrument.session import Session
 
     from placebench.telemetry import Telemetry
+
+R = TypeVar("R", bound=Record)
 
 _SAMPLES = ("started_s", "latency_s", "service_s", "body_bytes")
 _COUNTS = ("statements", "rows", "round_trips", "bytes_sent", "bytes_received", "body_bytes")
@@ -51,7 +54,7 @@ class Run:
     measurements: list[Measurement]
     """Of a survey, in the order they were made, those that do not count too."""
     invalid: list[LoadPass] = field(default_factory=list)
-    """Load passes that do not count; each was made again."""
+    """Load passes that do not count; `head.failed_parts` says which were made again."""
     watched: dict[str, WatchedPass] = field(default_factory=dict)
     """How the flame of each variant came to be, or why there is none."""
 
@@ -67,10 +70,10 @@ class Run:
 
     def session(self, variant: str) -> "Session | None":
         """The same flame as pyinstrument's session, of one mean request; None where a comparison left none."""
-        from pyinstrument.session import Session
+        from placebench.profiler.analysis.merging import load_session
 
         path = self.folder / f"profile-{variant}.pyisession"
-        return Session.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+        return load_session(path) if path.is_file() else None
 
     @cached_property
     def telemetry(self) -> "Telemetry":
@@ -133,35 +136,26 @@ def load(folder: Path | str) -> Run:
             f"no run in {folder} (no run.json): name a folder that `placebench perfload` or `compare` made"
         )
     head = RunHead.load(folder / "run.json")
+    # The variants of a survey are measured point by point: no file is called after them.
+    arms = [] if head.command in MEASUREMENTS else head.variants
     return Run(
         folder=folder,
         head=head,
-        closed=_passes(folder, head, "closed"),
-        open=_passes(folder, head, "open"),
-        counted={
-            variant: CountedPass.load(path)
-            for variant in head.variants
-            if (path := folder / f"counted-{variant}.json").is_file()
-        },
-        wire={
-            variant: WirePass.load(path)
-            for variant in head.variants
-            if (path := folder / f"wire-{variant}.json").is_file()
-        },
+        closed=_each(arms, LoadPass, folder, "locust-{}-closed.json"),
+        open=_each(arms, LoadPass, folder, "locust-{}-open.json"),
+        counted=_each(arms, CountedPass, folder, "counted-{}.json"),
+        wire=_each(arms, WirePass, folder, "wire-{}.json"),
         blocks=read_blocks(folder / "blocks.jsonl"),
-        measurements=read_measurements(folder / "measurements.jsonl"),
-        watched={
-            variant: WatchedPass.load(path)
-            for variant in head.variants
-            if (path := folder / f"watched-{variant}.json").is_file()
-        },
+        measurements=read_measurements(folder / "measurements.jsonl", head.command),
+        watched=_each(arms, WatchedPass, folder, "watched-{}.json"),
         invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )
 
 
-def _passes(folder: Path, head: RunHead, kind: str) -> dict[str, LoadPass]:
-    found = {variant: folder / f"locust-{variant}-{kind}.json" for variant in head.variants}
-    return {variant: LoadPass.load(path) for variant, path in found.items() if path.is_file()}
+def _each(arms: Iterable[str], kind: type[R], folder: Path, name: str) -> dict[str, R]:
+    """The record of each arm that has a file of this name."""
+    paths = {arm: folder / name.format(arm) for arm in arms}
+    return {arm: kind.load(path) for arm, path in paths.items() if path.is_file()}
 
 
 def _frame(rows: Iterable[dict[str, Any]]) -> "pandas.DataFrame":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.postgres import Server, open_server
+from placebench.runtime.postgres import Server, open_server
 
 _numbers = count(1)
 

@@ -8,51 +8,44 @@ import pytest
 from placebench.paths import room
 
 PACKAGE = Path(__import__("placebench").__file__).parent
+TESTS = Path(__file__).parent
 
-ALL = {
-    "errors",
-    "units",
-    "tables",
-    "paths",
-    "topology",
-    "guard",
-    "compare",
-    "telemetry",
-    "postgres",
-    "page",
-    "profiler",
-    "seeding",
-    "export",
-    "reference",
-    "experiment",
-    "results",
-    "report",
-}
+BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses"}
+DATA = {"topology", "seeding", "export", "telemetry", "stats"}
+PROGRAMS = {"runtime", "measure", "loadgen"}
+ALL = BASE | DATA | PROGRAMS | {"page", "profiler", "reference", "experiment", "results", "report"}
 MAY_IMPORT = {
     "__init__": set(),
     "__main__": {"cli"},
     "errors": set(),
     "units": set(),
     "tables": set(),
+    "limits": set(),
     "paths": {"errors"},
-    "topology": {"errors"},
-    "guard": {"errors"},
-    "compare": {"errors"},
+    "decoding": {"errors"},
+    "addresses": {"errors"},
+    "topology": {"decoding", "addresses", "errors"},
+    "stats": {"errors"},
     "telemetry": {"errors"},
-    "postgres": {"guard", "errors"},
-    "page": {"errors", "units"},
+    "runtime": {"decoding", "limits", "errors"},
+    "measure": {"runtime", "telemetry", "decoding", "errors"},
+    "page": {"units", "errors"},
     "profiler": {"page", "units", "errors"},
-    "seeding": {"topology", "tables", "paths", "errors"},
-    "export": {"topology", "tables", "seeding", "errors"},
+    "seeding": {"topology", "tables", "paths", "decoding", "errors"},
+    "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},
+    "loadgen": {"telemetry", "errors"},
     "experiment": ALL - {"page", "results", "report"},
-    "results": {"experiment", "telemetry", "errors"},
-    "report": {"results", "experiment", "profiler", "telemetry", "compare", "page", "units", "errors"},
+    "results": {"experiment", "profiler", "telemetry", "errors"},
+    "report": {"results", "experiment", "profiler", "telemetry", "stats", "page", "units", "errors"},
     "commands": ALL | {"commands"},
     "cli": ALL | {"commands", "__init__"},
-    "loaders": {"seeding", "topology", "tables", "errors"},
+    "loaders": {"seeding", "topology", "tables", "decoding", "addresses", "errors"},
     "schema": {"tables"},
-    "locustfiles": {"topology", "telemetry"},
+    "locustfiles": {"topology", "loadgen", "telemetry"},
+    # Programs among the tests, which are run by themselves.
+    "bench": ALL | {"commands", "SqlProfiler"},
+    "oracle": {"runtime", "reference", "seeding", "tables"},
 }
 
 
@@ -65,6 +58,8 @@ def files() -> list[tuple[str, Path]]:
             found.append((Path(inside.parts[0]).stem, path))
     for name in ("loaders", "schema", "locustfiles"):
         found.extend((name, path) for path in sorted(room(name).rglob("*.py")))
+    for name in ("bench", "oracle"):
+        found.extend((name, path) for path in sorted((TESTS / name).rglob("*.py")))
     return found
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from placebench import units
 
 if TYPE_CHECKING:
-    from placebench.experiment.accounts import Accounts
+    from placebench.experiment.write_audit import Accounts
 
 
 def accounts_in_words(accounts: "Accounts") -> Iterator[str]:

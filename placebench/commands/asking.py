@@ -7,12 +7,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placebench import limits
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say, steps
 from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
-    from placebench.experiment.surveys import Question
+    from placebench.experiment.study import Question
     from placebench.topology import Topology
 
 REPEATS = 5
@@ -22,18 +24,36 @@ QUICK_TREES = 50
 def add_asking_options(parser: ArgumentParser) -> None:
     """--topology, --fill and --request, and those of `add_sitting_options`."""
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
-    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
-    parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
+    parser.add_argument(
+        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
+    )
+    parser.add_argument(
+        "--request", type=values.request, metavar="PATH", help="path and query that is asked (default: the topology's)"
+    )
     add_sitting_options(parser)
 
 
 def add_sitting_options(parser: ArgumentParser) -> None:
     """--trees, --seed, --db, --repeats, --out, --quick, --json and --resume."""
-    parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
-    parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of ids and every random choice (default: 1)")
-    parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help="a point (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument(
+        "--db", type=values.text, metavar="URL", help="a PostgreSQL to work beside; default: one of its own"
+    )
+    parser.add_argument(
+        "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
+    )
+    parser.add_argument(
+        "--seed", type=values.seed, default=1, metavar="S", help="of ids and every random choice (default: 1)"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=values.whole(1, limits.REPEATS),
+        default=REPEATS,
+        metavar="N",
+        help="a point (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out", type=values.path, metavar="DIR", help="the run's folder (default: a new one in profiles/)"
+    )
     parser.add_argument("--quick", action="store_true", help=f"about a minute, on {QUICK_TREES} trees unless named")
     parser.add_argument("--json", action="store_true", help="the rows as one JSON document on stdout")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
@@ -47,9 +67,7 @@ def topology_asked(arguments: Namespace) -> "Topology":
 
 
 def trees_asked(arguments: Namespace) -> int | None:
-    """How many trees; None where the topology decides. Raises PlacebenchError for none at all."""
-    if arguments.trees is not None and arguments.trees < 1:
-        raise PlacebenchError(f"--trees {arguments.trees} leaves nothing to ask for: give 1 or more")
+    """How many trees; None where the topology decides."""
     return QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
 
 
@@ -58,21 +76,21 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
 
     What was measured is told, with its page, however the sitting ends.
     """
-    from placebench.experiment.surveys import Ground, Surveying
-    from placebench.postgres import open_server
+    from placebench.experiment.study import Ground, Surveying
+    from placebench.runtime.postgres import open_server
 
     def tell(folder: Path) -> None:
         _tell(folder, as_json=arguments.json)
 
     if not question.points and question.impossible:
         raise PlacebenchError(f"nothing of this can be measured: {question.impossible[0][1]}")
-    if question.repeats < 1 or not question.points:
-        seen = f"{question.repeats} repeats of {len(question.points)} points"
+    if question.repeats < 1 or not question.points or not topology.trees:
+        seen = f"{question.repeats} repeats of {len(question.points)} points on {topology.trees} trees"
         raise PlacebenchError(f"{seen}: at least one of each is needed")
     with run_folder(arguments, question.command) as folder, open_server(arguments.db) as server:
         surveying = Surveying(question, Ground(server, topology, folder))
         with steps(arguments.command, surveying.steps) as announce, reported(folder, tell):
-            surveying.run(announce)
+            surveying.run(announce, note=say)
     return folder
 
 

@@ -4,16 +4,16 @@ import math
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from placebench import units
+from placebench import limits, units
+from placebench.commands import values
 from placebench.commands.compare import add_measuring_options, sit
 from placebench.commands.console import print_json, print_result, say
-from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from placebench.compare.calibration import Calibration
     from placebench.results import Run
+    from placebench.stats.calibration import Calibration
 
 HELP = "find out what this machine can resolve: A/A replicates, injected effects, the smallest one that is found"
 _QUICK_REPLICATES, _QUICK_TREES, _QUICK_ROUNDS = 12, 20, 2
@@ -25,7 +25,13 @@ _FEWEST = 6
 def configure(parser: ArgumentParser) -> None:
     """The options of `calibrate`."""
     add_measuring_options(parser)
-    parser.add_argument("--aa", type=int, default=60, metavar="N", help="replicates (default: %(default)s)")
+    parser.add_argument(
+        "--aa",
+        type=values.whole(_FEWEST, limits.REPLICATES),
+        default=60,
+        metavar="N",
+        help="replicates (default: %(default)s)",
+    )
     parser.add_argument("--variant", default="tuned", help="what is compared with itself (default: %(default)s)")
     parser.add_argument(
         "--quick", action="store_true", help=f"{_QUICK_REPLICATES} short replicates on {_QUICK_TREES} trees: a minute"
@@ -36,17 +42,15 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the replicates, calibrate each metric, and keep what was found for the reports of this machine."""
     from placebench import results
-    from placebench.compare import METRICS
-    from placebench.compare.calibration import calibrate
-    from placebench.experiment.arms import read_arms
-    from placebench.experiment.calibrated import found_out, keep, state_file
-    from placebench.experiment.comparing import Settings
-    from placebench.experiment.kept import KeptHead
+    from placebench.experiment.calibration_store import found_out, keep, state_file
+    from placebench.experiment.compare_run import Settings
+    from placebench.experiment.run_folder import KeptHead
+    from placebench.experiment.variants import read_arms
     from placebench.report import comparisons_of, write_report
     from placebench.seeding import topology_named
+    from placebench.stats import METRICS
+    from placebench.stats.calibration import calibrate
 
-    if arguments.aa < _FEWEST:
-        raise PlacebenchError(f"--aa {arguments.aa}: at least {_FEWEST} replicates are needed, 60 make ten runs of six")
     trees = _QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
     topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed, fill=arguments.fill)
     settings = Settings(

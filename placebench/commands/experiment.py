@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
+from placebench.commands import values
 from placebench.commands.compare import SEED, TOPOLOGY, add_measuring_options, sit
 from placebench.commands.console import print_json, print_result, say
 
@@ -20,16 +21,18 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_measuring_options(parser)
     parser.set_defaults(topology=None, seed=None)  # what is said here goes over the experiment's own
-    parser.add_argument("--replicates", type=int, metavar="R", help="how many that count (default: 12)")
-    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
+    parser.add_argument("--replicates", type=values.replicates, metavar="R", help="how many that count (default: 12)")
+    parser.add_argument(
+        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the arm placement"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
 
 
 def run(arguments: Namespace) -> int:
     """Make the replicates and the ledger; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.arms import read_arms
-    from placebench.experiment.comparing import ROUNDS, SCREEN, Settings
-    from placebench.experiment.experiments import experiment_named
+    from placebench.experiment.compare_run import ROUNDS, SCREEN, Settings
+    from placebench.experiment.trials import experiment_named
+    from placebench.experiment.variants import read_arms
     from placebench.seeding import topology_named
 
     asked = experiment_named(arguments.name)
@@ -65,7 +68,7 @@ def _tell(folder: Path, *, as_json: bool) -> None:
     """The ledger, in the folder and on stdout; the address of the page is the last line."""
     from placebench import results
     from placebench.report import document_of, text_of
-    from placebench.report.ledger import write_ledger
+    from placebench.report.optimizations import write_ledger
 
     loaded, page = results.load(folder), (folder / "index.html").as_uri()
     write_ledger(loaded)

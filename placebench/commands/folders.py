@@ -16,7 +16,7 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     Nobody else works in it inside the `with` block, and it is gone afterwards where the run did not even begin. Raises
     RunFolderError where there is none to resume, or the named one holds something.
     """
-    from placebench.experiment.kept import held
+    from placebench.experiment.run_folder import held
 
     folder = _claimed(arguments, name)
     try:
@@ -31,7 +31,8 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
 
 def _claimed(arguments: Namespace, name: str) -> Path:
     from placebench import paths
-    from placebench.experiment.kept import claim_folder, new_folder
+    from placebench.experiment.records import RunHead
+    from placebench.experiment.run_folder import claim_folder, new_folder
 
     if not getattr(arguments, "resume", False):
         return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles())
@@ -39,6 +40,7 @@ def _claimed(arguments: Namespace, name: str) -> Path:
     if not made or not (made[-1] / "run.json").is_file():
         where = arguments.out or paths.profiles()
         raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume away")
+    RunHead.load(made[-1] / "run.json")  # before anything is started for a run that cannot be read
     return made[-1]
 
 

@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
+from placebench.commands import values
 from placebench.commands.asking import add_asking_options, ask, topology_asked
 from placebench.errors import PlacebenchError
 
@@ -14,27 +15,28 @@ _MOST_PROCESSES = 64
 def configure(parser: ArgumentParser) -> None:
     """The options of `gauge`."""
     parser.add_argument("--variant", default="tuned", metavar="V", help="that answers (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=2, metavar="N", help="workers, and users (default: 2)")
+    parser.add_argument(
+        "--processes",
+        type=values.whole(1, _MOST_PROCESSES),
+        default=2,
+        metavar="N",
+        help="workers, and users (default: 2)",
+    )
     parser.add_argument(
         "--endpoints", metavar="E,E", help="beside the no-op; see docs/telemetry.md (default: all; --quick: two)"
     )
-    parser.add_argument("--time", type=float, metavar="S", help=f"of each load (default: {_TIME_S:g})")
+    parser.add_argument("--time", type=values.seconds, metavar="S", help=f"of each load (default: {_TIME_S:g})")
     add_asking_options(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Gauge every endpoint."""
-    from placebench.experiment.gauging import Gauging, gauging
+    from placebench.experiment.breakdown_study import Gauging, gauging
     from placebench.reference.variants import variant
-    from placebench.telemetry.reading import check_pandas
 
-    check_pandas()
     variant(arguments.variant)
     topology = topology_asked(arguments)
     time_s = arguments.time if arguments.time is not None else _QUICK_TIME_S if arguments.quick else _TIME_S
-    if not 0 < time_s < float("inf") or not 1 <= arguments.processes <= _MOST_PROCESSES:
-        seen = f"--time {time_s:g} --processes {arguments.processes}"
-        raise PlacebenchError(f"{seen}: expected seconds above 0, and 1 to {_MOST_PROCESSES} workers")
     asked = Gauging(
         endpoints=_endpoints(arguments),
         request=arguments.request or topology.request,
@@ -48,7 +50,7 @@ def run(arguments: Namespace) -> int:
 
 def _endpoints(arguments: Namespace) -> tuple[str, ...]:
     """Those asked for, the no-op first; a name may leave its blanks and commas out: `candidates-limit-10`."""
-    from placebench.experiment.gauging import ENDPOINTS, NOOP, QUICK_ENDPOINTS
+    from placebench.experiment.breakdown_study import ENDPOINTS, NOOP, QUICK_ENDPOINTS
 
     if arguments.endpoints is None:
         return QUICK_ENDPOINTS if arguments.quick else ENDPOINTS

@@ -1,8 +1,8 @@
 """`placebench headline`: the published figures of Placement, and what every rung of the ladder does beside them."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
+from placebench.commands import values
 from placebench.commands.asking import REPEATS, add_sitting_options, ask, trees_asked
 
 HELP = "reproduce the published headline: 10 requests by 1 client and 400 by 40, for every rung"
@@ -14,12 +14,12 @@ def configure(parser: ArgumentParser) -> None:
     add_sitting_options(parser)
     parser.set_defaults(repeats=None)
     parser.add_argument("--services", metavar="A,B", help="only these (default: ladder, shapes, snapshot, placement)")
-    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of Placement")
+    parser.add_argument("--placement-python", type=values.path, metavar="PATH", help="of the environment of Placement")
 
 
 def run(arguments: Namespace) -> int:
     """Measure; --quick once, on few trees, without the rungs between naive and tuned."""
-    from placebench.experiment.headline import Asked, headline, programs, services
+    from placebench.experiment.published_study import Asked, headline, programs, services
     from placebench.seeding import topology_named
 
     trees = trees_asked(arguments)

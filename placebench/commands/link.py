@@ -1,14 +1,15 @@
 """`placebench link`: what a slow link costs each variant, in seconds, turnarounds and bytes."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placebench import limits
+from placebench.commands import values
 from placebench.commands.asking import add_asking_options, ask, topology_asked
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
-    from placebench.experiment.arms import Arm
+    from placebench.experiment.variants import Arm
 
 HELP = "ask what a slow link costs: latency, bandwidth and hops between service and database, or client and service"
 _JOBS = ("query", "tiny", "waits")
@@ -30,31 +31,47 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--job", choices=_JOBS, default="query", help="the request; small reads; the request and 250 ms of pg_sleep()"
     )
-    parser.add_argument("--operations", type=int, metavar="N", help="requests a job (default: 1; tiny: 1000)")
+    parser.add_argument(
+        "--operations",
+        type=values.whole(1, limits.OPERATIONS),
+        metavar="N",
+        help="requests a job (default: 1; tiny: 1000)",
+    )
     parser.add_argument(
         "--between", choices=("database", "client"), default="database", help="which side of the service is far away"
     )
-    parser.add_argument("--bandwidth-mbit", type=float, metavar="X", help="in each direction (default: no limit)")
-    parser.add_argument("--hops", type=int, default=1, metavar="N", help="links in a row, each with that latency")
+    parser.add_argument(
+        "--bandwidth-mbit",
+        type=values.number(0, limits.BANDWIDTH_MBIT, above=True),
+        metavar="X",
+        help="in each direction (default: no limit)",
+    )
+    parser.add_argument(
+        "--hops",
+        type=values.whole(1, limits.HOPS),
+        default=1,
+        metavar="N",
+        help="links in a row, each with that latency",
+    )
     parser.add_argument(
         "--compress", action="store_true", help="also with answers in gzip; with --between client, where they pass"
     )
-    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of the arm placement")
+    parser.add_argument(
+        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the arm placement"
+    )
     add_asking_options(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Measure every variant at every latency."""
-    from placebench.experiment.crossing import Crossing, crossing
-    from placebench.experiment.lane import Shape
-    from placebench.experiment.link import check_hops
+    from placebench.experiment.network_study import Crossing, crossing
+    from placebench.runtime.network.delay_queue import Shape
 
     topology = topology_asked(arguments)
     latencies_ms = _numbers(arguments)
     bytes_per_s = None if arguments.bandwidth_mbit is None else arguments.bandwidth_mbit * 1e6 / 8
     for latency_ms in latencies_ms:
         Shape(latency_ms / 1e3, bytes_per_s)
-    check_hops(arguments.hops)
     asked = Crossing(
         arms=_arms(arguments),
         latencies_ms=latencies_ms,
@@ -81,7 +98,7 @@ def _numbers(arguments: Namespace) -> tuple[float, ...]:
 
 
 def _arms(arguments: Namespace) -> "tuple[Arm, ...]":
-    from placebench.experiment.arms import check_programs, read_arm
+    from placebench.experiment.variants import check_programs, read_arm
 
     names = arguments.variants.split(",")
     if len(set(names)) < len(names):
@@ -98,13 +115,10 @@ def _arms(arguments: Namespace) -> "tuple[Arm, ...]":
 
 
 def _operations(arguments: Namespace) -> int:
-    from placebench.experiment.crossing import TINY_OPERATIONS
+    from placebench.experiment.network_study import TINY_OPERATIONS
 
     usual = 1 if arguments.job != "tiny" else _QUICK_TINY_OPERATIONS if arguments.quick else TINY_OPERATIONS
-    asked = usual if arguments.operations is None else arguments.operations
-    if asked < 1:
-        raise PlacebenchError(f"--operations {asked}: expected at least 1")
-    return int(asked)
+    return int(usual if arguments.operations is None else arguments.operations)
 
 
 def _compress(arguments: Namespace) -> bool:

@@ -1,19 +1,20 @@
 """`placebench load`: a headless locust run against a service, and what it saw."""
 
 import os
-import tempfile
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placebench import units
+from placebench import limits, units
+from placebench.commands import values
 from placebench.commands.accounts import accounts_in_words
 from placebench.commands.console import print_json, print_result, progress, say
 from placebench.commands.saturating import add_options, run_search, wanted
+from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.experiment.load import LoadSpec
+    from placebench.experiment.load_run import LoadSpec
     from placebench.experiment.records import LoadResult
 
 HELP = "put a closed or an open load on a service, with locust"
@@ -27,7 +28,9 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `load`."""
-    parser.add_argument("--url", required=True, metavar="U", help="the service, such as http://127.0.0.1:8000")
+    parser.add_argument(
+        "--url", type=values.service_url, required=True, metavar="U", help="the service, such as http://127.0.0.1:8000"
+    )
     parser.add_argument(
         "--locustfile",
         default="closed",
@@ -35,28 +38,49 @@ def configure(parser: ArgumentParser) -> None:
         help="closed: users wait for answers; open: arrivals on a schedule; claims: users claim what they "
         "are offered, and every write is accounted for; noop: GET / (closed); or a file's path",
     )
-    parser.add_argument("--users", type=int, default=1, metavar="N", help="of a closed load (default: 1)")
-    parser.add_argument("--rate", type=float, metavar="R", help="arrivals per second of an open load")
-    parser.add_argument("--time", type=float, metavar="S", help=f"seconds (default: {_TIME_S:g} without --requests)")
-    parser.add_argument("--requests", type=int, metavar="N", help="stop after exactly so many")
-    parser.add_argument("--warmup", type=int, default=0, metavar="N", help="requests before these, not counted")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the open load's schedule (default: 1)")
     parser.add_argument(
-        "--path", metavar="P", help="path and query (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)"
+        "--users", type=values.whole(1, limits.USERS), default=1, metavar="N", help="of a closed load (default: 1)"
     )
-    parser.add_argument("--db", metavar="URL", help="look for the writes there (default: ask the service for each)")
+    parser.add_argument(
+        "--rate",
+        type=values.number(0, limits.RATE_PER_S, above=True),
+        metavar="R",
+        help="arrivals per second of an open load",
+    )
+    parser.add_argument(
+        "--time", type=values.seconds, metavar="S", help=f"seconds (default: {_TIME_S:g} without --requests)"
+    )
+    parser.add_argument("--requests", type=values.requests, metavar="N", help="stop after exactly so many")
+    parser.add_argument(
+        "--warmup", type=values.warm_up, default=0, metavar="N", help="requests before these, not counted"
+    )
+    parser.add_argument(
+        "--seed", type=values.seed, default=1, metavar="S", help="of the open load's schedule (default: 1)"
+    )
+    parser.add_argument(
+        "--path",
+        type=values.request,
+        metavar="P",
+        help="path and query (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)",
+    )
+    parser.add_argument(
+        "--db", type=values.text, metavar="URL", help="look for the writes there (default: ask the service for each)"
+    )
     parser.add_argument(
         "--telemetry",
-        type=Path,
+        type=values.path,
         default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
         metavar="DIR",
         help="the client's durations, with the numbers that servers note (default: $PLACEBENCH_TELEMETRY)",
     )
     parser.add_argument(
-        "--answer-timeout", type=float, metavar="S", help="give an answer up after so long (default: 300 s)"
+        "--answer-timeout", type=values.seconds, metavar="S", help="give an answer up after so long (default: 300 s)"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="keep every sample there, as JSON; of a search the folder of its run"
+        "--out",
+        type=values.path,
+        metavar="FILE",
+        help="keep every sample there, as JSON; of a search the folder of its run",
     )
     add_options(parser)
     parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
@@ -64,13 +88,18 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
-    from placebench.experiment.load import LoadInterrupted
+    from placebench.experiment.load_run import LoadInterrupted
+    from placebench.runtime.supervisor import Keeper, fresh_folder
 
+    if arguments.telemetry:
+        make_folder(arguments.telemetry)
     if wanted(arguments):
         return run_search(arguments)
-    with tempfile.TemporaryDirectory(prefix="placebench-load-") as folder:
+    if arguments.out:
+        check_writable(arguments.out)
+    with Keeper(folder := fresh_folder("placebench-load-")):
         try:
-            result = _load(_spec(arguments), Path(folder))
+            result = _load(_spec(arguments), folder)
         except LoadInterrupted as interrupted:
             say("interrupted" if interrupted.result else "interrupted before any request had ended")
             if interrupted.result:
@@ -88,8 +117,8 @@ def _exit_code(result: "LoadResult") -> int:
 
 
 def _spec(arguments: Namespace) -> "LoadSpec":
-    from placebench.experiment.load import LoadSpec
-    from placebench.postgres.urls import normalise_url
+    from placebench.experiment.load_run import LoadSpec
+    from placebench.runtime.postgres.urls import normalise_url
 
     time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
     return LoadSpec(
@@ -109,7 +138,7 @@ def _spec(arguments: Namespace) -> "LoadSpec":
 
 
 def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
-    from placebench.experiment.load import run_load
+    from placebench.experiment.load_run import run_load
 
     label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
     with progress(label, total) as advance:
@@ -149,7 +178,7 @@ def _summary(result: "LoadResult") -> dict[str, Any]:
 
 def _quantiles(samples: list[float]) -> dict[str, float | None]:
     """By name; None where fewer than 10 samples lie above."""
-    from placebench.compare import quantile
+    from placebench.stats import quantile
 
     ordered = sorted(samples)
     return {name: quantile(ordered, share) for name, share in _QUANTILES.items()}

@@ -1,9 +1,9 @@
 """`placebench matrix`: a job over every combination of service, server, client and database, against a control."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TypeVar
 
+from placebench.commands import values
 from placebench.commands.asking import REPEATS, add_asking_options, ask, trees_asked
 
 T = TypeVar("T")
@@ -22,14 +22,13 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_asking_options(parser)
     parser.set_defaults(topology=None, seed=None, repeats=None)
-    parser.add_argument("--placement-python", type=Path, metavar="PATH", help="of the environment of Placement")
+    parser.add_argument("--placement-python", type=values.path, metavar="PATH", help="of the environment of Placement")
 
 
 def run(arguments: Namespace) -> int:
     """Measure, and tell what was measured however it ends."""
-    from placebench.experiment.combinations import combine
     from placebench.experiment.matrices import matrix_named
-    from placebench.experiment.matrix import question_of
+    from placebench.experiment.matrix import combine, question_of
     from placebench.seeding import topology_named
 
     asked = matrix_named(arguments.matrix, quick=arguments.quick)

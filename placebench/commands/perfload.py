@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say, steps
 from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError
@@ -18,21 +19,30 @@ def configure(parser: ArgumentParser) -> None:
         "--quick", action="store_true", help=f"naive, tuned, shapes, snapshot on {_QUICK_TREES} trees, about a minute"
     )
     parser.add_argument(
-        "--db", metavar="URL", help="a PostgreSQL to work beside; default: an embedded one, thrown away"
+        "--db",
+        type=values.text,
+        metavar="URL",
+        help="a PostgreSQL to work beside; default: an embedded one, thrown away",
     )
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
-    parser.add_argument("--trees", type=int, metavar="N", help="how many trees (default: the topology's, 1000)")
-    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers (default: the topology's)")
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="of ids and of every random choice (default: 1)"
+        "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in profiles/)")
+    parser.add_argument(
+        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
+    )
+    parser.add_argument(
+        "--seed", type=values.seed, default=1, metavar="S", help="of ids and of every random choice (default: 1)"
+    )
+    parser.add_argument(
+        "--out", type=values.path, metavar="DIR", help="the run's folder (default: a new one in profiles/)"
+    )
     parser.add_argument(
         "--telemetry", action="store_true", help="durations and figures of workers, client and backends too"
     )
     parser.add_argument(
         "--placement-python",
-        type=Path,
+        type=values.path,
         metavar="PATH",
         help="of the environment of the real Placement, which then takes part (default: that of `tox -e oracle`)",
     )
@@ -41,8 +51,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.run import Perfload, Settings
-    from placebench.postgres import open_server
+    from placebench.experiment.perfload import Perfload, Settings
+    from placebench.runtime.postgres import open_server
     from placebench.seeding import topology_named
 
     trees = arguments.trees if arguments.trees is not None else (_QUICK_TREES if arguments.quick else None)
@@ -61,13 +71,13 @@ def run(arguments: Namespace) -> int:
         if placement is None:
             say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
         with reported(folder, lambda folder: _tell(folder, as_json=arguments.json)):
-            Perfload(topology, settings, folder, server, say=announce).run()
+            Perfload(topology, settings, folder, server, say=announce, note=say).run()
     return 0
 
 
 def _placement(python: Path | None) -> str | None:
     """The Python of the real Placement: the one that is named, or the oracle's; None without either."""
-    from placebench.experiment.arms import PLACEMENT, check_programs, read_arm
+    from placebench.experiment.variants import PLACEMENT, check_programs, read_arm
 
     try:
         arm = read_arm(PLACEMENT, python)
@@ -80,13 +90,18 @@ def _placement(python: Path | None) -> str | None:
 
 
 def _tell(folder: Path, *, as_json: bool) -> None:
-    """The address of the page is the last line. Nothing is said where nothing was measured."""
+    """What was measured, on stdout and for CI; the address of the page is the last line.
+
+    Nothing is said where nothing was measured.
+    """
     from placebench import results
     from placebench.report import summary, terminal_table
+    from placebench.report.ci_files import hand_over
 
     run, page = results.load(folder), (folder / "index.html").as_uri()
     if not run.closed:
         return
+    hand_over(folder, ())
     if as_json:
         print_json(summary(run))
         say(page)

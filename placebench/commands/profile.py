@@ -7,13 +7,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, progress, say
 from placebench.errors import GateFailedError, PlacebenchError, ProfilerError
+from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.asking import Application, Request
-    from placebench.profiler.budget import Budget
+    from placebench.profiler.analysis.budget import Budget
+    from placebench.profiler.integrations.in_process_client import Application, Request
 
 HELP = "profile requests to a WSGI or ASGI application, and hold them to a budget"
 _MODES = ("light", "full", "sampled", "flame", "plans")
@@ -24,10 +26,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--app", required=True, metavar="MODULE:CALLABLE", help="MODULE:FACTORY() is called")
     parser.add_argument("--request", required=True, metavar="'GET /x'", help="method and path, with its query")
     parser.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="may be given again")
-    parser.add_argument("--body", type=Path, metavar="FILE", help="what the request sends")
+    parser.add_argument("--body", type=values.path, metavar="FILE", help="what the request sends")
     parser.add_argument("--interface", choices=("wsgi", "asgi"), help="default: as the callable looks")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="requests recorded (default: 1)")
-    parser.add_argument("--warmup", type=int, default=1, metavar="N", help="requests before, unrecorded (default: 1)")
+    parser.add_argument("--repeat", type=values.requests, default=1, metavar="N", help="requests recorded (default: 1)")
+    parser.add_argument(
+        "--warmup", type=values.warm_up, default=1, metavar="N", help="requests before, unrecorded (default: 1)"
+    )
     parser.add_argument("--mode", choices=_MODES, default="flame", help="how closely (default: flame)")
     parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; may be secrets")
     parser.add_argument("--explain", action="store_true", help="mode plans: estimates where the role may see no plan")
@@ -38,9 +42,9 @@ def configure(parser: ArgumentParser) -> None:
         metavar="NAME=N",
         help="exit 1 if the mean request has more: statements, rows, round_trips, duplicates, n_plus_one",
     )
-    parser.add_argument("--against", type=Path, metavar="FILE", help="an earlier recording.json to compare with")
+    parser.add_argument("--against", type=values.path, metavar="FILE", help="an earlier recording.json to compare with")
     parser.add_argument(
-        "--out", type=Path, default=Path("profile"), metavar="DIR", help="page and files (default: ./profile)"
+        "--out", type=values.path, default=Path("profile"), metavar="DIR", help="page and files (default: ./profile)"
     )
     parser.add_argument("--json", action="store_true", help="the recording's sums and findings as one JSON document")
 
@@ -48,13 +52,13 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the requests and write what was seen; exit code 1 if the budget is broken or a request failed."""
     from placebench.profiler import Recording
-    from placebench.profiler.budget import Budget
+    from placebench.profiler.analysis.budget import Budget
 
     budget = Budget.parse(arguments.budget)
     budget.check(arguments.mode)
     # Before the requests: a wrong name is not to cost them.
     earlier = Recording.load(arguments.against) if arguments.against else None
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    make_folder(arguments.out)
     recording, statuses = _recorded(arguments)
     files = _written(recording, earlier, arguments.out)
     if arguments.json:
@@ -71,8 +75,6 @@ def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
     """The requests, merged into one recording, and the status of each."""
     from placebench.profiler import Recording, SqlProfiler
 
-    if arguments.repeat < 1:
-        raise ProfilerError(f"--repeat is {arguments.repeat}: expected at least 1")
     request = _request(arguments)
     # Before the application is imported: connections that it makes at once are timed too.
     profiler = SqlProfiler()
@@ -132,7 +134,7 @@ def _one(
 
 
 def _request(arguments: Namespace) -> "Request":
-    from placebench.profiler.asking import Request
+    from placebench.profiler.integrations.in_process_client import Request
 
     headers = {}
     for text in arguments.header:
@@ -148,7 +150,7 @@ def _request(arguments: Namespace) -> "Request":
 
 
 def _application(arguments: Namespace) -> "Application":
-    from placebench.profiler.asking import AsgiCaller, WsgiCaller, application_named, is_asgi
+    from placebench.profiler.integrations.in_process_client import AsgiCaller, WsgiCaller, application_named, is_asgi
 
     try:
         found = application_named(arguments.app)

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, say
 from placebench.commands.folders import list_run
 
@@ -11,11 +12,13 @@ HELP = "build the page of a run again, or put two runs side by side"
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `report`."""
-    parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a run's folder (default: profiles/latest)")
+    parser.add_argument(
+        "run", nargs="?", type=values.path, metavar="RUN", help="a run's folder (default: profiles/latest)"
+    )
     parser.add_argument(
         "--diff",
         nargs=2,
-        type=Path,
+        type=values.path,
         metavar="RUN",
         help="two runs side by side, the earlier one first",
     )
@@ -29,8 +32,8 @@ def run(arguments: Namespace) -> int:
     """Write the page, and say where it is as the last line."""
     from placebench import paths, results
     from placebench.report import document_of, published, text_of, write_report
-    from placebench.report.published import in_lines
-    from placebench.report.surveys import is_survey
+    from placebench.report.export import in_lines
+    from placebench.report.studies import is_survey
 
     if arguments.diff:
         return _differ(*arguments.diff, as_json=arguments.json)
@@ -54,8 +57,8 @@ def run(arguments: Namespace) -> int:
 
 def _search(folder: Path, *, as_json: bool) -> int:
     """The page of a search for what a service takes."""
-    from placebench.experiment.saturation import Saturation
-    from placebench.report.saturation import result_line, saturation_document, write_saturation
+    from placebench.experiment.capacity import Saturation
+    from placebench.report.capacity import result_line, saturation_document, write_saturation
 
     page, made = write_saturation(folder), Saturation.load(folder / "saturation.json")
     if as_json:

@@ -11,8 +11,8 @@ from placebench.commands.folders import list_run
 from placebench.errors import LoadError, PlacebenchError, UndecidedError
 
 if TYPE_CHECKING:
-    from placebench.experiment.load import LoadSpec
-    from placebench.experiment.saturation import Step
+    from placebench.experiment.capacity import Step
+    from placebench.experiment.load_run import LoadSpec
 
 _STEP_S = 10.0
 _MOST_USERS = 1024
@@ -42,9 +42,8 @@ def wanted(arguments: Namespace) -> bool:
 def run_search(arguments: Namespace) -> int:
     """Make the search; each step is told as it ends, and the page's address is the last line."""
     from placebench import paths
-    from placebench.experiment.kept import claim_folder, new_folder
-    from placebench.experiment.saturating import Saturating
-    from placebench.experiment.saturation import read_objective
+    from placebench.experiment.capacity import Saturating, read_objective
+    from placebench.experiment.run_folder import claim_folder, new_folder
 
     objective = read_objective(arguments.slo) if arguments.slo else None
     spec = _spec(arguments)
@@ -72,15 +71,13 @@ def run_search(arguments: Namespace) -> int:
 
 
 def _spec(arguments: Namespace) -> "LoadSpec":
-    from placebench.experiment.load import LoadSpec
+    from placebench.experiment.load_run import LoadSpec
 
     if arguments.requests is not None:
         raise LoadError("--requests has no meaning in a search: its steps take --time seconds each")
     kind, needed = ("open", "a rate") if arguments.slo else ("closed", "users")
     if arguments.locustfile not in ("closed", kind):
         raise LoadError(f"--locustfile {arguments.locustfile}: a search of {needed} makes a load of its own, {kind}")
-    if arguments.users < 1 or (arguments.rate is not None and arguments.rate <= 0):
-        raise LoadError(f"--users {arguments.users}, --rate {arguments.rate}: expected more than 0")
     return LoadSpec(
         url=arguments.url,
         request=arguments.path,
@@ -92,8 +89,8 @@ def _spec(arguments: Namespace) -> "LoadSpec":
 
 
 def _tell(folder: Path, arguments: Namespace) -> None:
-    from placebench.experiment.saturation import Saturation
-    from placebench.report.saturation import result_line, saturation_document, write_saturation
+    from placebench.experiment.capacity import Saturation
+    from placebench.report.capacity import result_line, saturation_document, write_saturation
 
     page = write_saturation(folder)
     list_run(folder)

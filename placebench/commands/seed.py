@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from placebench import units
+from placebench import limits, units
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, progress, say
 from placebench.errors import DatabaseError
 
@@ -22,11 +23,18 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--topology", default="nested-perfload", metavar="NAME", help="a topology's name, or the path of its .toml file"
     )
-    parser.add_argument("--trees", type=int, metavar="N", help="how often the tree is repeated; 0: the schema only")
-    parser.add_argument("--fill", type=float, metavar="0..1", help="so full of consumers, whatever the topology says")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same rows")
+    parser.add_argument(
+        "--trees",
+        type=values.whole(0, limits.TREES),
+        metavar="N",
+        help="how often the tree is repeated; 0: the schema only",
+    )
+    parser.add_argument(
+        "--fill", type=values.share, metavar="0..1", help="so full of consumers, whatever the topology says"
+    )
+    parser.add_argument("--seed", type=values.seed, default=1, metavar="S", help="the same seed gives the same rows")
     parser.add_argument("--loader", default="copy", metavar="copy|sql|http", help="how the rows get in (default: copy)")
-    parser.add_argument("--db", metavar="URL", help=f"the database (default: ${_VARIABLE})")
+    parser.add_argument("--db", type=values.text, metavar="URL", help=f"the database (default: ${_VARIABLE})")
     parser.add_argument("--reset", action="store_true", help="empty Placement's tables first, whoever filled them")
     parser.add_argument(
         "--option",
@@ -35,13 +43,18 @@ def configure(parser: ArgumentParser) -> None:
         metavar="REVISION",
         help="an optional revision too: covering_indexes, kept_usages (which some variants need)",
     )
-    parser.add_argument("--api-url", metavar="URL", help="for --loader http: a server that serves this database")
+    parser.add_argument(
+        "--api-url",
+        type=values.service_url,
+        metavar="URL",
+        help="for --loader http: a server that serves this database",
+    )
     parser.add_argument("--json", action="store_true", help="print the receipt as JSON")
 
 
 def run(arguments: Namespace) -> int:
     """Seed; prints the receipt."""
-    from placebench.postgres import check_database, normalise_url
+    from placebench.runtime.postgres import check_database, normalise_url
     from placebench.seeding import consumers_and_allocations, migrate_options, seed, topology_named
 
     topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed, fill=arguments.fill)
@@ -76,7 +89,7 @@ def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
     if arguments.loader != "http" or arguments.api_url or arguments.trees == 0:
         yield arguments.api_url
         return
-    from placebench.experiment.server import ServerSpec, serve
+    from placebench.runtime.uwsgi import ServerSpec, serve
     from placebench.seeding import migrate
 
     migrate(url)

@@ -5,15 +5,16 @@ import os
 import signal
 import threading
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placebench.commands.console import print_result, say
+from placebench.commands import values
+from placebench.commands.console import interrupts, leave_closed_streams, print_result, say
 from placebench.errors import DatabaseError, ServerError
+from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.experiment.server import RunningServer
     from placebench.reference.variants import Variant
+    from placebench.runtime.uwsgi import RunningServer
 
 HELP = "serve a seeded database under uWSGI, in the foreground"
 _VARIABLE = "PLACEBENCH_DATABASE_URL"
@@ -22,20 +23,27 @@ _LOOK_EVERY_S = 0.5
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `serve`."""
-    parser.add_argument("--db", metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
+    parser.add_argument("--db", type=values.text, metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
     parser.add_argument(
-        "--variant", metavar="V", help="how candidates are found (default: snapshot; without a change log shapes)"
+        "--variant",
+        metavar="V",
+        help="how candidates are found (default: snapshot, never stale for writers that fire the change log's triggers;"
+        " without a change log shapes)",
     )
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
-    parser.add_argument("--port", type=int, default=8000, metavar="P", help="0: a free one (default: 8000)")
-    parser.add_argument("--processes", type=int, metavar="N", help="worker processes (default: the variant's, or 1)")
     parser.add_argument(
-        "--threads", type=int, metavar="M", help="threads in each of them (default: the variant's, or 1)"
+        "--port", type=values.whole(0, 65_535), default=8000, metavar="P", help="0: a free one (default: 8000)"
     )
-    parser.add_argument("--log", type=Path, metavar="FILE", help="keep uWSGI's log there")
+    parser.add_argument(
+        "--processes", type=values.workers, metavar="N", help="worker processes (default: the variant's, or 1)"
+    )
+    parser.add_argument(
+        "--threads", type=values.workers, metavar="M", help="threads in each of them (default: the variant's, or 1)"
+    )
+    parser.add_argument("--log", type=values.path, metavar="FILE", help="keep uWSGI's log there")
     parser.add_argument(
         "--telemetry",
-        type=Path,
+        type=values.path,
         default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
         metavar="DIR",
         help="durations and figures, a file a worker (default: $PLACEBENCH_TELEMETRY)",
@@ -46,12 +54,16 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
-    from placebench.experiment.backends import watched_backends
-    from placebench.experiment.server import ServerSpec, serve
+    from placebench.measure.wait_events import watched_backends
     from placebench.reference.variants import variant
+    from placebench.runtime.uwsgi import ServerSpec, serve
 
     if arguments.statements and not arguments.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
+    if arguments.telemetry:
+        make_folder(arguments.telemetry)
+    if arguments.log:
+        check_writable(arguments.log)
     chosen = variant(arguments.variant or _default(arguments.db or os.environ.get(_VARIABLE)))
     processes, threads = chosen.deployment.workers or (1, 1)
     spec = ServerSpec(
@@ -65,6 +77,7 @@ def run(arguments: Namespace) -> int:
         telemetry=arguments.telemetry,
         environment={"PLACEBENCH_PROFILE": "light"} if arguments.statements else {},
     )
+    _complete(spec.database_url)
     with serve(spec) as server, watched_backends(spec.database_url, arguments.telemetry):
         told_to_stop = _listen()
         say(f"{spec.variant} answers at {server.url}; Ctrl-C stops it")
@@ -75,10 +88,15 @@ def run(arguments: Namespace) -> int:
 
 
 def _listen() -> threading.Event:
-    """An event that Ctrl-C and SIGTERM set; a second one changes nothing while requests in flight are answered."""
+    """An event that each of `interrupts` sets; a second one changes nothing while requests in flight are answered."""
     told_to_stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: told_to_stop.set())
+
+    def stop(*_: object) -> None:
+        leave_closed_streams()
+        told_to_stop.set()
+
+    for number in interrupts():
+        signal.signal(number, stop)
     return told_to_stop
 
 
@@ -87,8 +105,31 @@ def _watch(server: "RunningServer", told_to_stop: threading.Event) -> None:
         server.check()
 
 
+def _complete(url: str) -> None:
+    """Add the standard names that are missing, as Placement does when it starts; say what clients will miss."""
+    from sqlalchemy import func, select
+
+    from placebench.seeding import add_standard_names
+    from placebench.seeding.connection import connected
+    from placebench.tables import resource_providers
+
+    try:
+        with connected(url) as connection, connection.begin():
+            add_standard_names(connection)
+    except DatabaseError as error:
+        say(f"standard traits or resource classes are missing and cannot be added; requests with them get 400: {error}")
+    with connected(url) as connection:
+        rootless = resource_providers.c.root_provider_id.is_(None)
+        count = connection.scalar(select(func.count()).select_from(resource_providers).where(rootless))
+    if count:
+        say(
+            f"resource providers without a root_provider_id, which no response shows: {count}; Placement's"
+            " `placement-manage db online_data_migrations` gives them one"
+        )
+
+
 def _default(url: str | None) -> str:
-    """The fastest variant that is never stale and that this database can have."""
+    """The fastest variant that this database can have, never stale for writers that fire the change log's triggers."""
     from placebench.seeding import has_change_log
 
     return "snapshot" if not url or has_change_log(url) else "shapes"
@@ -98,8 +139,8 @@ def _seeded(url: str | None, chosen: "Variant") -> str:
     """The normalised *url* after a look that all is there which the variant reads: `serve` never migrates."""
     from sqlalchemy import inspect
 
-    from placebench.postgres import connected, normalise_url
-    from placebench.reference.snapshot.changes import NO_CHANGE_LOG
+    from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
+    from placebench.runtime.postgres import connected, normalise_url
     from placebench.seeding import has_change_log, options_at
     from placebench.tables import resource_providers
 

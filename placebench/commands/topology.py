@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, progress, say
 from placebench.errors import ExportError
+from placebench.paths import check_writable
 
 if TYPE_CHECKING:
     from placebench.export import Cloud, Exported
@@ -22,12 +24,18 @@ def configure(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="export")
     export = actions.add_parser("export", help=HELP, description=HELP)
     source = export.add_mutually_exclusive_group(required=True)
-    source.add_argument("--db", metavar="URL", help="the database of a Placement; it is only read")
-    source.add_argument("--api", metavar="URL", help="the address of a Placement; it is only read")
+    source.add_argument("--db", type=values.text, metavar="URL", help="the database of a Placement; it is only read")
+    source.add_argument(
+        "--api", type=values.service_url, metavar="URL", help="the address of a Placement; it is only read"
+    )
     export.add_argument("--token", default="admin", metavar="T", help="for --api: X-Auth-Token (default: admin)")
-    export.add_argument("--out", type=Path, metavar="FILE.toml", help="the file to write (default: standard output)")
+    export.add_argument(
+        "--out", type=values.path, metavar="FILE.toml", help="the file to write (default: standard output)"
+    )
     export.add_argument("--salt", metavar="S", help="the same salt gives the same names (default: a new one)")
-    export.add_argument("--request", metavar="PATH", help="what to measure it with, in the cloud's own names")
+    export.add_argument(
+        "--request", type=values.request, metavar="PATH", help="what to measure it with, in the cloud's own names"
+    )
     export.add_argument("--json", action="store_true", help="print what was exported as JSON, a row a kind of tree")
 
 
@@ -49,10 +57,10 @@ def run(arguments: Namespace) -> int:
 
 def _check(out: Path | None) -> None:
     """Before the cloud is read, which may take minutes."""
-    if out and not out.parent.is_dir():
-        raise ExportError(f"--out {out}: there is no folder {out.parent}: make it first")
-    if out and (out.suffix != ".toml" or out.is_dir()):
+    if out and out.suffix != ".toml":
         raise ExportError(f"--out {out}: expected a file whose name ends in .toml")
+    if out:
+        check_writable(out)
 
 
 def _read(arguments: Namespace) -> "Cloud":

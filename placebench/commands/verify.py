@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from placebench.commands import values
 from placebench.commands.console import print_json, print_result, progress, say
 from placebench.errors import GateFailedError, SeedError, VariantError
 
@@ -21,7 +22,10 @@ _OWN_TREES = 20
 def configure(parser: ArgumentParser) -> None:
     """The options of `verify`."""
     parser.add_argument(
-        "--db", metavar="URL", help=f"a seeded database, only read; default: {_OWN_TREES} trees in a server of its own"
+        "--db",
+        type=values.text,
+        metavar="URL",
+        help=f"a seeded database, only read; default: {_OWN_TREES} trees in a server of its own",
     )
     parser.add_argument(
         "--topology", metavar="FILE.toml", help="the file that --db was seeded with, if it is none of placebench's own"
@@ -36,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Serve and ask every variant; GateFailedError when data or answers differ."""
-    from placebench.experiment.verification import verify_variants
+    from placebench.experiment.same_responses import verify_variants
     from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, detours, ladder, third_ways
     from placebench.seeding import data_digest, topology_named
 
@@ -77,7 +81,7 @@ def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
 
     must: they were named, so that one which cannot be asked is an error.
     """
-    from placebench.reference.snapshot.changes import NO_CHANGE_LOG
+    from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
     from placebench.reference.variants import lack, variant
     from placebench.seeding import has_change_log, options_at
 
@@ -100,8 +104,8 @@ def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
 @contextmanager
 def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
     """A seeded database and its receipt: the one that is named, or a small one made for this."""
-    from placebench.postgres import open_server
     from placebench.reference.variants import REVISIONS
+    from placebench.runtime.postgres import open_server
     from placebench.seeding import migrate_options, receipt_of, seed, topology_named
 
     if url is not None:

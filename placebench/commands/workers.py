@@ -4,6 +4,8 @@ import os
 import re
 from argparse import ArgumentParser, Namespace
 
+from placebench import limits
+from placebench.commands import values
 from placebench.commands.asking import add_asking_options, ask, topology_asked
 from placebench.errors import PlacebenchError
 
@@ -22,15 +24,20 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--workloads", metavar="W,W", help=f"of {', '.join(_WORKLOADS)} (default: all; --quick: without the last)"
     )
-    parser.add_argument("--requests", type=int, metavar="N", help="a measurement (default: 400; query: 40)")
-    parser.add_argument("--users", type=int, metavar="N", help="who wait for answers (default: the largest mix)")
+    parser.add_argument("--requests", type=values.requests, metavar="N", help="a measurement (default: 400; query: 40)")
+    parser.add_argument(
+        "--users",
+        type=values.whole(1, limits.USERS),
+        metavar="N",
+        help="who wait for answers (default: the largest mix)",
+    )
     parser.add_argument("--variant", default="tuned", metavar="V", help="that answers the query (default: %(default)s)")
     add_asking_options(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Measure every workload with every mix."""
-    from placebench.experiment.workforce import QUICK_REQUESTS, REQUESTS, Workforce, workforce
+    from placebench.experiment.workers_study import QUICK_REQUESTS, REQUESTS, Workforce, workforce
     from placebench.reference.variants import variant
 
     topology, mixes, workloads = topology_asked(arguments), _mixes(arguments), _workloads(arguments)
@@ -39,8 +46,8 @@ def run(arguments: Namespace) -> int:
     asked = Workforce(
         mixes=mixes,
         workloads=workloads,
-        requests={name: _at_least_one(arguments, "requests", usual[name]) for name in workloads},
-        users=_at_least_one(arguments, "users", max(processes * threads for processes, threads in mixes)),
+        requests={name: arguments.requests or usual[name] for name in workloads},
+        users=arguments.users or max(processes * threads for processes, threads in mixes),
         request=arguments.request or topology.request,
         variant=arguments.variant,
     )
@@ -76,10 +83,3 @@ def _workloads(arguments: Namespace) -> tuple[str, ...]:
     if strange := [name for name in names if name not in _WORKLOADS]:
         raise PlacebenchError(f"--workloads names {strange[0]!r}: expected {', '.join(_WORKLOADS)}")
     return names
-
-
-def _at_least_one(arguments: Namespace, name: str, usual: int) -> int:
-    asked = getattr(arguments, name)
-    if asked is not None and asked < 1:
-        raise PlacebenchError(f"--{name} {asked}: expected at least 1")
-    return int(usual if asked is None else asked)

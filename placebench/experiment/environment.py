@@ -17,11 +17,11 @@ import psutil
 from sqlalchemy import make_url, text
 
 from placebench import __version__
-from placebench.experiment.calibrated import kept
-from placebench.experiment.meters import Backends, look_at_backends
+from placebench.experiment.calibration_store import kept
 from placebench.experiment.records import MEASURED
+from placebench.measure.meters import Backends, look_at_backends
 from placebench.paths import room
-from placebench.postgres import connected
+from placebench.runtime.postgres import connected
 
 PACKAGES = (
     "sqlalchemy",
@@ -37,7 +37,7 @@ PACKAGES = (
     "gevent",
 )
 _ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
-_AFTERWARDS = ("commands", "cli.py", "compare", "report", "results.py", "page", "_workbench", "__pycache__")
+_AFTERWARDS = ("commands", "cli.py", "stats", "report", "results.py", "page", "_workbench", "__pycache__")
 """Rooms that only look at what was measured, or read the command line, and what is no room of ours."""
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@/]*@")
 _CGROUP = Path("/sys/fs/cgroup")

@@ -1,31 +1,163 @@
-"""Measures a matrix: each combination's job against a server of its own, on data that all combinations share.
-
-The key piece is `question_of`. A measurement is a fresh server (or process), warmed up and asked the whole job; its
-answers are held to those of every other combination that was asked the same.
-"""
+"""A matrix: which combinations can run, and each combination's job against a server of its own."""
 
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from placebench.errors import PlacebenchError
-from placebench.experiment.arms import in_place
-from placebench.experiment.combinations import Combination
-from placebench.experiment.driving import Driver, answers_of, app_driver, http_driver
-from placebench.experiment.gate import AnswerGate
-from placebench.experiment.jobs import Done, http_job
-from placebench.experiment.matrices import AXES, Matrix, Point
-from placebench.experiment.meters import ServerMeter
-from placebench.experiment.server import ServerSpec, environment
-from placebench.experiment.serving import serve_by
-from placebench.experiment.surveys import Ground, Measure, Question
-from placebench.guard import Keeper
+from placebench.errors import MissingExtraError, PlacebenchError, ServerError
+from placebench.experiment.client_process import Driver, answers_of, app_driver, http_driver
+from placebench.experiment.http_job import Done, http_job
+from placebench.experiment.matrices import AXES, INSTALLED, THIS, Matrix, Point
+from placebench.experiment.python_environment import Installed, drivers_of, look, pins, versions_of
+from placebench.experiment.same_responses import AnswerGate
+from placebench.experiment.source_checkout import Origin, read_origin
+from placebench.experiment.study import Ground, Measure, Question, Renewed
+from placebench.experiment.variants import CONTROL, PLACEMENT, Arm, in_place, read_arm
+from placebench.measure.meters import ServerMeter
+from placebench.reference.variants import variant
+from placebench.runtime.supervisor import Keeper, fresh_folder
+from placebench.runtime.uwsgi import ServerSpec, environment
+from placebench.runtime.wsgi_servers import serve_by
 from placebench.seeding import seed
+
+PORTABLE = "objects"
+"""The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One point, with every axis, and what runs there."""
+
+    point: Mapping[str, Any]
+    arm: Arm | None
+    """None where the program is not installed; `missing` says so."""
+    installed: Installed
+    missing: str = ""
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """PACKAGE==VERSION by its axis, put in place before what is installed."""
+
+    def __getitem__(self, axis: str) -> Any:
+        return self.point[axis]
+
+    @property
+    def reason(self) -> str | None:
+        """Why it cannot be run; None when it can."""
+        return self.missing or next((text for applies, text in self._rules() if applies), None)
+
+    def _rules(self) -> Sequence[tuple[bool, str]]:
+        inside, server, database = self["client"] == "in-process", self["server"], self["database"]
+        foreign, noop = self.arm is not None and not self.arm.ours, self["service"] == CONTROL
+        alone = self["users"] == self["threads"] == self["processes"] == 1
+        python, (driver, *_) = self.installed.python, (*drivers_of(self.arm), "")
+        return (
+            (inside and server != "none", "a client in the process has no server: it goes with server none"),
+            (not inside and server == "none", "a client over http needs a server"),
+            (inside and not alone, "in the process requests come one by one: users, threads and processes are 1"),
+            (self._has_settings(), "settings of PostgreSQL: placebench compare has them"),
+            (
+                self["version"] != INSTALLED and "version" not in self.pinned and not noop,
+                f"no version of {self['service']} is on the package index: name a python, or app=…,rev=REVISION",
+            ),
+            (not foreign and _is_before(self["sqlalchemy"], _SQLALCHEMY), "placebench needs SQLAlchemy 2.1 or later"),
+            (database == "sqlite" and self["driver"] != INSTALLED, "SQLite's driver is Python's own: name a python"),
+            (server == "wsgiref" and self["processes"] > 1, "wsgiref serves in one process"),
+            (database == "none" and not noop, f"{self['service']} needs a database"),
+            (database == "sqlite" and not self._portable(), f"{self['service']} runs on PostgreSQL alone"),
+            (self["profiler"] != "off" and foreign, f"the profiler is not installed in {self['service']}"),
+            (server == "uwsgi" and not self.installed.uwsgi, f"no uwsgi there: {python} -m pip install pyuwsgi"),
+            (server == "gunicorn" and not self._has("gunicorn"), f"no gunicorn: {python} -m pip install gunicorn"),
+            (
+                not foreign and not self._has("placebench"),
+                f"no placebench: {python} -m pip install placebench[bench]",
+            ),
+            (
+                database == "postgresql" and not noop and not self._has_driver(),
+                f"no driver in it: {python} -m pip install {driver}",
+            ),
+        )
+
+    def _portable(self) -> bool:
+        ours = self.arm is not None and self.arm.ours and self["service"] != CONTROL
+        if not ours:
+            return True
+        chosen = variant(self["service"].partition(",")[0])
+        return chosen.algorithm == PORTABLE and not (chosen.postgresql_only or chosen.revisions)
+
+    def _has_settings(self) -> bool:
+        return self.arm is not None and bool(self.arm.postgres)
+
+    def _has_driver(self) -> bool:
+        drivers = drivers_of(self.arm)
+        return not drivers or "driver" in self.pinned or self._has(*drivers)
+
+    def _has(self, *packages: str) -> bool:
+        return self.installed.version(*packages) is not None
+
+    @property
+    def versions(self) -> dict[str, str | None]:
+        """Of Python, the service, SQLAlchemy and the driver."""
+        return versions_of(self.point, self.arm, self.installed, self.pinned)
+
+
+_SQLALCHEMY = (2, 1)
+
+
+def _is_before(version: str, first: tuple[int, ...]) -> bool:
+    """Whether a version, or "installed", is one of numbers before *first*."""
+    numbers = [int(part) for part in version.split(".")[: len(first)] if part.isdecimal()]
+    return len(numbers) == len(first) and tuple(numbers) < first
+
+
+def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tuple[Point, Combination]]:
+    """Every point of the matrix in its order; each environment is asked once.
+
+    Raises VariantError for a service that does not exist, PlacebenchError for a Python that does not run or a version
+    that is none.
+    """
+    seen: dict[Path | None, Installed] = {}
+    made = []
+    for point in matrix.points:
+        full = {**AXES, **point}
+        arm, missing = _arm(full["service"], placement_python)
+        python = _python(full["python"], arm, matrix.folder)
+        if python not in seen:
+            seen[python] = look(python)
+        pinned = dict(pins(full, arm))
+        if arm is not None:
+            arm = replace(arm, python=str(python) if python else None, origin=_with(arm.origin, tuple(pinned.values())))
+        made.append((point, Combination(full, arm, seen[python], missing, pinned)))
+    return made
+
+
+def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:
+    """The same with these packages before the environment's; raises PlacebenchError for what is no version."""
+    if origin is None:
+        return read_origin(folder=Path(), revision=None, packages=packages)
+    return replace(origin, packages=(*origin.packages, *packages))
+
+
+def _arm(service: str, placement_python: Path | None) -> tuple[Arm | None, str]:
+    """The program of a service, or why it is not there."""
+    try:
+        return read_arm(service, placement_python=placement_python), ""
+    except MissingExtraError as error:
+        return None, str(error)
+    except PlacebenchError as error:
+        if service != PLACEMENT or placement_python is not None:
+            raise
+        return None, str(error).removeprefix("the arm placement ")
+
+
+def _python(named: str, arm: Arm | None, folder: Path) -> Path | None:
+    """Of the point; where that is this one, of the program itself."""
+    if named != THIS:
+        return (folder / Path(named).expanduser()).absolute()
+    return Path(arm.python) if arm and arm.python else None
+
 
 LOADERS = {"postgresql": "copy", "sqlite": "sql"}
 """By which a database is filled; by_copy is PostgreSQL's own, by_sql runs on both."""
@@ -49,11 +181,11 @@ def question_of(
 
     @contextmanager
     def prepare(ground: Ground) -> Iterator[Measure]:
-        scratch = Path(tempfile.mkdtemp(prefix="placebench-matrix-"))
+        scratch = fresh_folder("placebench-matrix-")
         with (
             Keeper(scratch),
             _standing(arms, scratch / "sources") as standing,
-            http_driver(ground.folder) as client,
+            Renewed(lambda: http_driver(ground.folder)) as client,
         ):
             rig = Rig(ground, request, scratch, client)
             yield lambda point, repeat: rig.measure(standing[key(point)], repeat)
@@ -83,18 +215,31 @@ def key(point: Mapping[str, Any]) -> _Key:
 
 @contextmanager
 def _standing(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
-    """Those that can be run, their revisions and versions put in place, each once however many points have it."""
+    """Those that can be run, their revisions and versions put in place, each once however many points have it.
+
+    One that could not be put in place says so in `missing`.
+    """
     runs = {name: each for name, each in combinations.items() if each.reason is None}
     arms = [each.arm for each in runs.values() if each.arm is not None]
     each_once = [arm for number, arm in enumerate(arms) if arm not in arms[:number]]
-    with in_place(each_once, folder) as placed:
-        yield {name: replace(each, arm=placed[each_once.index(each.arm)]) for name, each in runs.items() if each.arm}
+    with ExitStack() as stack:
+        placed = [_placed(arm, folder / str(number), stack) for number, arm in enumerate(each_once)]
+        yield {name: replace(each, **placed[each_once.index(each.arm)]) for name, each in runs.items() if each.arm}
+
+
+def _placed(arm: Arm, folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """What its combinations have then: the arm that can be served, or in `missing` why there is none."""
+    try:
+        (placed,) = stack.enter_context(in_place((arm,), folder))
+    except PlacebenchError as error:
+        return {"missing": str(error)}
+    return {"arm": placed}
 
 
 class Rig:
     """What the measurements of one sitting share: the data, the client, and what was answered."""
 
-    def __init__(self, ground: Ground, request: str, scratch: Path, client: Driver) -> None:
+    def __init__(self, ground: Ground, request: str, scratch: Path, client: Renewed[Driver]) -> None:
         self._ground, self._request, self._scratch, self._client = ground, request, scratch, client
         self._files: dict[int, str] = {}
         self._gates: dict[int, AnswerGate] = {}
@@ -102,8 +247,11 @@ class Rig:
     def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
         """Duration and CPU of the whole job, in seconds, and how many results came.
 
-        Raises GateFailedError for an answer that differs, LoadError for a request that failed.
+        Raises GateFailedError for an answer that differs, LoadError for a request that failed, ServerError for a
+        combination that could not be put in place or does not start.
         """
+        if combination.missing:
+            raise ServerError(combination.missing)
         spec = self._spec(combination, repeat)
         measured = self._inside(combination, spec) if combination["client"] == "in-process" else None
         done = measured or self._over_http(combination, spec)
@@ -117,13 +265,13 @@ class Rig:
 
     def _over_http(self, combination: Combination, spec: ServerSpec) -> Done:
         request = self._asked(combination)
-        with serve_by(combination["server"], spec) as server:
+        with self._client.in_use() as client, serve_by(combination["server"], spec) as server:
             if gate := self._gate(combination):
                 gate.meet(_name(combination), server.url)
             done = http_job(
                 server,
                 request,
-                client=self._client,
+                client=client,
                 requests=combination["requests"],
                 users=combination["users"],
                 slots=spec.processes * spec.threads,

@@ -13,19 +13,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError, UndecidedError
-from placebench.experiment.arms import PLACEMENT, read_arm
-from placebench.experiment.backends import watched_backends
-from placebench.experiment.jobs import responses_of
-from placebench.experiment.load import LoadInterrupted, LoadSpec, run_load
-from placebench.experiment.meters import ServerMeter
+from placebench.experiment.http_job import responses_of
+from placebench.experiment.http_request import get
+from placebench.experiment.load_run import LoadInterrupted, LoadSpec, run_load
 from placebench.experiment.records import CountedPass, LoadPass, WatchedPass
-from placebench.experiment.requesting import get
-from placebench.experiment.rules import LOAD_RULES, LoadRules, why_invalid_load
-from placebench.experiment.server import RunningServer, ServerSpec, serve
+from placebench.experiment.validity import LOAD_RULES, LoadRules, why_invalid_load
+from placebench.experiment.variants import PLACEMENT, read_arm
+from placebench.measure.meters import ServerMeter
+from placebench.measure.wait_events import watched_backends
 from placebench.profiler import Recording
-from placebench.profiler.merging import merge_sessions
-from placebench.profiler.pages import write_flame_page, write_speedscope
-from placebench.profiler.recording import notes_of
+from placebench.profiler.analysis.merging import merge_sessions
+from placebench.profiler.model.recording import notes_of
+from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
+from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
 
 _WRITTEN_WITHIN_S = 10.0
 
@@ -51,8 +51,16 @@ class Bench:
     """Of the environment that the variant placement is in."""
 
     def part(self, name: str) -> Path | None:
-        """Where the telemetry of the pass *name* goes; None: there is none."""
-        return self.folder / "telemetry" / name if self.telemetry else None
+        """Where the telemetry of the pass *name* goes; None: there is none.
+
+        What a first attempt, which failed, has left there is moved to <name>-failed.
+        """
+        if not self.telemetry:
+            return None
+        part = self.folder / "telemetry" / name
+        if part.exists():
+            part.rename(part.with_name(f"{name}-failed"))
+        return part
 
     def serve(self, variant: str, part: Path | None = None, **environment: str) -> RunningServer:
         """The variant's service, ready to answer, its telemetry in *part*; use it in a `with` block."""
@@ -102,31 +110,26 @@ def open_pass(
     time_s: float,
     rate_per_s: float,
     rules: LoadRules = LOAD_RULES,
-    attempts: int = 3,
 ) -> LoadPass:
     """Requests arrive on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
 
-    A pass in which the generator itself was late does not count: it is kept beside, and made again. Raises
-    UndecidedError when none of *attempts* counts.
+    Raises UndecidedError for a pass in which the generator itself was late: it does not count, and is kept beside.
     """
-    reason: str | None = None
-    for attempt in range(attempts):
-        part = bench.part(f"{variant}-open" if attempt == 0 else f"{variant}-open-{attempt + 1}")
-        with bench.serve(variant, part) as server:
-            load = LoadSpec(
-                url=server.url,
-                request=bench.request,
-                kind="open",
-                rate_per_s=rate_per_s,
-                time_s=time_s,
-                seed=bench.seed,
-                telemetry=part,
-            )
-            made = _loaded(bench, variant, server, load, rules=rules)
-        if made.invalid is None:
-            return made
-        reason = made.invalid
-    raise UndecidedError(f"{attempts} open loads of {variant} in a row do not count, the last because {reason}")
+    part = bench.part(f"{variant}-open")
+    with bench.serve(variant, part) as server:
+        load = LoadSpec(
+            url=server.url,
+            request=bench.request,
+            kind="open",
+            rate_per_s=rate_per_s,
+            time_s=time_s,
+            seed=bench.seed,
+            telemetry=part,
+        )
+        made = _loaded(bench, variant, server, load, rules=rules)
+    if made.invalid:
+        raise UndecidedError(made.invalid)
+    return made
 
 
 def _loaded(

@@ -15,13 +15,15 @@ Raw samples are kept; everything else is computed later. Durations are seconds, 
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
+from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
-from placebench.experiment.accounts import Accounts
+from placebench.experiment.documents import HEADS, MEASUREMENTS, Answered, Head
+from placebench.experiment.write_audit import Accounts
+from placebench.measure.meters import Meters
 
 FORMAT_VERSION = 1
 MEASURED = "measured"
@@ -41,24 +43,23 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote; raises RunFolderError for a damaged file or a newer format."""
-        try:
-            return cls.from_json(json.loads(path.read_text()))
-        except RunFolderError as error:
-            raise RunFolderError(f"{path}: {error}") from error
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunFolderError(f"{path} cannot be read as {cls.__name__}: {error}") from error
+        """Read what `save` wrote; raises RunFolderError for a damaged file or a newer format.
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
-        """The record that *document* describes; keys that this version does not know are left alone."""
-        if document.get("format_version", FORMAT_VERSION) > FORMAT_VERSION:
+        Keys that this version does not know are left alone.
+        """
+        written = read_json(path, _Format, error=RunFolderError).get("format_version", FORMAT_VERSION)
+        if written > FORMAT_VERSION:
             raise RunFolderError(
-                f"format {document['format_version']} was written by a newer placebench, this one reads up to "
+                f"{path}: format {written} was written by a newer placebench, this one reads up to "
                 f"{FORMAT_VERSION}: upgrade placebench"
             )
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
+        return read_json(path, cls, error=RunFolderError)
+
+
+class _Format(TypedDict, total=False):
+    """What is looked at first: a file of a newer format need not fit anything else here."""
+
+    format_version: int
 
 
 @dataclass(frozen=True)
@@ -67,37 +68,31 @@ class LoadResult(Record):
 
     kind: str
     """closed (users wait for answers) or open (arrivals on a schedule)."""
-    users: int
-    rate_per_s: float | None
+    users: Count
+    rate_per_s: Amount | None
     """Intended arrivals per second of an open load."""
-    seed: int
-    elapsed_s: float
+    seed: Seed
+    elapsed_s: Amount
     """From the first start to the last end."""
     started_s: list[float]
     """Offset of each request from the start of the run; the intended start in an open load."""
-    latency_s: list[float]
+    latency_s: list[Amount]
     """Until the body was read, from the (intended) start."""
-    service_s: list[float]
+    service_s: list[Amount]
     """The same from the moment the request was really sent."""
-    body_bytes: list[int]
-    statuses: dict[str, int]
+    body_bytes: list[Count]
+    statuses: dict[str, Count]
     """How often each status came; errors without a status under their exception's name."""
-    failures: int
+    failures: Count
     failure_messages: list[str]
     """A few different ones, in the order they came."""
-    in_flight: int
+    in_flight: Count
     """Requests under way when the run ended; in none of the lists."""
-    missed: int
+    missed: Count
     """Arrivals of an open load that the generator started late by more than 10 ms because it was full."""
-    client_cpu_s: float
+    client_cpu_s: Amount
     accounts: Accounts | None = None
     """What became of the writes; None where there were none."""
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
-        """As in Record, with the accounts inside."""
-        accounts = document.get("accounts")
-        return super().from_json({**document, "accounts": Accounts(**accounts) if accounts else None})
 
     @property
     def requests(self) -> int:
@@ -111,17 +106,6 @@ class LoadResult(Record):
 
 
 @dataclass(frozen=True)
-class Meters(Record):
-    """What the server side took meanwhile, start and end of the same stretch apart."""
-
-    worker_cpu_s: float
-    backend_cpu_s: float | None
-    """PostgreSQL's backends of this database; None where not all of it could be read."""
-    peak_pss_bytes: int | None
-    """Proportional set size of the service's processes together, the highest of the samples."""
-
-
-@dataclass(frozen=True)
 class LoadPass(Record):
     """One locust run against one variant, with the server's meters; never profiled."""
 
@@ -130,12 +114,6 @@ class LoadPass(Record):
     meters: Meters
     invalid: str | None = None
     """Why this pass does not count."""
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
-        """As in Record, with the two records inside."""
-        inside = {"result": LoadResult.from_json(document["result"]), "meters": Meters.from_json(document["meters"])}
-        return super().from_json({**document, **inside})
 
     @property
     def cpu_s_per_request(self) -> float | None:
@@ -150,15 +128,15 @@ class CountedPass(Record):
     """A few requests of one variant counted by the profiler's light mode, not timed; totals over them."""
 
     variant: str
-    requests: int
-    statements: int
-    rows: int
-    body_bytes: int
-    elapsed_s: float
-    sql_s: float
-    gc_s: float
-    gc_collections: int
-    gc_s_each: list[float] = field(default_factory=list)
+    requests: Count
+    statements: Count
+    rows: Count
+    body_bytes: Count
+    elapsed_s: Amount
+    sql_s: Amount
+    gc_s: Amount
+    gc_collections: Count
+    gc_s_each: list[Amount] = field(default_factory=list)
     """Of each request by itself."""
 
 
@@ -168,9 +146,9 @@ class StatementCount:
 
     sql: str
     """Without values, on one line."""
-    calls: float
-    rows: float
-    exec_s: float
+    calls: Amount
+    rows: Amount
+    exec_s: Amount
     """In the server, planning left out."""
 
 
@@ -182,26 +160,19 @@ class WirePass(Record):
     """
 
     variant: str
-    statements: list[float] | None
+    statements: list[Amount] | None
     """As pg_stat_statements counts them, without BEGIN, COMMIT and ROLLBACK."""
-    rows: list[float] | None
+    rows: list[Amount] | None
     """Read or written by them."""
-    round_trips: list[float]
+    round_trips: list[Amount]
     """How often the service waited for the database."""
-    bytes_sent: list[float]
+    bytes_sent: list[Amount]
     """From the service to the database."""
-    bytes_received: list[float]
-    body_bytes: list[float]
+    bytes_received: list[Amount]
+    body_bytes: list[Amount]
     """Of the answer to the client."""
     by_statement: list[StatementCount] = field(default_factory=list)
     """The dearest first; empty where the server does not let us count."""
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
-        """As in Record, with the statements inside."""
-        return super().from_json(
-            {**document, "by_statement": [StatementCount(**each) for each in document.get("by_statement", ())]}
-        )
 
 
 @dataclass(frozen=True)
@@ -209,7 +180,7 @@ class WatchedPass(Record):
     """A few requests of one arm under the profiler, not timed: how the flame beside it came to be, or why not."""
 
     variant: str
-    requests: int
+    requests: Count
     reason: str = ""
     """Why there is no flame."""
     notes: list[str] = field(default_factory=list)
@@ -220,18 +191,18 @@ class WatchedPass(Record):
 class Block(Record):
     """One stretch of requests against one arm in the interleaved comparison; a line of blocks.jsonl."""
 
-    replicate: int
-    quad: int
+    replicate: Count
+    quad: Count
     """The round: each arm twice, in a random order and then backwards."""
-    position: int
+    position: Count
     """0 to 3 in a round of two arms."""
     arm: str
-    requests: int
-    wall_s: list[float]
+    requests: Count
+    wall_s: list[Positive]
     """One entry a request, client side."""
-    cpu_s: float | None
+    cpu_s: Amount | None
     """Server CPU of the whole block, workers and backends; None where it is not measured."""
-    counters: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, Amount] = field(default_factory=dict)
     invalid: str | None = None
     """Why this replicate does not count."""
     answers: list[str] = field(default_factory=list)
@@ -244,7 +215,7 @@ class Measurement(Record):
 
     point: dict[str, Any]
     """Where: plain values by the names of the axes."""
-    repeat: int
+    repeat: Count
     """From 0; every point is measured once in each repeat."""
     values: dict[str, Any]
     """What was measured: seconds, bytes, counts; None where it is not measured."""
@@ -254,20 +225,34 @@ class Measurement(Record):
 
 def read_blocks(path: Path) -> list[Block]:
     """The blocks in blocks.jsonl; a last line that a kill cut short is left out, and a missing file is none."""
-    return [Block.from_json(document) for document in _lines(path)]
+    return read_lines(path, Block, error=RunFolderError)
 
 
-def read_measurements(path: Path) -> list[Measurement]:
-    """The measurements in measurements.jsonl, as `read_blocks` reads blocks."""
-    return [Measurement.from_json(document) for document in _lines(path)]
+def read_measurements(path: Path, command: str | None = None) -> list[Measurement]:
+    """The measurements in measurements.jsonl, as `read_blocks` reads blocks.
+
+    command: of the survey, whose points and values they have to hold; None: whatever they are.
+    """
+    made = read_lines(path, Measurement, error=RunFolderError)
+    declared = MEASUREMENTS.get(command or "", Any)
+    for number, each in enumerate(made, start=1):
+        kind = declared if each.invalid is None else Any
+        check(vars(each), kind, f"{path}: line {number}", error=RunFolderError)
+    return made
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.is_file():
-        return
-    for line in path.read_text().splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield json.loads(line)
+@dataclass(frozen=True)
+class FailedPart:
+    """A part of a run that failed, and was tried once more."""
+
+    part: str
+    """count, profile, open load or comparison."""
+    variant: str
+    """Empty for the comparison, which is of several."""
+    reason: str
+    """Of the last failure."""
+    made_again: bool = False
+    """Whether it was made all the same; where it was not, it is missing."""
 
 
 @dataclass(frozen=True)
@@ -278,23 +263,34 @@ class RunHead(Record):
     started_at: str
     """UTC, ISO 8601."""
     status: str
-    """running, complete, interrupted or failed."""
+    """running, complete (gone through to its end; `failed_parts` is what it lacks), interrupted or failed."""
     request: str
     topology: str
-    trees: int
-    seed: int
+    trees: Count
+    seed: Seed
     variants: list[str]
     """In the order of the ladder, baseline first."""
     receipt: dict[str, Any]
     manifest: dict[str, Any]
     settings: dict[str, Any]
     """Users, times, processes, threads: what the passes were made with."""
-    same_answers: dict[str, Any]
-    """checked (variants), equal, allocation_requests, provider_summaries, difference; empty before the first answer."""
-    elapsed_s: float = 0.0
+    same_answers: Answered
+    """Empty before the first answer."""
+    elapsed_s: Amount = 0.0
     command: str = "perfload"
     """What made it: perfload, compare, or the name of a survey."""
-    spent_s: dict[str, float] = field(default_factory=dict)
-    """Where the time of a comparison's replicates went (`placebench.experiment.spent`), over all its sittings."""
+    spent_s: dict[str, Amount] = field(default_factory=dict)
+    """Where the time of a comparison's replicates went (`placebench.experiment.replicate`), over all its sittings."""
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
+    failed_parts: list[FailedPart] = field(default_factory=list)
+    """Those that failed without ending the run (`placebench.experiment.parts`)."""
+    scratch_marks: list[str] = field(default_factory=list)
+    """Marks of the scratch databases of the last sitting, and of earlier ones that may have left some."""
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """As in Record, with what the command of the run keeps in its free parts."""
+        head = super().load(path)
+        check(vars(head), HEADS.get(head.command, Head), str(path), error=RunFolderError)
+        return head

@@ -1,20 +1,22 @@
-"""What an experiment tries: changes by name, each a pair of arms, all of them in the same replicates.
+"""What an experiment compares: pairs of variants by name, from the catalogue of optimizations or from a TOML file."""
 
-    ladder      each rung against the rung before it
-    ablation    each optimization alone (naive+x against naive) and missed (tuned against tuned-x)
-    pruning     one step of the catalogue: alone, missed, and its further ways, on the request on which it should show
-    few         a path of an algorithm beside the ladder: with and without it, in each algorithm that takes it
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Self
 
-The key pieces are `Trial`, `Experiment`, `ladder_trials`, `ablation_trials` and `trials_of`.
-"""
+from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import asdict
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Self
-
-from placebench.errors import MissingExtraError
-from placebench.reference.steps.optimization import LADDERS, Optimization
-from placebench.reference.variants import OPTIMIZATIONS, ladder
+from placebench import limits
+from placebench.addresses import REQUEST
+from placebench.decoding import Seed, read_toml
+from placebench.errors import MissingExtraError, PlacebenchError
+from placebench.paths import is_file
+from placebench.reference.optimizations.optimization import LADDERS, Optimization
+from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, differing, ladder
+from placebench.stats import COUNTED, METRICS
 
 _ROUNDS, _ROUNDS_OF_A_STEP = 6, 12
 """Fewer than a pair of arms has: eleven arms and more take their time, and naive takes it too."""
@@ -112,3 +114,98 @@ def _further(step: Optimization) -> Iterator[Trial]:
         if not way.lack():
             name = f"{step.step}:{way.name}"
             yield Trial.of(step, "way", "tuned", f"tuned+{name}", name=name)
+
+
+_METRICS = (*METRICS, *COUNTED)
+_SUFFIX = re.compile(r"([a-z]+)([+,].*)")
+_STEPS = {each.name: each for each in CATALOGUE}
+
+
+class _Trial(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One of [[trials]]; what is not said is the catalogue's."""
+
+    baseline: str
+    variant: str
+    name: str = ""
+    kind: str = "own"
+    why: str = ""
+    shows_on: str = ""
+    shows_in: str = ""
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A whole file."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
+    arms: Annotated[list[str], Meta(min_length=2)]
+    trials: list[_Trial] = []
+    request: Annotated[str, Meta(pattern=f"^{REQUEST}$")] | None = None
+    topology: str | None = None
+    trees: Annotated[int, Meta(ge=0, le=limits.TREES)] | None = None
+    seed: Seed | None = None
+    replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
+    rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
+    fill: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+def experiment_named(name: str) -> Experiment:
+    """ladder, ablation or a step of the catalogue, with what every arm shall have, or the one in a TOML file.
+
+    Raises PlacebenchError for anything else.
+    """
+    found = _SUFFIX.fullmatch(name)
+    base, suffix = found.groups() if found else (name, "")
+    if base in _STEPS:
+        return _everywhere(trials_of(_STEPS[base]), suffix)
+    if made := {"ladder": ladder_trials, "ablation": ablation_trials}.get(base):
+        return _everywhere(made(), suffix)
+    return read_experiment(Path(name))
+
+
+def _everywhere(made: Experiment, suffix: str) -> Experiment:
+    """The same experiment with *suffix* at every arm: +step:way, or ,pg:NAME=VALUE."""
+    trials = (replace(each, baseline=each.baseline + suffix, variant=each.variant + suffix) for each in made.trials)
+    return replace(made, arms=tuple(arm + suffix for arm in made.arms), trials=tuple(trials))
+
+
+def read_experiment(path: Path) -> Experiment:
+    """The experiment in a TOML file; raises PlacebenchError that names the file and the key.
+
+    name = "containers"
+    arms = ["naive", "naive+sets"]
+    trees = 500
+    [[trials]]
+    name = "sets"
+    baseline = "naive"
+    variant = "naive+sets"
+    """
+    if not is_file(path):
+        expected = f"ladder, ablation, a file, or one of {', '.join(_STEPS)}"
+        raise PlacebenchError(f"no experiment {str(path)!r}: expected {expected}")
+    given = read_toml(path, _File, error=PlacebenchError)
+    if twice := [each for each in given.arms if given.arms.count(each) > 1]:
+        raise PlacebenchError(f"{path}: arms names {twice[0]!r} twice: `placebench compare` holds a program to itself")
+    for each in given.trials:
+        _check_trial(path, each, given.arms)
+    own = [_own(**to_builtins(each)) for each in given.trials]
+    trials = tuple(own) or tuple(_own(given.arms[0], arm) for arm in given.arms[1:])
+    return Experiment(**{**asdict(given), "name": given.name or path.stem, "arms": tuple(given.arms), "trials": trials})
+
+
+def _check_trial(path: Path, trial: _Trial, arms: Sequence[str]) -> None:
+    for key, arm in (("baseline", trial.baseline), ("variant", trial.variant)):
+        if arm not in arms:
+            raise PlacebenchError(f"{path}: {key} of a trial is {arm!r}, expected one of {', '.join(arms)}")
+    if trial.shows_in and trial.shows_in not in _METRICS:
+        raise PlacebenchError(f"{path}: shows_in is {trial.shows_in!r}, expected one of {', '.join(_METRICS)}")
+
+
+def _own(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
+    """A trial of a file, explained by the catalogue where its arms differ in just one step of it."""
+    said = {"name": variant, **said}
+    steps = differing(baseline, variant)
+    return (
+        Trial.of(steps[0], kind, baseline, variant, **said)
+        if len(steps) == 1
+        else Trial(kind=kind, baseline=baseline, variant=variant, **said)
+    )

@@ -3,9 +3,8 @@
 The door is `export`, for what `read_database` or `read_api` has read; `placebench.topology.toml_of` writes it.
 """
 
-from placebench.export.by_api import read_api
-from placebench.export.by_database import read_database
-from placebench.export.exporting import Exported, export
-from placebench.export.live import Allocation, Cloud, Provider
+from placebench.export.exporter import Exported, export
+from placebench.export.live_placement import Allocation, Cloud, Provider
+from placebench.export.sources import read_api, read_database
 
 __all__ = ["Allocation", "Cloud", "Exported", "Provider", "export", "read_api", "read_database"]

@@ -6,7 +6,6 @@
 A page opens from a disk without a network, reads well on a phone and on paper, and runs no script.
 """
 
-from placebench.page.head import description_of
-from placebench.page.shell import environment, shell
+from placebench.page.shell import description_of, environment, shell
 
 __all__ = ["description_of", "environment", "shell"]

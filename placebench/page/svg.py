@@ -1,8 +1,10 @@
-"""SVG as text, one escaped element at a time.
+"""SVG as text, one escaped element at a time; scales with round ticks; legends."""
 
-The key piece is `element`. Horizontal places are percentages of the picture's width and vertical ones are pixels: the
-picture takes any width, and its text keeps its size, on a phone as on paper.
-"""
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal
 
 from markupsafe import Markup, escape
 
@@ -54,3 +56,110 @@ def line(*, x1: float, x2: float, y1: float, y2: float, class_: str) -> Markup:
 
 def _value(value: str | float | None) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+_MOST_TICKS = 6
+_STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A stretch of numbers laid on 0 … 1."""
+
+    low: float
+    high: float
+    logarithmic: bool
+    ticks: tuple[float, ...]
+
+    def place(self, value: float) -> float:
+        """Where *value* lies; 0 at the low end, 1 at the high end, held inside."""
+        if self.logarithmic:
+            share = math.log(value / self.low) / math.log(self.high / self.low) if value > 0 else 0.0
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return min(max(share, 0.0), 1.0)
+
+
+def linear_scale(values: Sequence[float], *, room: float = 0.0) -> Scale:
+    """A scale that holds all *values* and that share of their span more on each side."""
+    low, high = min(values), max(values)
+    pad = (high - low) * room or (abs(high) * 0.1 or 1.0) * (low == high)
+    low, high = low - pad, high + pad
+    return Scale(low, high, False, _linear_ticks(low, high))
+
+
+def log_scale(values: Sequence[float], *, room: float = 0.0) -> Scale:
+    """A scale on which equal factors are equal lengths, for positive *values*; *room* as in `linear_scale`."""
+    low, high = min(values), max(values)
+    pad = math.log(high / low) * room or 0.1 * (low == high)
+    low, high = low * math.exp(-pad), high * math.exp(pad)
+    return Scale(low, high, True, _log_ticks(low, high))
+
+
+def _linear_ticks(low: float, high: float) -> tuple[float, ...]:
+    rough = (high - low) / (_MOST_TICKS - 1)
+    magnitude = 10 ** math.floor(math.log10(rough))
+    step = next(magnitude * factor for factor in (1, 2, 5, 10) if magnitude * factor >= rough)
+    return tuple(step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1))
+
+
+def _log_ticks(low: float, high: float) -> tuple[float, ...]:
+    """The finest of the usual series that fits; linear steps where the stretch is too short for any."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    series = [
+        tuple(tick for decade in decades for step in steps if low <= (tick := step * 10.0**decade) <= high)
+        for steps in _STEPS
+    ]
+    fitting = [ticks for ticks in series if 3 <= len(ticks) <= _MOST_TICKS]
+    if fitting:
+        return fitting[-1]
+    return _linear_ticks(low, high) if len(series[0]) <= _MOST_TICKS else _thinned(series[0])
+
+
+def _thinned(ticks: tuple[float, ...]) -> tuple[float, ...]:
+    return ticks[:: math.ceil(len(ticks) / _MOST_TICKS)]
+
+
+Role = Literal["baseline", "variant", "between"]
+"""Which accent a series has: what is compared with, what is judged, and what lies between them."""
+
+_LONGEST_LABEL = 34
+
+
+def legend(keys: Sequence[tuple[str, str]]) -> Markup:
+    """A list of (class of the swatch, label)."""
+    items = (element("li", element("i", class_=f"key {class_}"), label) for class_, label in keys)
+    return element("ul", *items, class_="legend")
+
+
+def chart(picture: Markup, *, keys: Sequence[tuple[str, str]] = ()) -> Markup:
+    """A picture with its keys above, as one block of the page."""
+    return element("div", legend(keys) if keys else Markup(""), picture, class_="chart-box")
+
+
+def shortened(labels: Iterable[str]) -> dict[str, str]:
+    """Each label as what leaves room for a value beside it on a phone; labels that differ do so when they are short.
+
+    A long one is cut in its middle, for names often differ at an end; those that do not, from where they differ.
+    """
+    alike: dict[str, list[str]] = {}
+    for label in dict.fromkeys(labels):
+        alike.setdefault(_cut(label), []).append(label)
+    made: dict[str, str] = {}
+    for short, found in alike.items():
+        made |= {found[0]: short} if len(found) == 1 else _told_apart(found)
+    return made
+
+
+def _cut(label: str) -> str:
+    if len(label) <= _LONGEST_LABEL:
+        return label
+    half = (_LONGEST_LABEL - 1) // 2
+    return f"{label[:half]}…{label[half + 1 - _LONGEST_LABEL :]}"
+
+
+def _told_apart(labels: Sequence[str]) -> dict[str, str]:
+    """Labels whose ends are the same, without what they begin with alike."""
+    same = len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))))
+    rest = shortened(label[same:] for label in labels)
+    return {label: f"…{rest[label[same:]]}" for label in labels}

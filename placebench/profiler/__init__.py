@@ -9,19 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placebench.profiler.difference import Difference
-    from placebench.profiler.findings import Finding, Limits
-    from placebench.profiler.frames import plans_frame, statements_frame, transactions_frame
-    from placebench.profiler.keeping import Keep, Sampling
-    from placebench.profiler.merging import merge_sessions
-    from placebench.profiler.pages import write_flame_page, write_speedscope
-    from placebench.profiler.plans import PlanNode
-    from placebench.profiler.recorder import SqlProfiler
-    from placebench.profiler.recording import Recording
-    from placebench.profiler.recording_page import write_difference_page, write_recording_page
-    from placebench.profiler.statement import Caller, Span, Statement, Transaction
-    from placebench.profiler.summary import StatementGroup, Summary
-    from placebench.profiler.tape import Clocks
+    from placebench.profiler.analysis.difference import Difference
+    from placebench.profiler.analysis.findings import Finding, Limits
+    from placebench.profiler.analysis.merging import merge_sessions
+    from placebench.profiler.analysis.summary import StatementGroup, Summary
+    from placebench.profiler.capture.active_recording import Clocks
+    from placebench.profiler.integrations.sampling import Keep, Sampling
+    from placebench.profiler.model.plan import PlanNode
+    from placebench.profiler.model.recording import Recording
+    from placebench.profiler.model.statement import Caller, Span, Statement, Transaction
+    from placebench.profiler.output.dataframes import plans_frame, statements_frame, transactions_frame
+    from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
+    from placebench.profiler.output.recording_page import write_difference_page, write_recording_page
+    from placebench.profiler.sql_profiler import SqlProfiler
 
 __all__ = [
     "Caller",
@@ -50,29 +50,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Caller": "placebench.profiler.statement",
-    "Clocks": "placebench.profiler.tape",
-    "Difference": "placebench.profiler.difference",
-    "Finding": "placebench.profiler.findings",
-    "Keep": "placebench.profiler.keeping",
-    "Limits": "placebench.profiler.findings",
-    "PlanNode": "placebench.profiler.plans",
-    "Recording": "placebench.profiler.recording",
-    "Sampling": "placebench.profiler.keeping",
-    "Span": "placebench.profiler.statement",
-    "SqlProfiler": "placebench.profiler.recorder",
-    "Statement": "placebench.profiler.statement",
-    "StatementGroup": "placebench.profiler.summary",
-    "Summary": "placebench.profiler.summary",
-    "Transaction": "placebench.profiler.statement",
-    "merge_sessions": "placebench.profiler.merging",
-    "plans_frame": "placebench.profiler.frames",
-    "statements_frame": "placebench.profiler.frames",
-    "transactions_frame": "placebench.profiler.frames",
-    "write_difference_page": "placebench.profiler.recording_page",
-    "write_flame_page": "placebench.profiler.pages",
-    "write_recording_page": "placebench.profiler.recording_page",
-    "write_speedscope": "placebench.profiler.pages",
+    "Caller": "placebench.profiler.model.statement",
+    "Clocks": "placebench.profiler.capture.active_recording",
+    "Difference": "placebench.profiler.analysis.difference",
+    "Finding": "placebench.profiler.analysis.findings",
+    "Keep": "placebench.profiler.integrations.sampling",
+    "Limits": "placebench.profiler.analysis.findings",
+    "PlanNode": "placebench.profiler.model.plan",
+    "Recording": "placebench.profiler.model.recording",
+    "Sampling": "placebench.profiler.integrations.sampling",
+    "Span": "placebench.profiler.model.statement",
+    "SqlProfiler": "placebench.profiler.sql_profiler",
+    "Statement": "placebench.profiler.model.statement",
+    "StatementGroup": "placebench.profiler.analysis.summary",
+    "Summary": "placebench.profiler.analysis.summary",
+    "Transaction": "placebench.profiler.model.statement",
+    "merge_sessions": "placebench.profiler.analysis.merging",
+    "plans_frame": "placebench.profiler.output.dataframes",
+    "statements_frame": "placebench.profiler.output.dataframes",
+    "transactions_frame": "placebench.profiler.output.dataframes",
+    "write_difference_page": "placebench.profiler.output.recording_page",
+    "write_flame_page": "placebench.profiler.output.flame_page",
+    "write_recording_page": "placebench.profiler.output.recording_page",
+    "write_speedscope": "placebench.profiler.output.flame_page",
 }
 
 

@@ -13,9 +13,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 import placebench
 from placebench.errors import DatabaseError, MissingExtraError, ProfilerError, ServerError
-from placebench.reference.app import make_app
-from placebench.reference.chunking import chunked
-from placebench.reference.compressing import compressed
+from placebench.reference.api.compression import chunked, compressed
+from placebench.reference.api.pipeline import make_app
 from placebench.reference.settings import chosen, settings_from
 from placebench.reference.variants import Variant, default_variant, variant
 from placebench.telemetry import Telemeter

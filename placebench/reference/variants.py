@@ -10,68 +10,57 @@ from dataclasses import dataclass
 from typing import Any
 
 from placebench.errors import VariantError
-from placebench.reference.steps import (
+from placebench.reference.optimizations import (
     Deployment,
     Ways,
     binding,
-    collector,
     copying,
-    driver,
-    heap,
-    indexes,
-    likeness,
-    membership,
-    memberships,
+    garbage_collection,
+    malloc,
     model,
-    passes,
-    ping,
-    pool,
-    reach,
     roots,
     rows,
     search,
-    serialising,
+    serialization,
+    settings,
     summaries,
     totals,
-    transaction,
-    trees,
     usages,
-    workers,
 )
-from placebench.reference.steps.optimization import LADDERS, Optimization, Way
+from placebench.reference.optimizations.optimization import LADDERS, Optimization, Way
 
 # In the order of the ladder: first what is not done at all any more, then what is done at less cost.
 OPTIMIZATIONS: tuple[Optimization, ...] = (
     summaries.OPTIMIZATION,
     usages.OPTIMIZATION,
-    membership.OPTIMIZATION,
+    settings.MEMBERSHIP,
     search.OPTIMIZATION,
     binding.OPTIMIZATION,
     rows.OPTIMIZATION,
     model.OPTIMIZATION,
     copying.OPTIMIZATION,
-    serialising.OPTIMIZATION,
-    collector.OPTIMIZATION,
+    serialization.OPTIMIZATION,
+    garbage_collection.OPTIMIZATION,
 )
 # Steps of which no way is better for everyone: naive and tuned take the plain one.
 CHOICES: tuple[Optimization, ...] = (
-    trees.OPTIMIZATION,
+    settings.TREES,
     roots.OPTIMIZATION,
     totals.OPTIMIZATION,
-    transaction.OPTIMIZATION,
-    indexes.OPTIMIZATION,
-    driver.OPTIMIZATION,
-    pool.OPTIMIZATION,
-    ping.OPTIMIZATION,
-    workers.OPTIMIZATION,
+    settings.TRANSACTION,
+    settings.INDEXES,
+    settings.DRIVER,
+    settings.POOL,
+    settings.PING,
+    settings.WORKERS,
 )
 # Of the algorithms beside it: paths that the request opens, and what helps them alone.
 PATHS: tuple[Optimization, ...] = (
-    reach.OPTIMIZATION,
-    memberships.OPTIMIZATION,
-    likeness.OPTIMIZATION,
-    heap.OPTIMIZATION,
-    passes.OPTIMIZATION,
+    settings.REACH,
+    settings.MEMBERSHIPS,
+    settings.LIKENESS,
+    malloc.OPTIMIZATION,
+    settings.PASSES,
 )
 CATALOGUE = (*OPTIMIZATIONS, *CHOICES, *PATHS)
 REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.ways if way.revision}))
@@ -122,9 +111,9 @@ def variant(name: str) -> Variant:
 
 
 def default_variant(backend: str) -> str:
-    """The name of the fastest variant that is never stale and that a database of this kind can have.
+    """The name of the fastest variant that a database of this kind can have, never stale for ordinary writers.
 
-    Without a change log `snapshot` answers as `shapes` does.
+    Without a change log `snapshot` answers as `shapes` does; docs/data.md lists which writers the log cannot see.
     """
     return "snapshot" if backend == "postgresql" else "tuned"
 

@@ -8,12 +8,11 @@ The way of a page: `figures` (records → numbers) → `words`, `drawings`, `det
 """
 
 from placebench.report.comparisons import comparisons_of
-from placebench.report.difference import difference_document, difference_table
-from placebench.report.document import summary
-from placebench.report.index import write_index
+from placebench.report.document import document_of, summary, text_of
+from placebench.report.export import published
 from placebench.report.page import write_report
-from placebench.report.published import published
-from placebench.report.telling import document_of, text_of
+from placebench.report.run_difference import difference_document, difference_table
+from placebench.report.run_list import write_index
 from placebench.report.text import comparison_table, terminal_table
 
 __all__ = [

@@ -1,13 +1,16 @@
-"""A run as one JSON document, for `--json` and for other programs.
-
-The key piece is `summary`.
-"""
+"""A run as one JSON document, and as text for a terminal, whatever command made it."""
 
 from dataclasses import asdict
 from typing import Any
 
+from placebench.report import sentences
+from placebench.report.environment import masked
 from placebench.report.figures import Counted, Latency, Loaded, Rung, figures_of
 from placebench.report.headline import headline
+from placebench.report.optimizations import ledger_document, ledger_text
+from placebench.report.studies import is_survey
+from placebench.report.studies.page import survey_document, survey_table
+from placebench.report.text import comparison_table, terminal_table
 from placebench.results import Run
 
 
@@ -24,6 +27,7 @@ def summary(run: Run) -> dict[str, Any]:
         "started_at": head.started_at,
         "status": head.status,
         "note": head.note,
+        "failed_parts": [{**asdict(each), "reason": masked(each.reason)} for each in head.failed_parts],
         "headline": headline(figures),
         "request": head.request,
         "topology": head.topology,
@@ -63,3 +67,19 @@ def _latency(latency: Latency) -> dict[str, float | None]:
 
 def _counted(counted: Counted | None) -> dict[str, Any] | None:
     return asdict(counted) if counted else None
+
+
+def text_of(run: Run) -> str:
+    """The first sentence, how the run ended, and its table."""
+    if is_survey(run):
+        return survey_table(run)
+    if run.head.settings.get("trials"):
+        return "\n".join([headline(figures_of(run)), *sentences.failed_parts(run.head), "", ledger_text(run)])
+    return terminal_table(run) if run.closed else comparison_table(run)
+
+
+def document_of(run: Run) -> dict[str, Any]:
+    """What the page says, as plain values."""
+    if is_survey(run):
+        return survey_document(run)
+    return {**summary(run), **(ledger_document(run) if run.head.settings.get("trials") else {})}

@@ -6,15 +6,14 @@ of theirs can reach a page.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from placebench.compare import PRIMARY, Comparison, compare_blocks, cumulative, quantile
-from placebench.compare.reduction import that_count
+from placebench.experiment.documents import Answered
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult
 from placebench.page.charts import Role
-from placebench.report.comparisons import ALWAYS, comparisons_of
-from placebench.report.tried import Tried, tried
+from placebench.report.comparisons import ALWAYS, Tried, comparisons_of, tried
 from placebench.results import Run
+from placebench.stats import PRIMARY, Comparison, compare_blocks, cumulative, quantile
+from placebench.stats.replicates import that_count
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
@@ -196,7 +195,7 @@ def _end_names(run: Run) -> tuple[str, str] | None:
     return (first[begin], last[end]) if begin in first and end in last else None
 
 
-def _answers(checked: dict[str, Any]) -> Answers:
+def _answers(checked: Answered) -> Answers:
     return Answers(
         checked=tuple(checked.get("checked", ())),
         equal=checked.get("equal"),

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Literal
 
 from placebench import results, units
-from placebench.compare import COUNTED, METRICS, WATCHED, Comparison
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
-from placebench.report import words
+from placebench.report import sentences
 from placebench.report.comparisons import comparisons_of
+from placebench.stats import COUNTED, METRICS, WATCHED, Comparison
 
 Outcome = Literal["passed", "failed", "undecided"]
 
@@ -85,8 +85,8 @@ def judge(gate: Gate, comparison: Comparison) -> Judgement:
     if gate.relation in _COMPARE:
         return Judgement(gate, comparison.variant, *_of_value(gate, comparison))
     if gate.metric in COUNTED and comparison.low is None:
-        return Judgement(gate, comparison.variant, _of_counts(gate, comparison), words.effect_text(comparison))
-    seen = f"{words.effect_text(comparison)}, {words.interval_text(comparison)}"
+        return Judgement(gate, comparison.variant, _of_counts(gate, comparison), sentences.effect_text(comparison))
+    seen = f"{sentences.effect_text(comparison)}, {sentences.interval_text(comparison)}"
     return Judgement(gate, comparison.variant, _beyond(gate, comparison.low, comparison.high), seen)
 
 
@@ -118,13 +118,13 @@ def _of_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
     value, low, high = comparison.variant_value, comparison.variant_low, comparison.variant_high
     if gate.metric not in METRICS:
         low = high = value
-    seen = words.value_text(comparison, value)
+    seen = sentences.value_text(comparison, value)
     if value is None:
         return "undecided", seen
     if low is None or high is None:
         return "undecided", f"{seen}, {comparison.reason}"
     if low < high:
-        limits = (words.value_text(comparison, each) for each in (low, high))
+        limits = (sentences.value_text(comparison, each) for each in (low, high))
         seen += f", {units.level(comparison.confidence)} interval {' to '.join(limits)}"
     holds = {_COMPARE[gate.relation](each, gate.limit) for each in (low, high)}
     return "undecided" if len(holds) > 1 else "failed" if True in holds else "passed", seen

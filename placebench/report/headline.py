@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from placebench import units
-from placebench.compare import Comparison
-from placebench.report import words
+from placebench.report import sentences
 from placebench.report.figures import Figures
-from placebench.report.ledger import KEPT, ledger_of
+from placebench.report.optimizations import KEPT, ledger_of
+from placebench.stats import Comparison
 
 _OUTCOMES = {
     "faster": ("{} takes less{}", "{} take less{}"),
@@ -32,11 +32,11 @@ _ENDED = {"interrupted": "was interrupted", "failed": "failed", "running": "has 
 def headline(figures: Figures) -> str:
     """The first sentence, ending with a full stop."""
     if figures.answers.equal is False:
-        return words.DIFFERENT_ANSWERS
+        return sentences.DIFFERENT_ANSWERS
     if figures.primary is None:
         return _untimed(figures)
     if len(figures.primaries) == 1:
-        return words.comparison_sentence(figures.primary)
+        return sentences.comparison_sentence(figures.primary)
     if figures.changes:
         return several_sentence(figures.primaries, figures.names, many=_changes(figures))
     programs = f"{units.count(len(figures.primaries))} programs"
@@ -64,7 +64,7 @@ def _untimed(figures: Figures) -> str:
         f"{units.average(each.baseline_value)}"
         for each in counted
     )
-    return f"For one request {words.listed(list(asked))}; no time was measured."
+    return f"For one request {sentences.listed(list(asked))}; no time was measured."
 
 
 def below_it(figures: Figures) -> list[str]:
@@ -73,13 +73,13 @@ def below_it(figures: Figures) -> list[str]:
         return []
     if len(figures.primaries) == 1:
         others = [each for each in figures.comparisons if each.measured and each.metric == "wall_s"]
-        said = [words.comparison_sentence(each) for each in others if each is not figures.primary]
+        said = [sentences.comparison_sentence(each) for each in others if each is not figures.primary]
     else:
         few = figures.primaries if len(figures.primaries) <= _FEW else ()
-        said = [words.comparison_sentence(each) for each in ([figures.ends] if figures.ends else few)]
+        said = [sentences.comparison_sentence(each) for each in ([figures.ends] if figures.ends else few)]
         said += worth_keeping(figures) if figures.changes else []
-    said += filter(None, [words.unmeasured(figures.run.head)])
-    return [*said, f"For {words.METRIC_LABELS[figures.primary.metric]}, {power_sentence(figures.primaries)}."]
+    said += filter(None, [sentences.unmeasured(figures.run.head)])
+    return [*said, f"For {sentences.METRIC_LABELS[figures.primary.metric]}, {power_sentence(figures.primaries)}."]
 
 
 def worth_keeping(figures: Figures) -> list[str]:
@@ -88,7 +88,7 @@ def worth_keeping(figures: Figures) -> list[str]:
     kept = [each for each in ledger_of(figures.run, figures.comparisons) if each.decision == KEPT]
     ordered = sorted(kept, key=lambda each: each.ratio or 1.0)
     names = list(dict.fromkeys(each.name for each in ordered if not missed or each.kind != "alone"))
-    return [f"Worth keeping here, the largest effect first: {words.listed(names)}."] if names else []
+    return [f"Worth keeping here, the largest effect first: {sentences.listed(names)}."] if names else []
 
 
 def several_sentence(
@@ -99,17 +99,17 @@ def several_sentence(
     many: how many of what they are. held: what all are held against, where that is one program.
     """
     metric = primaries[0].metric
-    seen = Counter(words.verdict_text(each) for each in primaries)
-    amount = f" {words.thing(metric)}{held}"
+    seen = Counter(sentences.verdict_text(each) for each in primaries)
+    amount = f" {sentences.thing(metric)}{held}"
     amounts = {
         "faster": amount,
         "slower": "" if seen["faster"] else amount,
-        units.NOT_MEASURED: f" {words.METRIC_LABELS[metric]}",
+        units.NOT_MEASURED: f" {sentences.METRIC_LABELS[metric]}",
     }
     verdicts = [each for each in _OUTCOMES if seen[each]]
     who = {each: units.count(seen[each]) if len(verdicts) > 1 else f"all {many}" for each in verdicts}
     told = [_OUTCOMES[each][seen[each] > 1].format(who[each], amounts.get(each, "")) for each in verdicts]
-    outcome = f"Of {many} {words.listed(told)}" if len(told) > 1 else f"{told[0][0].upper()}{told[0][1:]}"
+    outcome = f"Of {many} {sentences.listed(told)}" if len(told) > 1 else f"{told[0][0].upper()}{told[0][1:]}"
     return f"{'; '.join([outcome, *_largest(primaries, names)])}."
 
 
@@ -123,10 +123,10 @@ def power_sentence(primaries: Sequence[Comparison]) -> str:
     """What the comparisons could have seen, from the sharpest to the bluntest."""
     seen = sorted((each for each in primaries if each.detectable is not None), key=lambda each: each.detectable or 0.0)
     if not seen:
-        return words.power_text(primaries[0])
-    least, most = (words.detectable_text(each) for each in (seen[0], seen[-1]))
+        return sentences.power_text(primaries[0])
+    least, most = (sentences.detectable_text(each) for each in (seen[0], seen[-1]))
     effects = least if most == least else f"{least} to {most}"
-    return f"the smallest effect that it could have seen is about {effects}{words.roughly(seen)}"
+    return f"the smallest effect that it could have seen is about {effects}{sentences.roughly(seen)}"
 
 
 def _largest(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> list[str]:
@@ -137,6 +137,6 @@ def _largest(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], st
         if all(each.verdict == "equivalent" for each in measured):
             return ["no effect reaches its margin"]
         return [each.reason.removeprefix("cannot tell: ") for each in measured if each.low is None][:1]
-    evidence = f"{words.interval_text(largest)}; {units.count(largest.replicates)} replicates"
+    evidence = f"{sentences.interval_text(largest)}; {units.count(largest.replicates)} replicates"
     name = names[largest.baseline, largest.variant]
-    return [f"the largest effect is that of {name}: {words.effect_text(largest)} ({evidence}): {largest.verdict}"]
+    return [f"the largest effect is that of {name}: {sentences.effect_text(largest)} ({evidence}): {largest.verdict}"]

@@ -6,16 +6,16 @@ from pathlib import Path
 import jinja2
 
 from placebench.page import environment
-from placebench.report import words
-from placebench.report.tried import arm_shortened
+from placebench.report import sentences
+from placebench.report.comparisons import arm_shortened
 
 
 @functools.cache
 def templates() -> jinja2.Environment:
     """The report's templates."""
     made = environment(Path(__file__).parent / "templates")
-    made.filters["quantile"] = words.quantile_text
-    made.filters["shortened"] = words.statement_shortened
+    made.filters["quantile"] = sentences.quantile_text
+    made.filters["shortened"] = sentences.statement_shortened
     made.filters["arm"] = _arm
     return made
 

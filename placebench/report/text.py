@@ -6,11 +6,11 @@ The key piece is `terminal_table`.
 from collections.abc import Sequence
 
 from placebench import units
-from placebench.compare import Comparison
-from placebench.report import words
+from placebench.report import sentences
 from placebench.report.figures import Counted, Figures, Loaded, Rung, figures_of
 from placebench.report.headline import headline
 from placebench.results import Run
+from placebench.stats import Comparison
 
 _HEADINGS = ("variant", "throughput", "p50", "p95", "CPU/request", "peak PSS", "statements", "rows", "body", "in GC")
 
@@ -40,12 +40,12 @@ def comparison_table(run: Run) -> str:
 
 def _compared(comparison: Comparison, figures: Figures) -> tuple[str, ...]:
     return (
-        f"{figures.names[comparison.baseline, comparison.variant]}: {words.METRIC_LABELS[comparison.metric]}",
-        words.value_text(comparison, comparison.baseline_value),
-        words.value_text(comparison, comparison.variant_value),
+        f"{figures.names[comparison.baseline, comparison.variant]}: {sentences.METRIC_LABELS[comparison.metric]}",
+        sentences.value_text(comparison, comparison.baseline_value),
+        sentences.value_text(comparison, comparison.variant_value),
         *(units.ratio(each) for each in (comparison.ratio, comparison.low, comparison.high)),
-        words.detectable_text(comparison),
-        words.verdict_text(comparison),
+        sentences.detectable_text(comparison),
+        sentences.verdict_text(comparison),
     )
 
 
@@ -61,7 +61,13 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _doubts(figures: Figures) -> list[str]:
     head = figures.run.head
-    return [line for line in (words.ending(head), words.unmeasured(head), figures.answers.difference) if line]
+    lines = (
+        sentences.ending(head),
+        *sentences.failed_parts(head),
+        sentences.unmeasured(head),
+        figures.answers.difference,
+    )
+    return [line for line in lines if line]
 
 
 def _row(rung: Rung) -> tuple[str, ...]:
@@ -77,8 +83,8 @@ def _row(rung: Rung) -> tuple[str, ...]:
 def _load_cells(closed: Loaded) -> tuple[str, ...]:
     return (
         units.rate(closed.throughput_per_s),
-        words.quantile_text(closed.latency.quantiles["p50"]),
-        words.quantile_text(closed.latency.quantiles["p95"]),
+        sentences.quantile_text(closed.latency.quantiles["p50"]),
+        sentences.quantile_text(closed.latency.quantiles["p95"]),
         units.duration(closed.cpu_s),
         units.size(closed.peak_pss_bytes),
     )

@@ -1,17 +1,17 @@
 """Fills a database with a topology: what every loader promises, the receipt, and the digest of what was seeded.
 
-The door is `seed`; `migrate` makes the schema alone, and `data_digest` says what a database holds.
+The door is `seed`; `migrate` makes the schema alone, `add_standard_names` adds what every Placement knows, and
+`data_digest` says what a database holds.
 """
 
-from placebench.seeding.catalogue import loader_named, topology_named
-from placebench.seeding.content import Content, consumers_and_allocations, content, data_digest, expected_content
-from placebench.seeding.database import continue_ids, reading
-from placebench.seeding.loading import Loader, Meter, Progress, Target
+from placebench.seeding.connection import continue_ids, reading
+from placebench.seeding.digest import Content, consumers_and_allocations, content, data_digest, expected_content
+from placebench.seeding.loaders import Loader, Meter, Progress, Target, loader_named, topology_named
 from placebench.seeding.migration import has_change_log, migrate, migrate_options, options_at
+from placebench.seeding.name_ids import Ids, Owner, add_standard_names, ids_for
 from placebench.seeding.receipt import SeedReceipt, receipt_of
 from placebench.seeding.rows import Rows, rows_of
 from placebench.seeding.seeder import seed
-from placebench.seeding.vocabulary import Ids, Owner, ids_for
 
 __all__ = [
     "Content",
@@ -23,6 +23,7 @@ __all__ = [
     "Rows",
     "SeedReceipt",
     "Target",
+    "add_standard_names",
     "consumers_and_allocations",
     "content",
     "continue_ids",

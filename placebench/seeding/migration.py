@@ -10,7 +10,7 @@ from sqlalchemy import Connection, inspect, text
 
 from placebench.errors import DatabaseError
 from placebench.paths import room
-from placebench.seeding.database import connected, shown
+from placebench.seeding.connection import connected, shown
 
 _OPTIONS_TABLE = "placebench_option_version"
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, select
 
+from placebench.decoding import read_json
 from placebench.errors import SeedError
-from placebench.seeding.database import connected
+from placebench.seeding.connection import connected
 from placebench.tables import placebench_receipts, utc_now
 
 FORMAT_VERSION = 1
@@ -46,11 +47,7 @@ class SeedReceipt:
     @classmethod
     def load(cls, path: Path) -> SeedReceipt:
         """The receipt that `save` wrote. Raises SeedError for a file that is none, or of another format."""
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            receipt = cls(**document)
-        except (OSError, ValueError, TypeError) as error:
-            raise SeedError(f"{path} is no receipt of a seeded database: {error}") from error
+        receipt = read_json(path, cls, error=SeedError)
         if receipt.format_version != FORMAT_VERSION:
             raise SeedError(f"{path}: format {receipt.format_version}, this placebench reads {FORMAT_VERSION}")
         return receipt

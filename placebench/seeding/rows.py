@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Table
 
 from placebench import tables
-from placebench.seeding.vocabulary import Ids, Owner
+from placebench.seeding.name_ids import Ids, Owner
 from placebench.topology import Node, Topology
 
 Row = tuple[object, ...]

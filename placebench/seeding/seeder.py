@@ -1,25 +1,88 @@
-"""Seeding from beginning to end: migrate, look, refuse or load, verify, and leave a receipt.
+"""Seeds a database: migrate, check what is there already, load, verify, and write a receipt.
 
-The key piece is `seed`.
+The main class is `Seeder`. A database that holds something else is refused, never emptied.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from time import perf_counter
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Table, func, select, text
 
+from placebench import tables
 from placebench.errors import SeedError
-from placebench.seeding.catalogue import loader_named
-from placebench.seeding.content import Content, content, expected_content
-from placebench.seeding.database import connected
-from placebench.seeding.loading import Progress, Target
+from placebench.seeding.connection import connected
+from placebench.seeding.digest import Content, content, expected_content
+from placebench.seeding.loaders import Progress, Target, loader_named
 from placebench.seeding.migration import migrate_connection
-from placebench.seeding.receipt import SeedReceipt, store_receipt
-from placebench.seeding.standing import empty, standing_receipt
-from placebench.seeding.vocabulary import add_standard_traits
-from placebench.topology import Topology
+from placebench.seeding.name_ids import add_standard_names
+from placebench.seeding.receipt import SeedReceipt, store_receipt, stored_receipt
+from placebench.topology import Topology, is_custom
+
+_OCCUPIED = (
+    tables.resource_providers,
+    tables.inventories,
+    tables.resource_provider_traits,
+    tables.resource_provider_aggregates,
+    tables.consumers,
+    tables.allocations,
+)
+# Children before parents. Traits and classes stay: a Placement puts its own there when it starts, and only then.
+_EMPTIED = (
+    tables.allocations,
+    tables.consumers,
+    tables.consumer_types,
+    tables.projects,
+    tables.users,
+    tables.inventories,
+    tables.resource_provider_traits,
+    tables.resource_provider_aggregates,
+    tables.placement_aggregates,
+    tables.resource_providers,
+    tables.placebench_receipts,
+)
+
+
+def standing_receipt(connection: Connection, expected: Callable[[], Future[Content]]) -> SeedReceipt | None:
+    """The stored receipt if the database holds just what is expected, None if it holds nothing.
+
+    Raises SeedError for everything else, with what was found.
+    """
+    rows = _counted(connection, _OCCUPIED)
+    if not rows:
+        return None
+    digest, receipt = content(connection).digest, stored_receipt(connection)
+    if receipt and digest == receipt.digest == expected().result().digest:
+        return receipt
+    raise SeedError(f"the database holds {rows} {_owner(digest, receipt)}: give --reset to empty it, or another --db")
+
+
+def _owner(digest: str, receipt: SeedReceipt | None) -> str:
+    if receipt is None:
+        return "that no receipt of placebench names"
+    seeded = f"{receipt.topology}, {receipt.trees} trees, seed {receipt.seed}"
+    return f"of {seeded}" if digest == receipt.digest else f"that are no longer what was seeded ({seeded})"
+
+
+def empty(connection: Connection) -> str:
+    """Remove every provider, consumer, allocation and receipt; returns, in one line, what was removed.
+
+    Tables of others that refer to these are not followed: the database refuses then, and nothing is removed.
+    """
+    removed = _counted(connection, _EMPTIED)
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"TRUNCATE {', '.join(table.name for table in _EMPTIED)}"))
+    else:
+        for table in _EMPTIED:
+            connection.execute(table.delete())
+    return f"removed {removed or 'nothing: the tables were empty'}"
+
+
+def _counted(connection: Connection, counted: Iterable[Table]) -> str:
+    """The tables that have rows, as text: "7000 resource_providers, 9000 inventories"; a query for each table."""
+    counts = ((connection.scalar(select(func.count()).select_from(table)), table.name) for table in counted)
+    return ", ".join(f"{count} {name}" for count, name in counts if count)
 
 
 def seed(
@@ -34,9 +97,9 @@ def seed(
 ) -> SeedReceipt:
     """Migrate the database and fill it with the topology; returns the receipt, the stored one if it is all there.
 
-    A topology of no trees makes the schema only, whatever the tables hold. *reset* empties Placement's tables first,
-    in one transaction, and tells *notice* what it removed. `by_copy` and `by_sql` write in one transaction: when they
-    stop, nothing is there. `by_http` cannot: the next run says so.
+    A topology of no trees makes the schema and the standard names only, whatever the tables hold. *reset* empties
+    Placement's tables first, in one transaction, and tells *notice* what it removed. `by_copy` and `by_sql` write in
+    one transaction: when they stop, nothing is there. `by_http` cannot: the next run says so.
     Raises SeedError for a database that holds anything else, and when what was written is not what the topology says;
     DatabaseError for one that does not answer, lacks rights, is full, or goes away.
     """
@@ -47,6 +110,8 @@ def seed(
         if reset:
             _reset(connection, notice or _ignore)
         if not topology.trees:
+            with connection.begin():
+                add_standard_names(connection)
             return _receipt(topology, loader, expected().result(), elapsed_s=0.0)
         if standing := _standing(connection, topology, expected):
             return standing
@@ -84,7 +149,8 @@ def _standing(
     """The receipt of what stands there already, or None for a database that is ready for its providers."""
     with connection.begin():
         standing = standing_receipt(connection, expected)
-        add_standard_traits(connection, topology)
+        # Users cannot make these, so that `by_http` needs them all, whether os-traits has them or not.
+        add_standard_names(connection, [name for name in topology.traits if not is_custom(name)])
     return standing
 
 

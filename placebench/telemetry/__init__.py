@@ -1,7 +1,7 @@
 """Series of what was measured while something ran: durations of requests, figures of processes, samples of a load run.
 
     application = Telemeter("telemetry").wsgi(application)      # any WSGI application: one file a process
-    telemetry = placebench.telemetry.load("telemetry")          # pandas frames, with the extra "frames"
+    telemetry = placebench.telemetry.load("telemetry")          # pandas frames, with the extra "bench" or "frames"
     telemetry.summary()
 
 The live side is `telemeter.Telemeter`, the reading side `reading.load`, which gives a `frames.Telemetry`. Inside a
@@ -13,20 +13,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placebench.telemetry.clocks import Offset
-    from placebench.telemetry.frames import Telemetry
-    from placebench.telemetry.reading import load
-    from placebench.telemetry.spike import Cut
+    from placebench.telemetry.analysis import Cut, Offset, Telemetry
+    from placebench.telemetry.reader import load
     from placebench.telemetry.telemeter import Telemeter
 
 __all__ = ["Cut", "Offset", "Telemeter", "Telemetry", "load"]
 
 _HOMES = {
-    "Cut": "placebench.telemetry.spike",
-    "Offset": "placebench.telemetry.clocks",
+    "Cut": "placebench.telemetry.analysis",
+    "Offset": "placebench.telemetry.analysis",
     "Telemeter": "placebench.telemetry.telemeter",
-    "Telemetry": "placebench.telemetry.frames",
-    "load": "placebench.telemetry.reading",
+    "Telemetry": "placebench.telemetry.analysis",
+    "load": "placebench.telemetry.reader",
 }
 
 

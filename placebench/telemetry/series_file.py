@@ -1,19 +1,9 @@
-"""One append-only file of telemetry: whole lines only, written once a second, switched off by the first failure.
-
-The key piece is `SeriesFile`. A line begins with its kind, its fields are parted by commas:
-
-    h,{"format_version": 1, "pid": 4711, ...}                                      the file's head, JSON
-    q,started,request,verb,path,status,server,framework,handler                    a request as the server saw it
-    d,started,request,verb,path,status,series,label,duration                       any other duration
-    r,at,name,value                                                                a figure of the process
-
-Times are seconds: `started` and `at` since the epoch, by a clock that a step of the machine's time does not move;
-`request` is a whole number that all lines of one request share; what was not measured is empty.
-"""
+"""One append-only telemetry file of whole lines, and paths as patterns so that many URLs are few series."""
 
 import json
 import logging
 import os
+import re
 import time
 from collections import deque
 from contextlib import suppress
@@ -111,3 +101,42 @@ class SeriesFile:
                 os.ftruncate(self._file, self._written)
             raise
         self._written = whole
+
+
+OTHER = "(other)"
+_MOST_PATTERNS = 200
+_MOST_REMEMBERED = 2000
+_VERBS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_SEGMENT = re.compile(
+    r"(?<=/)(?:[0-9]+|[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{16,})(?=/|$)"
+)
+
+
+def bounded_verb(verb: str) -> str:
+    """The verb, or one word for all that HTTP does not know: a client may send any."""
+    return verb if verb in _VERBS else OTHER
+
+
+class PathPatterns:
+    """Patterns of one process: numbers, UUIDs and hashes are `<id>`, and after 200 patterns all others are one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._patterns: set[str] = set()
+
+    def of(self, path: str) -> str:
+        """The pattern of *path*, for a line of telemetry."""
+        known = self._known.get(path)
+        if known is None:
+            known = self._new(path)
+            if len(self._known) < _MOST_REMEMBERED:
+                self._known[path] = known
+        return known
+
+    def _new(self, path: str) -> str:
+        pattern = clean(_SEGMENT.sub("<id>", path)) or "/"
+        if pattern not in self._patterns:
+            if len(self._patterns) >= _MOST_PATTERNS:
+                return OTHER
+            self._patterns.add(pattern)
+        return pattern

@@ -3,12 +3,10 @@
 The door is `read`, which gives a `Topology`.
 """
 
-from placebench.topology.claim import capacity, gives, stocks_of
-from placebench.topology.reading import MOST_SHARE, read
+from placebench.topology.reader import MOST_SHARE, is_custom, is_standard, read
 from placebench.topology.topology import CONSUMER_TYPE, OWNER, Consumer, Provider, Topology
-from placebench.topology.tree import Claim, Inventory, Kind, Node, Some, Take, Takes
-from placebench.topology.vocabulary import is_custom, is_standard
-from placebench.topology.writing import toml_of
+from placebench.topology.tree import Claim, Inventory, Kind, Node, Some, Take, Takes, capacity, gives, stocks_of
+from placebench.topology.writer import toml_of
 
 __all__ = [
     "CONSUMER_TYPE",

@@ -1,19 +1,123 @@
-"""A cloud as data: trees of providers, repeated; pure, and the same for the same file, seed and number of trees.
+"""An inventory data set: provider trees, repeated; pure, and the same for the same file, seed and size.
 
-The key piece is `Topology`. Nothing here holds a cloud in memory: every tree is made when it is asked for.
+The main class is `Topology`. Every id is the uuid5 of (seed, topology, path). Tree types alternate by their weights.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 from typing import NamedTuple
+from uuid import UUID
 
-from placebench.topology.demand import demand_of
-from placebench.topology.filling import all_that_fit, drawn
-from placebench.topology.identity import Identity
-from placebench.topology.membership import Membership
 from placebench.topology.tree import Inventory, Kind, Node, Takes
-from placebench.topology.turns import Turns
+from placebench.topology.utilization import all_that_fit, demand_of, drawn
+
+
+class Turns:
+    """The order of kinds with these shares, which are whole numbers from 1; it comes again after the least cycle."""
+
+    def __init__(self, shares: Sequence[int]) -> None:
+        divisor = gcd(*shares)
+        self._shares = [share // divisor for share in shares]
+        places = [
+            ((2 * number + 1) / share, kind) for kind, share in enumerate(self._shares) for number in range(share)
+        ]
+        self._cycle = [kind for _, kind in sorted(places)]
+        self._before = self._counted()
+
+    def kind(self, number: int) -> int:
+        """The place of the kind of tree *number* among the shares."""
+        return self._cycle[number % len(self._cycle)]
+
+    def ordinal(self, number: int) -> int:
+        """How many trees of its kind came before tree *number*."""
+        cycles, rest = divmod(number, len(self._cycle))
+        return cycles * self._shares[self._cycle[rest]] + self._before[rest]
+
+    def sum(self, trees: int, of_kinds: Sequence[int]) -> int:
+        """The sum over so many trees of something that each kind has so often."""
+        cycles, rest = divmod(trees, len(self._cycle))
+        whole = sum(of_kinds[kind] for kind in self._cycle)
+        return cycles * whole + sum(of_kinds[kind] for kind in self._cycle[:rest])
+
+    def _counted(self) -> list[int]:
+        seen: Counter[int] = Counter()
+        before = []
+        for kind in self._cycle:
+            before.append(seen[kind])
+            seen[kind] += 1
+        return before
+
+
+NAMESPACE = UUID("c6a3b1de-6d1f-5c0b-9a44-70d1aceb3ec4")
+
+_VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+
+
+class Identity:
+    """Makes the ids of one topology under one seed."""
+
+    __slots__ = ("_shared",)
+
+    def __init__(self, seed: int, topology: str) -> None:
+        self._shared = hashlib.sha1(NAMESPACE.bytes + f"{seed}/{topology}/".encode(), usedforsecurity=False)
+
+    def uuid(self, path: str) -> str:
+        """The uuid5 of the path, in Placement's form: lower case, with dashes. Source: RFC 9562, section 5.5."""
+        digits = self._digits(path)
+        variant = _VARIANT[digits[16]]
+        return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
+
+    def number(self, path: str) -> int:
+        """A number below 2**160 that depends on nothing but seed, topology and path: chance that can be repeated."""
+        return int(self._digits(path), 16)
+
+    def _digits(self, path: str) -> str:
+        hashed = self._shared.copy()
+        hashed.update(path.encode())
+        return hashed.hexdigest()
+
+
+class Membership:
+    """The aggregates of a cloud; with *every*, those of so many trees, and others of the next as many."""
+
+    def __init__(self, nodes: Iterable[Node], trees: int, every: int | None, identity: Identity) -> None:
+        self._every = every
+        self._identity = identity
+        names = {name for node in nodes for name in (*node.aggregates, *_some(node))}
+        blocks = 1 if every is None else -(-trees // every)
+        every_name = sorted(_numbered(name, block) for block in range(blocks) for name in names)
+        self.uuids = {name: identity.uuid(f"aggregates/{name}") for name in every_name}
+        """The ids of all, by name and sorted by it."""
+
+    def common(self, node: Node) -> tuple[str, ...]:
+        """The names of those that this provider is in in every tree."""
+        return node.aggregates if self._every is None else ()
+
+    def chosen(self, number: int, node: Node) -> list[str]:
+        """The names of those that this provider of tree *number* is in beside the common ones."""
+        some = node.some_aggregates
+        chosen = some.chosen(self._identity.number(f"{number}/{node.path}/aggregates")) if some else []
+        if self._every is None:
+            return chosen
+        return [_numbered(name, number // self._every) for name in (*node.aggregates, *chosen)]
+
+    def varies(self, node: Node) -> bool:
+        """Whether this provider may be in others in another tree."""
+        return bool(node.some_aggregates) or (self._every is not None and bool(node.aggregates))
+
+
+def _some(node: Node) -> tuple[str, ...]:
+    return node.some_aggregates.names if node.some_aggregates else ()
+
+
+def _numbered(name: str, block: int) -> str:
+    """No name in a file has a slash."""
+    return f"{name}/{block}" if block else name
+
 
 OWNER = "placebench"
 """The project and the user of all consumers."""

@@ -2,9 +2,10 @@
 
     python tests/bench/bench.py [SECTION …] (see --help)
                                 [--trees N] [--repeats N] [--requests N] [--sizes N,N] [--placement-python PATH]
-                                [--data NAME …] [--arms ARM …]
+                                [--data NAME …] [--arms ARM …] [--out DIR] [--smoke]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
+--smoke runs every section with as little as it can: whether it works is all that its figures say.
 """
 
 import argparse
@@ -18,34 +19,45 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from placebench import units
-from placebench.compare import hodges_lehmann
-from placebench.postgres import Server, open_server
-from placebench.profiler.sampling_thread import profile_function_defect
+from placebench.profiler.capture.sampling_thread import profile_function_defect
+from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import migrate, seed, topology_named
+from placebench.stats import hodges_lehmann
+from placebench.stats.hodges_lehmann import FEWEST_REPLICATES
 
 COST = Path(__file__).with_name("statement_cost.py")
+KEPT = Path("docs") / "results"
 
 
 def main() -> None:
     """Run the sections that were asked for, all by default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="default: all")
-    parser.add_argument("--trees", type=int, default=1000, help="for the candidates (default: 1000)")
-    parser.add_argument("--repeats", type=int, default=6, help="of everything; an interval needs six (default: 6)")
-    parser.add_argument("--requests", type=int, default=1000, help="that look for staleness (default: 1000)")
-    parser.add_argument("--sizes", metavar="N,N", help="trees, for the scale (default: 14 to 142858)")
+    parser.add_argument("--smoke", action="store_true", help="the least of everything, and no figures in docs/results")
+    parser.add_argument("--trees", type=int, help="for candidates, http, claims, profiled (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, help="of everything; an interval needs six (default: %(default)s)")
+    parser.add_argument("--requests", type=int, help="that look for staleness (default: %(default)s)")
+    parser.add_argument("--sizes", metavar="N,N", help="trees, for the scale (default: %(default)s)")
     parser.add_argument("--placement-python", metavar="PATH", help="a Python with openstack-placement 16.0.0")
     parser.add_argument("--data", nargs="*", metavar="NAME", help="for the candidates: some of the data only")
     parser.add_argument("--arms", nargs="*", metavar="ARM", help="for candidates, http, scale: some programs only")
+    parser.add_argument("--out", type=Path, help="where figures are kept (default: docs/results; --smoke: nowhere)")
+    amounts = _beside("amounts")
+    parser.set_defaults(**asdict(amounts.SMOKE if "--smoke" in sys.argv else amounts.FULL))
     arguments = parser.parse_args()
-    for name in arguments.sections or SECTIONS:
-        SECTIONS[name](arguments)
+    with tempfile.TemporaryDirectory() as nowhere:
+        arguments.out = arguments.out or Path(nowhere if arguments.smoke else KEPT)
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        for name in arguments.sections or SECTIONS:
+            began = time.perf_counter()
+            SECTIONS[name](arguments)
+            say(f"section {name}", f"{time.perf_counter() - began:.1f} s")
 
 
 def say(*cells: object) -> None:
@@ -55,6 +67,8 @@ def say(*cells: object) -> None:
 
 def spread(values: Sequence[float]) -> str:
     """Median (lowest to highest), three significant digits."""
+    if not values:
+        return "not measured"
     middle, low, high = (units.significant(each) for each in (statistics.median(values), min(values), max(values)))
     return f"{middle} ({low} to {high})"
 
@@ -82,14 +96,14 @@ def bench_server(arguments: argparse.Namespace) -> None:
 
 def bench_seeding(arguments: argparse.Namespace) -> None:
     """Providers a second and peak memory of each loader, each run in a process of its own."""
-    runs = [("copy", 1000), ("copy", 10_000), ("copy", 100_000), ("sql", 1000), ("http", 30)]
-    seen: dict[tuple[str, int], list[Seeded]] = {run: [] for run in runs}
+    seen: dict[tuple[str, int], list[Seeded]] = {run: [] for run in arguments.seeded}
     repeats = min(arguments.repeats, 3)
     with open_server() as server:
         for _ in range(repeats):
-            for loader, trees in runs:
+            for loader, trees in arguments.seeded:
                 seen[loader, trees].append(_seeded(server, loader, trees))
-    baseline = statistics.median(each.providers_per_s for each in seen["sql", 1000])
+    (plain,) = (results for (loader, _), results in seen.items() if loader == "sql")
+    baseline = statistics.median(each.providers_per_s for each in plain)
     say(f"seeding, n = {repeats}", "providers a second", "over by_sql", "peak memory, MiB")
     for (loader, trees), results in seen.items():
         rates = [each.providers_per_s for each in results]
@@ -129,9 +143,9 @@ def _seeded(server: Server, loader: str, trees: int) -> Seeded:
 def bench_profiler(arguments: argparse.Namespace) -> None:
     """CPU that each profiler adds to a small statement, each in a process of its own, on SQLite and PostgreSQL."""
     modes = [f"placebench-{mode}" for mode in ("idle", "light", "full", "sampled", "flame")]
-    blocks = arguments.repeats * 10
+    blocks = arguments.repeats * arguments.blocks
     with open_server() as server:
-        for url in ("sqlite://", server.create_database("bench_profiler")):
+        for url in (*(["sqlite://"] if arguments.sqlite else []), server.create_database("bench_profiler")):
             base: float | None = None
             for contender in (*modes, "sqltap", "opentelemetry", "queryspy"):
                 found = statement_cost(contender, url, blocks)
@@ -148,9 +162,9 @@ def bench_profiler(arguments: argparse.Namespace) -> None:
 
 
 def bench_profiled(arguments: argparse.Namespace) -> None:
-    """What each mode adds to a whole request of the reference service, and the memory of a million statements."""
+    """What each mode adds to a whole request of the reference service, and the memory of many statements."""
     topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
-    repeats = arguments.repeats * 3
+    repeats = max(arguments.repeats * 3, FEWEST_REPLICATES)
     with open_server() as server:
         url = server.create_database("bench_profiled")
         seed(topology, url)
@@ -167,9 +181,10 @@ def bench_profiled(arguments: argparse.Namespace) -> None:
                 estimate, low, high = (units.change(math.exp(each)) for each in (over.estimate, over.low, over.high))
                 name, cpu_ms = labelled(mode) or "no profiler", spread([each * 1e3 for each in seconds])
                 say(name, cpu_ms, estimate, f"{low} to {high}")
-    memory = printed_by("statement_memory.py", "1000000")["rss_bytes"]
-    grown = statistics.linear_regression([0.5 + tenth / 10 for tenth in range(5)], memory[5:]).slope
-    say("a million statements, full", f"{units.size(memory[0])} to {units.size(memory[-1])}")
+    memory = printed_by("statement_memory.py", str(arguments.statements))["rss_bytes"]
+    millions = [arguments.statements * (0.5 + tenth / 10) / 1e6 for tenth in range(5)]
+    grown = statistics.linear_regression(millions, memory[5:]).slope
+    say(f"{units.count(arguments.statements)} statements, full", f"{units.size(memory[0])} to {units.size(memory[-1])}")
     say("slope of the second half", f"{units.size(grown)} a million")
 
 

@@ -17,20 +17,17 @@ from typing import Any
 
 from claimants import Outcome, contend, provide, wrong_in_the_tables
 from closed_load import Driven, run_apart
+from server_cpu import server_cpu
 from serving import ratio
 from sqlalchemy import create_engine, text
 
-from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.meters import backend_pids
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.processes import cpu_by_pid, spent
-from placebench.experiment.server import RunningServer, serve
-from placebench.postgres import Server, open_server
+from placebench.experiment.variants import Arm, read_arms
+from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.uwsgi import RunningServer, serve
 from placebench.seeding import seed, topology_named
 
 PROCESSES, THREADS = 4, 10
-BLOCK_S, WARMUP_S, TOGETHER_S = 1.5, 0.7, 30
-TREES = 1000
 _CONSUMERS_A_BLOCK = 1_000_000
 
 
@@ -45,11 +42,13 @@ class Case:
     status: str  # what the answer should be
 
 
-CASES = (
-    Case("apart: 10 clients, 1000 trees", 10, TREES, 10**9, "204"),
-    Case("contended: 40 clients, 10 trees", 40, 10, 10**9, "204"),
-    Case("refused: 40 clients, 10 full trees", 40, 10, 0, "409"),
-)
+def cases(trees: int) -> tuple[Case, ...]:
+    """Of so many trees: the claims go to all of them, or to ten."""
+    return (
+        Case(f"apart: 10 clients, {trees} trees", 10, trees, 10**9, "204"),
+        Case("contended: 40 clients, 10 trees", 40, 10, 10**9, "204"),
+        Case("refused: 40 clients, 10 full trees", 40, 10, 0, "409"),
+    )
 
 
 @dataclass
@@ -66,9 +65,9 @@ def bench_claims(arguments: argparse.Namespace, say: Callable[..., None], spread
     """Claims a second and their CPU, and the ratios; then both ways on one database, where a wrong row ends it."""
     arms = _arms(arguments.placement_python)
     with open_server() as server:
-        costs = _costs(server, arms, arguments.repeats)
+        costs = _costs(arguments, server, arms)
         last = list(arms)[-1]
-        for case in CASES:
+        for case in cases(arguments.trees):
             say(
                 f"{case.name}, n = {arguments.repeats}",
                 "answers a second",
@@ -81,7 +80,8 @@ def bench_claims(arguments: argparse.Namespace, say: Callable[..., None], spread
                 times = ("", "") if name == last else ratio(one.rate, base.rate)
                 client = f"{statistics.median(one.client_share):.0%}"
                 say(name, spread(one.rate), spread(one.cpu_ms), *times, client, one.others)
-        _together(server, {name: arm for name, arm in arms.items() if arm.ours}, say)
+        ours = {name: arm for name, arm in arms.items() if arm.ours}
+        _together(server, ours, arguments.together_s, say)
     if not arguments.placement_python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
@@ -105,49 +105,48 @@ def _served(arms: dict[str, Arm], urls: dict[str, str], order: tuple[str, ...]) 
         }
 
 
-def _costs(server: Server, arms: dict[str, Arm], repeats: int) -> dict[tuple[str, str], Costs]:
+def _costs(arguments: argparse.Namespace, server: Server, arms: dict[str, Arm]) -> dict[tuple[str, str], Costs]:
     """By case and arm."""
-    seed(topology_named("nested-perfload", trees=TREES, seed=1), server.create_database("bench_claims"))
+    all_cases = cases(arguments.trees)
+    seed(topology_named("nested-perfload", trees=arguments.trees, seed=1), server.create_database("bench_claims"))
     urls = {name: server.create_database(f"bench_claims_{name}", template="bench_claims") for name in arms}
-    costs = {(case.name, name): Costs() for case in CASES for name in arms}
+    costs = {(case.name, name): Costs() for case in all_cases for name in arms}
     numbers = iter(range(0, 10**12, _CONSUMERS_A_BLOCK))
-    for plan in plan_replicates(list(arms), replicates=repeats, rounds=len(CASES), seed=1):
+    for plan in plan_replicates(list(arms), replicates=arguments.repeats, rounds=len(all_cases), seed=1):
         (start,) = plan.starts
         with _served(arms, urls, start.start_order) as served:
-            for case, order in zip(CASES, start.rounds, strict=True):
+            for case, order in zip(all_cases, start.rounds, strict=True):
                 for name in start.warmup_order:
-                    _block(case, served[name], urls[name], next(numbers), WARMUP_S)
+                    _block(case, served[name], urls[name], next(numbers), arguments.claims_s / 2)
                 seen = {
-                    name: [_block(case, served[name], urls[name], next(numbers), BLOCK_S)]
+                    name: [_block(case, served[name], urls[name], next(numbers), arguments.claims_s)]
                     for name in order[: len(arms)]
                 }
                 for name in order[len(arms) :]:
-                    seen[name].append(_block(case, served[name], urls[name], next(numbers), BLOCK_S))
+                    seen[name].append(_block(case, served[name], urls[name], next(numbers), arguments.claims_s))
                 for name, blocks in seen.items():
                     _note(costs[case.name, name], case, blocks)
     return costs
 
 
-def _note(costs: Costs, case: Case, blocks: list[tuple[Driven, float]]) -> None:
+def _note(costs: Costs, case: Case, blocks: list[tuple[Driven, float | None]]) -> None:
     requests = sum(len(driven.latency_s) for driven, _ in blocks)
     elapsed_s = sum(driven.elapsed_s for driven, _ in blocks)
     as_it_should = sum(driven.statuses[case.status] for driven, _ in blocks)
     costs.rate.append(as_it_should / elapsed_s)
-    costs.cpu_ms.append(sum(cpu for _, cpu in blocks) / requests * 1e3)
+    cpu_s = [taken_s for _, taken_s in blocks if taken_s is not None]
+    if len(cpu_s) == len(blocks):
+        costs.cpu_ms.append(sum(cpu_s) / requests * 1e3)
     costs.client_share.append(sum(driven.cpu_s for driven, _ in blocks) / elapsed_s)
     costs.others += requests - as_it_should
 
 
-def _block(case: Case, served: RunningServer, url: str, first: int, seconds: float) -> tuple[Driven, float]:
+def _block(case: Case, served: RunningServer, url: str, first: int, seconds: float) -> tuple[Driven, float | None]:
     """One load, with the CPU seconds of workers and backends; the tables are empty of claims before."""
     asked = {"allocations": _emptied(url, case), "first": first}
-
-    def taken() -> dict[int, float]:
-        return cpu_by_pid([*served.worker_pids(), *(backend_pids(url) or [])])
-
-    before = taken()
+    cpu_s = server_cpu(served, url)
     driven = run_apart(served.url, maker="claims", arguments=asked, clients=case.clients, seconds=seconds)
-    return driven, spent(before, taken())
+    return driven, cpu_s()
 
 
 def _emptied(url: str, case: Case) -> list[dict[str, Any]]:
@@ -168,7 +167,7 @@ def _emptied(url: str, case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def _together(server: Server, arms: dict[str, Arm], say: Callable[..., None]) -> None:
+def _together(server: Server, arms: dict[str, Arm], seconds: float, say: Callable[..., None]) -> None:
     """Clients of each claim the last units of the same three providers; what is wrong ends the bench.
 
     Placement is left out: by itself it gave 11 of 10 units in 25 s of this.
@@ -178,12 +177,12 @@ def _together(server: Server, arms: dict[str, Arm], say: Callable[..., None]) ->
     outcome = Outcome()
     with _served(arms, dict.fromkeys(arms, url), tuple(arms)) as served, ThreadPoolExecutor(len(arms)) as pool:
         ways = enumerate(each.url for each in served.values())
-        for seen in pool.map(lambda one: contend(one[1], clients=4, seconds=TOGETHER_S, seed=one[0]), ways):
+        for seen in pool.map(lambda one: contend(one[1], clients=4, seconds=seconds, seed=one[0]), ways):
             outcome.add(seen)
     engine = create_engine(url)
     wrong = wrong_in_the_tables(engine, outcome)
     engine.dispose()
-    say(f"together on one database, {TOGETHER_S} s", "count")
+    say(f"together on one database, {seconds:g} s", "count")
     for status, count in sorted(outcome.statuses.items()):
         say(status, count)
     say("slowest request, ms", round(outcome.slowest_s * 1e3))

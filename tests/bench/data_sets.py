@@ -6,7 +6,7 @@ from itertools import count, repeat
 
 from sqlalchemy import create_engine, text
 
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 from placebench.seeding import seed, topology_named
 from placebench.topology import Topology
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import make_url
 
-from placebench.experiment.lane import Shape
-from placebench.experiment.link import Link, linked
-from placebench.experiment.processes import cpu_s
+from placebench.measure.processes import cpu_s
+from placebench.runtime.network.delay_queue import Shape
+from placebench.runtime.network.link import Link, linked
 
 SIZES = {100: 300, 100_000: 100}
 """Bytes of a message, and how many of them are a block."""

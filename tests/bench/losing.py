@@ -1,7 +1,7 @@
 """The section of the bench about losses: claims under overload, a small pool, kill -9 of workers and of PostgreSQL.
 
 The key piece is `bench_losses`. PostgreSQL writes through to the disk here, unlike in the other sections, but for the
-last case, which shows that a loss is seen. Leaves docs/results/losses.json, the accounts of every case, and losses.svg
+last case, which shows that a loss is seen. Leaves losses.json, the accounts of every case, and losses.svg
 beside it: the answers over time of the case in which PostgreSQL was killed.
 """
 
@@ -22,21 +22,20 @@ from sqlalchemy import create_engine, text
 
 from placebench import units
 from placebench.commands.accounts import accounts_in_words
-from placebench.experiment.accounts import Accounts
-from placebench.experiment.load import LoadSpec, run_load
-from placebench.experiment.server import RunningServer, ServerSpec, serve
-from placebench.page.charts import Line, lines
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.experiment.write_audit import Accounts
+from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
-from placebench.postgres import connected
-from placebench.postgres.standing import StandingServer
-from placebench.postgres.urls import with_database
+from placebench.runtime.postgres import connected
+from placebench.runtime.postgres.persistent_server import StandingServer
+from placebench.runtime.postgres.urls import with_database
+from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
 from placebench.seeding import seed, topology_named
 from placebench.telemetry import load as telemetry_of
 
-TIME_S, USERS, TREES = 10.0, 40, 100
+USERS, TREES = 40, 100
 START_WITHIN_S = 60.0
 NAME = "bench_losses"
-FOLDER = Path("docs") / "results"
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,22 @@ class Place:
     postgres: StandingServer
     served: RunningServer
     url: str
+    time_s: float
+    """That the load lasts."""
 
     def wait_for_claims(self) -> None:
         """Until the load writes: locust takes a while to start, on a busy machine several seconds."""
-        give_up_at = time.monotonic() + START_WITHIN_S
         with connected(self.url) as connection:
-            while not connection.execute(text("SELECT EXISTS (SELECT FROM allocations)")).scalar_one():
-                assert time.monotonic() < give_up_at, "no claim was written"
-                time.sleep(0.05)
+            claimed = text("SELECT EXISTS (SELECT FROM allocations)")
+            wait_until(lambda: connection.execute(claimed).scalar_one(), "no claim was written")
+
+
+def wait_until(holds: Callable[[], object], otherwise: str) -> None:
+    """Until the condition holds; what is said where it does not within `START_WITHIN_S`."""
+    give_up_at = time.monotonic() + START_WITHIN_S
+    while not holds():
+        assert time.monotonic() < give_up_at, otherwise
+        time.sleep(0.05)
 
 
 def nothing(_: Place) -> None:
@@ -64,14 +71,15 @@ def kill_workers(place: Place) -> None:
     """One worker after the other, three times."""
     place.wait_for_claims()
     for _ in range(3):
-        time.sleep(TIME_S / 5)
+        time.sleep(place.time_s / 5)
+        wait_until(place.served.worker_pids, "no worker was started again")
         os.kill(place.served.worker_pids()[0], signal.SIGKILL)
 
 
 def kill_postgres(place: Place) -> None:
     """The postmaster and all its children at once, half-way. Started again on its data a second later."""
     place.wait_for_claims()
-    time.sleep(TIME_S / 2)
+    time.sleep(place.time_s / 2)
     postmaster = psutil.Process(int((place.postgres.folder / "data" / "postmaster.pid").read_text().split()[0]))
     for process in (postmaster, *postmaster.children(recursive=True)):
         process.kill()
@@ -88,44 +96,48 @@ class Case:
     users: int = USERS
     pool_size: int = 10
     synchronous_commit: str = "on"
+    smoke: bool = False
+    """Whether --smoke runs it: one case of each disturbance."""
 
 
-DRAWN = Case("kill -9 of PostgreSQL", kill_postgres)
+DRAWN = Case("kill -9 of PostgreSQL", kill_postgres, smoke=True)
 CASES = (
-    Case("undisturbed"),
+    Case("undisturbed", smoke=True),
     Case("overload: 200 users", users=200),
     Case("a pool of one connection", pool_size=1),
-    Case("kill -9 of a worker, three times", kill_workers),
+    Case("kill -9 of a worker, three times", kill_workers, smoke=True),
     DRAWN,
     Case("the same, synchronous_commit=off", kill_postgres, synchronous_commit="off"),
 )
 
 
-def bench_losses(_: argparse.Namespace, say: Callable[..., None], __: Callable[..., str]) -> None:
+def bench_losses(arguments: argparse.Namespace, say: Callable[..., None], __: Callable[..., str]) -> None:
     """The accounts of each case; a loss ends the bench, but for the last case, where it is expected."""
     with tempfile.TemporaryDirectory(prefix="bench-losses-", dir="/var/tmp") as folder:
         postgres = StandingServer(Path(folder) / "postgres")
         Path(folder).chmod(0o755)  # root's servers run as another user, who has to come through
         postgres.start()
         try:
-            seen = {case.name: _accounts(case, postgres, Path(folder), say) for case in CASES}
+            cases = [case for case in CASES if case.smoke or not arguments.smoke]
+            seen = {case.name: _accounts(case, postgres, Path(folder), arguments, say) for case in cases}
         finally:
             postgres.stop()
             postgres.remove()
-    _keep(seen)
+    _keep(seen, arguments)
     lost = [name for name, accounts in seen.items() if not accounts.well]
     if lost and lost != [CASES[-1].name]:
         sys.exit(f"lost: {'; '.join(lost)}")
 
 
-def _keep(seen: dict[str, Accounts]) -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    document = {"format_version": 1, "cores": os.cpu_count(), "users": USERS, "time_s": TIME_S}
+def _keep(seen: dict[str, Accounts], arguments: argparse.Namespace) -> None:
+    document = {"format_version": 1, "cores": os.cpu_count(), "users": USERS, "time_s": arguments.losing_s}
     cases = {name: asdict(accounts) for name, accounts in seen.items()}
-    (FOLDER / "losses.json").write_text(json.dumps({**document, "cases": cases}, indent=1) + "\n")
+    (arguments.out / "losses.json").write_text(json.dumps({**document, "cases": cases}, indent=1) + "\n")
 
 
-def _accounts(case: Case, postgres: StandingServer, folder: Path, say: Callable[..., None]) -> Accounts:
+def _accounts(
+    case: Case, postgres: StandingServer, folder: Path, arguments: argparse.Namespace, say: Callable[..., None]
+) -> Accounts:
     url = _prepared(postgres, case)
     pool = {"PLACEBENCH_POOL_SIZE": str(case.pool_size)}
     spec = ServerSpec(database_url=url, processes=2, threads=10, environment=pool)
@@ -134,19 +146,19 @@ def _accounts(case: Case, postgres: StandingServer, folder: Path, say: Callable[
             served.url,
             kind="claims",
             users=case.users,
-            time_s=TIME_S,
+            time_s=arguments.losing_s,
             database_url=url,
             answer_timeout_s=60,
             telemetry=folder / "telemetry" if case is DRAWN else None,
         )
-        disturbing = beside.submit(case.disturb, Place(postgres, served, url))
+        disturbing = beside.submit(case.disturb, Place(postgres, served, url, arguments.losing_s))
         result = run_load(load, folder=folder)
         disturbing.result()
     assert result.accounts is not None
     for line in accounts_in_words(result.accounts):
         say(case.name, line)
     if load.telemetry:
-        (FOLDER / "losses.svg").write_text(_picture(load.telemetry))
+        (arguments.out / "losses.svg").write_text(_picture(load.telemetry))
     return result.accounts
 
 
@@ -159,10 +171,11 @@ def _picture(telemetry: Path) -> str:
     sorts = {"done": answers.str.startswith("2"), "refused": answers.str.startswith("4")}
     sorts["failed"] = ~sorts["done"] & ~sorts["refused"]
     counts = {name: seconds[which].value_counts() for name, which in sorts.items()}
+    roles: tuple[Role, ...] = ("variant", "between", "baseline")
     drawn = lines(
         [
             Line(name, [(float(second), float(count.get(second, 0))) for second in range(seconds.max() + 1)], role)
-            for (name, count), role in zip(counts.items(), ("variant", "between", "baseline"), strict=True)
+            for (name, count), role in zip(counts.items(), roles, strict=True)
         ],
         title="Answers a second while PostgreSQL is killed",
         description="Done (2xx), refused (4xx) and failed (5xx or no answer), by the second in which they ended.",

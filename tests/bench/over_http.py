@@ -3,7 +3,7 @@
 The key piece is `bench_http`. All read one database, under --http-socket, in rounds of ABC CBA for each number of
 clients, with fresh servers a replicate. `transport` sends a body of the same length that was made before: what no
 variant can be faster than. The client is one thread in a process of its own; its share of a core is in the table.
-Replicates add up in docs/results/http.json, so that they can be made a few at a time.
+Replicates add up in http.json, so that they can be made a few at a time.
 """
 
 import argparse
@@ -18,21 +18,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from closed_load import run_apart
+from server_cpu import server_cpu
 from serving import ratio
 
-from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.meters import backend_pids
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.processes import cpu_by_pid, spent
-from placebench.experiment.server import RunningServer, serve
-from placebench.postgres import open_server
+from placebench.experiment.variants import Arm, read_arms
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.postgres import open_server
+from placebench.runtime.uwsgi import RunningServer, serve
 from placebench.seeding import seed, topology_named
 
 PROCESSES, THREADS = 4, 10
 CLIENTS = (1, 10, 40)
-BLOCK_S = 2.0  # no request is sent later; those under way are waited for
-KEPT = Path("docs") / "results" / "http.json"
 FAKES = Path(__file__).parents[1] / "fakes"
 
 
@@ -42,7 +39,7 @@ class Sums:
 
     requests: int = 0
     elapsed_s: float = 0.0
-    cpu_s: float = 0.0  # of workers and backends
+    cpu_s: float | None = 0.0  # of workers and backends; None: not measured
     client_cpu_s: float = 0.0
     body_bytes: int = 0
 
@@ -59,7 +56,8 @@ class Seen:
     def note(self, sums: Sums) -> None:
         """One replicate."""
         self.rate.append(sums.requests / sums.elapsed_s)
-        self.cpu_ms.append(sums.cpu_s / sums.requests * 1e3)
+        if sums.cpu_s is not None:
+            self.cpu_ms.append(sums.cpu_s / sums.requests * 1e3)
         self.client_share.append(sums.client_cpu_s / sums.elapsed_s)
         self.body_mb.append(sums.body_bytes / sums.requests / 1e6)
 
@@ -67,7 +65,8 @@ class Seen:
 def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
     """Requests a second, their ratio to the first arm's (Placement, if its environment is named), CPU, the client."""
     arms = _arms(arguments)
-    seen = _seen_before(arms)
+    kept = arguments.out / "http.json"
+    seen = _seen_before(kept, arms)
     begun = len(next(iter(seen.values())).rate)  # replicates
     topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
     with open_server() as server:
@@ -81,30 +80,29 @@ def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: 
                 for clients, order in zip(CLIENTS, start.rounds, strict=True):
                     sums = {name: Sums() for name in arms}
                     for name in order:
-                        _block(served[name], url, topology.request, clients, BLOCK_S, sums[name])
+                        _block(served[name], url, topology.request, clients, arguments.load_s, sums[name])
                     for name in arms:
                         seen[clients, name].note(sums[name])
-            _keep(seen)
+            _keep(kept, seen)
     for clients in CLIENTS:
         _table(clients, {name: seen[clients, name] for name in arms}, say, spread)
     if not arguments.placement_python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
 
-def _seen_before(arms: dict[str, Arm]) -> dict[tuple[int, str], Seen]:
+def _seen_before(path: Path, arms: dict[str, Arm]) -> dict[tuple[int, str], Seen]:
     """What the file has of the same arms; nothing of others."""
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"clients": {}}
+    kept = json.loads(path.read_text()) if path.exists() else {"clients": {}}
     if any(set(kept["clients"].get(str(clients), ())) != set(arms) for clients in CLIENTS):
         return {(clients, name): Seen() for clients in CLIENTS for name in arms}
     return {(clients, name): Seen(**kept["clients"][str(clients)][name]) for clients in CLIENTS for name in arms}
 
 
-def _keep(seen: dict[tuple[int, str], Seen]) -> None:
+def _keep(path: Path, seen: dict[tuple[int, str], Seen]) -> None:
     names = dict.fromkeys(name for _, name in seen)
     by_clients = {str(clients): {name: asdict(seen[clients, name]) for name in names} for clients in CLIENTS}
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    KEPT.write_text(json.dumps({"format_version": 1, **machine, "clients": by_clients}, indent=1) + "\n")
+    path.write_text(json.dumps({"format_version": 1, **machine, "clients": by_clients}, indent=1) + "\n")
 
 
 def _table(clients: int, seen: dict[str, Seen], say: Callable[..., None], spread: Callable[..., str]) -> None:
@@ -135,15 +133,12 @@ def _served(arms: dict[str, Arm], url: str, order: tuple[str, ...]) -> Iterator[
 
 
 def _block(served: RunningServer, url: str, request: str, clients: int, seconds: float, sums: Sums) -> None:
-    """One load on one arm while the others are idle."""
-
-    def taken() -> dict[int, float]:
-        return cpu_by_pid([*served.worker_pids(), *(backend_pids(url) or [])])
-
-    before = taken()
+    """One load on one arm while the others are idle; no request is sent later, those under way are waited for."""
+    cpu_s = server_cpu(served, url)
     driven = run_apart(served.url, maker="gets", arguments={"request": request}, clients=clients, seconds=seconds)
     assert driven.statuses.keys() == {"200"}, driven.statuses
-    sums.cpu_s += spent(before, taken())
+    taken_s = cpu_s()
+    sums.cpu_s = None if sums.cpu_s is None or taken_s is None else sums.cpu_s + taken_s
     sums.requests += len(driven.latency_s)
     sums.elapsed_s += driven.elapsed_s
     sums.client_cpu_s += driven.cpu_s

@@ -1,6 +1,6 @@
-"""What the page of a run of a million samples costs, in a process of its own: seconds, CPU seconds and peak memory.
+"""What the page of a run of many samples costs, in a process of its own: seconds, CPU seconds and peak memory.
 
-The key piece is `bench_report`. The runs are made up; the limits are 10 s and 500 MiB.
+The key piece is `bench_report`. The runs are made up; the limits are 10 s and 500 MiB for a million samples.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from fake_run import FakeRun, write_run
 
+from placebench import units
 from placebench.experiment.records import Block
 
-_SAMPLES = 1_000_000
 _LOAD_PASSES = 9
 """Of the seven rungs that `write_run` makes, with the two open loads."""
 _REPLICATES, _ROUNDS = 30, 6
@@ -31,22 +31,22 @@ Spread = Callable[[Sequence[float]], str]
 def bench_report(arguments: argparse.Namespace, say: Say, spread: Spread) -> None:
     """A ladder under load, and a comparison of two arms."""
     repeats = min(arguments.repeats, 5)
-    say(f"report, 1 million samples, n = {repeats}", "seconds", "of CPU", "peak memory, MiB")
+    say(f"report, {units.count(arguments.samples)} samples, n = {repeats}", "seconds", "of CPU", "peak memory, MiB")
     with tempfile.TemporaryDirectory() as folder:
         for name, make in (("perfload, 9 load passes", _loaded), ("compare, 30 replicates", _compared)):
-            run = make(Path(folder) / make.__name__)
+            run = make(Path(folder) / make.__name__, arguments.samples)
             costs = list(zip(*(_reported(run) for _ in range(repeats)), strict=True))
             say(name, *(spread(cost) for cost in costs))
 
 
-def _loaded(folder: Path) -> Path:
-    return write_run(folder, FakeRun(requests=_SAMPLES // _LOAD_PASSES))
+def _loaded(folder: Path, samples: int) -> Path:
+    return write_run(folder, FakeRun(requests=samples // _LOAD_PASSES))
 
 
-def _compared(folder: Path) -> Path:
+def _compared(folder: Path, samples: int) -> Path:
     """A run of two arms whose blocks hold all the samples."""
     write_run(folder, FakeRun(variants=("naive", "tuned"), requests=40, replicates=0))
-    chance, each = random.Random(1), _SAMPLES // (4 * _ROUNDS * _REPLICATES)
+    chance, each = random.Random(1), samples // (4 * _ROUNDS * _REPLICATES)
     with (folder / "blocks.jsonl").open("w") as file:
         for place in range(4 * _ROUNDS * _REPLICATES):
             position, arm = place % 4, ("naive", "tuned", "tuned", "naive")[place % 4]

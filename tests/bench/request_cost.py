@@ -18,8 +18,8 @@ from sqlalchemy import create_engine
 from werkzeug.test import Client
 
 from placebench import SqlProfiler
-from placebench.experiment.requesting import HEADERS
-from placebench.reference.app import make_app
+from placebench.experiment.http_request import HEADERS
+from placebench.reference.api.pipeline import make_app
 from placebench.reference.variants import variant
 
 MODES = ("", "light", "full", "sampled", "flame")

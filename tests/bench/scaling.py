@@ -21,18 +21,18 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+from server_cpu import server_cpu
+
 from placebench import units
-from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.memory import memory_of
-from placebench.experiment.meters import backend_pids
+from placebench.experiment.http_request import get
 from placebench.experiment.plan import plan_replicate
-from placebench.experiment.processes import cpu_by_pid, spent
-from placebench.experiment.requesting import get
-from placebench.experiment.server import RunningServer, serve
-from placebench.page.charts.lines import Line, lines
+from placebench.experiment.variants import Arm, read_arms
+from placebench.measure.processes import memory_of
+from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
-from placebench.postgres import Server, open_server
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.uwsgi import RunningServer, serve
 from placebench.seeding import seed, topology_named
 from placebench.topology import Topology
 
@@ -40,7 +40,6 @@ from placebench.topology import Topology
 SIZES = {14: 5, 143: 5, 1000: 3, 14_286: 1, 142_858: 2}
 ANSWERS = {"limit=10": "&limit=10", "all candidates": ""}
 MOST_S = 30.0
-FOLDER = Path("docs") / "results"
 _DISK = "DISK_GB:10"
 
 
@@ -78,17 +77,16 @@ class Results:
 
 
 def bench_scale(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
-    """A row for each arm, answer and size; scale.json and two charts in docs/results after each size."""
+    """A row for each arm, answer and size; scale.json and two charts after each size."""
     python = Path(arguments.placement_python) if arguments.placement_python else None
     names = arguments.arms or ["naive", "tuned", *ALGORITHMS, *(["placement"] if python else [])]
     arms = read_arms(names, placement_python=python)
-    sizes = [int(each) for each in arguments.sizes.split(",")] if arguments.sizes else list(SIZES)
-    results = _kept()
+    results = _kept(arguments.out)
     with open_server() as server:
-        for trees in sizes:
+        for trees in map(int, arguments.sizes.split(",")):
             seen = _at(server, arms, trees, results.points)
             results = Results(_replaced(results.points, seen.points), _replaced(results.workers, seen.workers))
-            _keep(results)
+            _keep(arguments.out, results)
             _tell(seen, say, spread)
     for point in results.points:
         if (below := _last(results.points, point)) and point.providers > 1000:
@@ -156,15 +154,15 @@ def _affordable(arm: Arm, answer: str, topology: Topology, before: list[Point]) 
 
 def _ask(served: RunningServer, url: str, request: str, point: Point, *, keep: bool) -> None:
     [worker] = served.worker_pids()
-    processes = [worker, *(backend_pids(url) or [])]
     Path(f"/proc/{worker}/clear_refs").write_text("5")  # the peak of RSS begins anew
-    rss, before, began = memory_of(worker).rss_bytes, cpu_by_pid(processes), time.perf_counter()
+    rss, cpu_s, began = memory_of(worker).rss_bytes, server_cpu(served, url), time.perf_counter()
     reply = get(served.url, request + ANSWERS[point.answer])
-    wall_s, after = time.perf_counter() - began, cpu_by_pid([worker, *(backend_pids(url) or [])])
+    wall_s, taken_s = time.perf_counter() - began, cpu_s()
     assert reply.status == 200, reply.body[:300]
     if keep:
+        assert taken_s is not None, "a connection of the worker was closed meanwhile"
         point.wall_s.append(wall_s)
-        point.cpu_s.append(spent(before, after))
+        point.cpu_s.append(taken_s)
         point.grown_bytes.append(max(0, _peak_rss(worker) - rss))
 
 
@@ -192,9 +190,9 @@ def _power(below: Point, point: Point) -> str:
     return f"{costs / math.log(point.providers / below.providers):.2f}"
 
 
-def _kept() -> Results:
+def _kept(folder: Path) -> Results:
     """What scale.json holds; nothing without it."""
-    path = FOLDER / "scale.json"
+    path = folder / "scale.json"
     if not path.exists():
         return Results([], [])
     document = json.loads(path.read_text())
@@ -207,21 +205,20 @@ def _replaced(before: list[Sized], seen: list[Sized]) -> list[Sized]:
     return sorted([each for each in before if each.providers not in sizes] + seen, key=lambda each: each.providers)
 
 
-def _keep(results: Results) -> None:
+def _keep(folder: Path, results: Results) -> None:
     """scale.json, and scale-limit-10.svg and scale-all.svg beside it."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     document = {"format_version": 1, **machine, **asdict(results)}
-    (FOLDER / "scale.json").write_text(json.dumps(document) + "\n")
+    (folder / "scale.json").write_text(json.dumps(document) + "\n")
     for answer, name in zip(ANSWERS, ("limit-10", "all"), strict=True):
-        (FOLDER / f"scale-{name}.svg").write_text(_picture(answer, results.points))
+        (folder / f"scale-{name}.svg").write_text(_picture(answer, results.points))
 
 
 def _picture(answer: str, points: list[Point]) -> str:
     series = []
     for name in dict.fromkeys(point.arm for point in points):
         mine = [point for point in points if (point.arm, point.answer) == (name, answer)]
-        role = "baseline" if name == "placement" else "variant" if name in ALGORITHMS else "between"
+        role: Role = "baseline" if name == "placement" else "variant" if name in ALGORITHMS else "between"
         series.append(Line(name, [(point.providers, statistics.median(point.cpu_s)) for point in mine], role))
     drawn = lines(
         series,

@@ -18,21 +18,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from data_sets import DATA, Data, make
+from server_cpu import server_cpu
 
-from placebench.compare import hodges_lehmann
 from placebench.errors import TooFewReplicatesError
-from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.meters import backend_pids
+from placebench.experiment.http_request import get
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.processes import cpu_by_pid, spent
-from placebench.experiment.requesting import get
-from placebench.experiment.server import RunningServer, serve
-from placebench.postgres import Server, open_server
+from placebench.experiment.variants import Arm, read_arms
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.uwsgi import RunningServer, serve
+from placebench.stats import hodges_lehmann
 from placebench.topology import Topology
 
-FEWEST, SHORTEST_S = 3, 0.2  # requests and seconds of a block
-KEPT = Path("docs") / "results" / "candidates.json"
+FEWEST = 3  # requests of a block
 
 
 @dataclass
@@ -46,7 +44,7 @@ class Costs:
 def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
     """CPU (worker and backends) and wall of a request, and how many times less CPU that is than the first arm's.
 
-    The values go to docs/results/candidates.json too, data by data, where those of other data stay.
+    The values go to candidates.json too, data by data, where those of other data stay.
     """
     python = arguments.placement_python
     names = arguments.arms or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
@@ -61,17 +59,16 @@ def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], sp
             for name in names:
                 times = () if name == names[0] else ratio(costs[names[0]].cpu_ms, costs[name].cpu_ms)
                 say(f"{name}, n = {arguments.repeats}", spread(costs[name].cpu_ms), spread(costs[name].wall_ms), *times)
-            _keep(data, topology, costs)
+            _keep(arguments.out / "candidates.json", data, topology, costs)
     if not python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
 
-def _keep(data: Data, topology: Topology, costs: dict[str, Costs]) -> None:
+def _keep(path: Path, data: Data, topology: Topology, costs: dict[str, Costs]) -> None:
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    kept = json.loads(KEPT.read_text())["data"] if KEPT.exists() else {}
+    kept = json.loads(path.read_text())["data"] if path.exists() else {}
     kept[data.name] = {"providers": topology.providers, "arms": {name: asdict(each) for name, each in costs.items()}}
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    KEPT.write_text(json.dumps({"format_version": 1, **machine, "data": kept}, indent=1) + "\n")
+    path.write_text(json.dumps({"format_version": 1, **machine, "data": kept}, indent=1) + "\n")
 
 
 def ratio(values: list[float], baseline: list[float]) -> tuple[str, str]:
@@ -103,9 +100,9 @@ def _costs(
                 spec = arms[names.index(name)].spec(urls[name], hash_seed=start.hash_seed, log=log / name)
                 served[name] = stack.enter_context(serve(spec))
             for name in start.warmup_order:
-                _block(served[name], urls[name], requests[name], Costs())
+                _block(served[name], urls[name], requests[name], arguments.block_s, None)
             for name in start.rounds[0]:
-                _block(served[name], urls[name], requests[name], seen[name])
+                _block(served[name], urls[name], requests[name], arguments.block_s, seen[name])
         for name in names:
             costs[name].cpu_ms.append(statistics.fmean(seen[name].cpu_ms))
             costs[name].wall_ms.append(statistics.fmean(seen[name].wall_ms))
@@ -114,16 +111,16 @@ def _costs(
     return costs
 
 
-def _block(served: RunningServer, url: str, requests: Iterator[str], costs: Costs) -> None:
-    """Some requests one after the other: three, or more of those that are fast."""
-
-    def taken() -> dict[int, float]:
-        return cpu_by_pid([*served.worker_pids(), *(backend_pids(url) or [])])
-
-    before, began, count = taken(), time.perf_counter(), 0
-    while count < FEWEST or time.perf_counter() - began < SHORTEST_S:
+def _block(served: RunningServer, url: str, requests: Iterator[str], seconds: float, costs: Costs | None) -> None:
+    """Some requests one after the other: three, or more of those that are fast; None for *costs* is a warm-up."""
+    cpu_s, began, count = server_cpu(served, url), time.perf_counter(), 0
+    while count < FEWEST or time.perf_counter() - began < seconds:
         reply = get(served.url, next(requests))
         assert reply.status == 200, reply.body[:300]
         count += 1
-    costs.wall_ms.append((time.perf_counter() - began) / count * 1e3)
-    costs.cpu_ms.append(spent(before, taken()) / count * 1e3)
+    wall_s, taken_s = time.perf_counter() - began, cpu_s()
+    if costs is None:
+        return
+    assert taken_s is not None, "a connection of the worker was closed meanwhile"
+    costs.wall_ms.append(wall_s / count * 1e3)
+    costs.cpu_ms.append(taken_s / count * 1e3)

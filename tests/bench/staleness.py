@@ -17,8 +17,8 @@ from typing import Any
 from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to
 from sqlalchemy import create_engine, text
 
-from placebench.postgres import open_server
-from placebench.reference.database import Database
+from placebench.reference.store.database import Database
+from placebench.runtime.postgres import open_server
 from placebench.seeding import migrate
 
 REQUESTERS = 3

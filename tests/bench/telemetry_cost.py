@@ -1,4 +1,4 @@
-"""What telemetry costs a request, and what reading a million samples takes; sections of bench.py.
+"""What telemetry costs a request, and what reading its samples takes; sections of bench.py.
 
 Cost: CPU of this process, every thread of it, blocks with and without telemetry by turns, the writing of the lines
 included. Both arms pass the same environ and close the body, as a server does.
@@ -14,14 +14,13 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from placebench import units
-from placebench.compare import middle
-from placebench.reference.app import make_app
+from placebench.reference.api.pipeline import make_app
+from placebench.stats import middle
 from placebench.telemetry import Telemeter, load
 from placebench.telemetry.series_file import DURATION_LINE, REQUEST_LINE
 
 REQUESTS = 2000
 BLOCKS_A_REPEAT = 5
-SAMPLES = 1_000_000
 ENVIRON = {
     "REQUEST_METHOD": "GET",
     "PATH_INFO": "/",
@@ -34,8 +33,8 @@ ENVIRON = {
 
 
 def bench_telemetry(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
-    """Microseconds a request, of an empty application and of the reference service's `GET /`; seconds a million."""
-    blocks = arguments.repeats * BLOCKS_A_REPEAT
+    """Microseconds a request, of an empty application and of the reference service's `GET /`; seconds of reading."""
+    blocks, samples = arguments.repeats * BLOCKS_A_REPEAT, arguments.samples
     say(f"telemetry, {blocks} blocks of {REQUESTS}", "µs without", "µs it adds", "interval")
     for name, app in (("an empty application", _empty), ("the service's GET /", make_app(_engine(), "tuned"))):
         with tempfile.TemporaryDirectory() as folder:
@@ -45,15 +44,16 @@ def bench_telemetry(arguments: argparse.Namespace, say: Callable[..., None], spr
         found = middle(added)
         interval = "too few blocks" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
         say(name, spread(without), units.significant(found.median), interval)
-    for name, template, rows in (("requests", REQUEST_LINE, SAMPLES // 3), ("durations", DURATION_LINE, SAMPLES)):
-        seconds = [_reading_s(template, rows) for _ in range(min(arguments.repeats, 5))]
-        say(f"{SAMPLES} samples from {name}", "seconds to frames", spread(seconds))
+    for name, template, rows in (("requests", REQUEST_LINE, samples // 3), ("durations", DURATION_LINE, samples)):
+        seconds = [_reading_s(template, rows, samples) for _ in range(min(arguments.repeats, 5))]
+        say(f"{samples} samples from {name}", "seconds to frames", spread(seconds))
 
 
 def _costs(app: Any, telemeter: Telemeter, blocks: int) -> tuple[list[float], list[float]]:
     """Microseconds of CPU a request: without, and how much more with."""
     watched = telemeter.wsgi(app)
-    _block(app), _block(watched)
+    for each in (app, watched):
+        _block(each)
     without, added = [], []
     for number in range(blocks):
         order = (app, watched) if number % 2 else (watched, app)
@@ -92,8 +92,8 @@ def _engine() -> Any:
     return create_engine("sqlite://")
 
 
-def _reading_s(template: str, rows: int) -> float:
-    """A million samples in two files, as two workers leave them."""
+def _reading_s(template: str, rows: int, samples: int) -> float:
+    """So many samples in two files, as two workers leave them."""
     request = ("GET", "/allocation_candidates", "200", 0.0123456, "0.0012345", "0.0111111")
     duration = ("GET", "/allocation_candidates", "200", "statement", "44a0a97454740470", 0.0012345)
     fields = request if template is REQUEST_LINE else duration
@@ -104,5 +104,5 @@ def _reading_s(template: str, rows: int) -> float:
         began = time.perf_counter()
         telemetry = load(folder)
         took = time.perf_counter() - began
-        assert len(telemetry.durations) >= SAMPLES - 3
+        assert len(telemetry.durations) >= samples - 3
     return took

@@ -8,7 +8,7 @@ import pytest
 from pyinstrument.session import Session
 
 from placebench.profiler import write_flame_page
-from placebench.profiler.stacks import leaf
+from placebench.profiler.capture.stack import leaf
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

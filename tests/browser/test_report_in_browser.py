@@ -192,9 +192,8 @@ def test_a_comparison_fits_a_phone(inside: Path, visit: Callable) -> None:
 
 
 def test_names_that_look_like_markup_run_nothing(tmp_path: Path, visit: Callable) -> None:
-    """Variant, failure message, note and request with script in them are shown as text, with JavaScript on."""
+    """Failure message, note and request with script in them are shown as text, with JavaScript on."""
     run = FakeRun(
-        variants=("naive", HOSTILE.replace("/", "")),
         failures=1,
         failure_messages=(HOSTILE,),
         request=f"/allocation_candidates?{HOSTILE}",

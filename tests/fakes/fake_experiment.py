@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fake_run import FakeRun, write_run
 
-from placebench.experiment.interleaved import append_blocks
 from placebench.experiment.records import Block, RunHead, WirePass
+from placebench.experiment.replicate import append_blocks
 from placebench.experiment.trials import Trial
 
 ARMS = {"naive": 0.0, "naive+slots": -0.2, "naive+sets": 0.0, "tuned-slots": -0.5, "tuned-sets": -0.7, "tuned": -0.7}

@@ -11,17 +11,18 @@ from pathlib import Path
 
 from pyinstrument.session import Session
 
+from placebench.experiment.documents import Answered
 from placebench.experiment.records import (
     Block,
     CountedPass,
     LoadPass,
     LoadResult,
-    Meters,
     RunHead,
     StatementCount,
     WatchedPass,
     WirePass,
 )
+from placebench.measure.meters import Meters
 
 REQUEST = (
     "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"
@@ -146,9 +147,9 @@ def cost_s(variant: str, variants: Sequence[str]) -> float:
 
 
 def _head(folder: Path, run: FakeRun) -> RunHead:
-    answered = {
+    answered: Answered = {
         "checked": list(run.variants[: run.passes_of]),
-        "equal": run.equal,
+        "equal": bool(run.equal),
         "allocation_requests": 2000,
         "provider_summaries": 7000,
         "digest": "5d1c0e8f2b7a4c96",

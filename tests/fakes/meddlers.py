@@ -18,12 +18,12 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from werkzeug.test import Client
 
-from placebench.experiment.answers import difference, read_answer
-from placebench.reference.app import make_app
+from placebench.experiment.canonical_response import difference, read_answer
+from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.pipeline import make_app
+from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates import answer
-from placebench.reference.database import Database
-from placebench.reference.problems import BadRequest
-from placebench.reference.query import parse
+from placebench.reference.store.database import Database
 from placebench.reference.variants import variant
 
 TREES: Final = 12

@@ -28,8 +28,8 @@ from tally import DisagreementError, Tally
 from writing import Writing, operations
 
 from placebench import tables
-from placebench.postgres import open_server
 from placebench.reference.variants import ALGORITHMS, ablations, detours, lack, ladder, third_ways, variant
+from placebench.runtime.postgres import open_server
 from placebench.seeding import migrate
 
 CLOUDS = 40  # to be asked, a round

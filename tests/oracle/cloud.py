@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, Table, delete, insert, select
 
 from placebench import tables
+from placebench.seeding import add_standard_names
 
 CLASSES: Final = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "CUSTOM_GOLD")
 SHARES: Final = "MISC_SHARES_VIA_AGGREGATE"
 TRAITS: Final = ("HW_CPU_X86_AVX", "HW_NUMA_ROOT", "STORAGE_DISK_SSD", "CUSTOM_RED")
 AGGREGATES: Final = (1, 2, 3)
 _FIRST_CUSTOM_ID: Final = 10_000
-_STANDARD_IDS: Final = {"VCPU": 0, "MEMORY_MB": 1, "DISK_GB": 2, "VGPU": 10}
 _KEPT: Final = ("traits", "resource_classes", "placebench_receipts", "placebench_created_tables")
 
 Rows = list[dict[str, Any]]
@@ -201,15 +201,12 @@ def _empty(connection: Connection) -> None:
 
 
 def ensure_names(connection: Connection) -> None:
-    """Make the classes and traits that clouds are made of, where they are missing.
-
-    To be called before Placement starts, since it gives the standard ones that are missing ids of its own.
-    """
-    ids = {**_STANDARD_IDS, CLASSES[-1]: _FIRST_CUSTOM_ID}
-    known = _ids(connection, tables.resource_classes)
-    _insert(connection, tables.resource_classes, [{"id": ids[name], "name": name} for name in ids.keys() - known])
+    """Make the classes and traits that clouds are made of, where they are missing; writes may delete custom ones."""
+    add_standard_names(connection)
+    if CLASSES[-1] not in _ids(connection, tables.resource_classes):
+        _insert(connection, tables.resource_classes, [{"id": _FIRST_CUSTOM_ID, "name": CLASSES[-1]}])
     known = _ids(connection, tables.traits)
-    _insert(connection, tables.traits, [{"name": name} for name in {SHARES, *TRAITS} - known.keys()])
+    _insert(connection, tables.traits, [{"name": name} for name in set(TRAITS) - known.keys()])
 
 
 def _ids(connection: Connection, table: Table) -> dict[str, int]:

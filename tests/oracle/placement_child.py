@@ -10,12 +10,14 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any
 
 
-def environ_of(request):
+def environ_of(request: dict[str, Any]) -> dict[str, Any]:
     """The WSGI environment of one request."""
     body = request["body"].encode() if request["body"] is not None else b""
-    environ = {
+    environ: dict[str, Any] = {
         "REQUEST_METHOD": request["method"],
         "SCRIPT_NAME": "",
         "PATH_INFO": request["path"],
@@ -38,9 +40,9 @@ def environ_of(request):
     return environ
 
 
-def answer(application, request):
+def answer(application: Callable[..., Iterable[bytes]], request: dict[str, Any]) -> dict[str, Any]:
     """Status and body of one request."""
-    statuses = []
+    statuses: list[str] = []
     chunks = application(environ_of(request), lambda *start: statuses.append(start[0]))
     try:
         body = b"".join(chunks)
@@ -53,7 +55,7 @@ def answer(application, request):
     return {"status": int(statuses[0][:3]), "body": content}
 
 
-def main():
+def main() -> None:
     """Answer lines until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Placement logs to stdout, and must not speak into the answers

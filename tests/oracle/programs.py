@@ -11,10 +11,11 @@ from typing import Any, Final, Protocol
 from wsgiref.types import WSGIApplication
 
 from sqlalchemy import Engine
+from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from placebench.guard import Child, ChildSpec, start
-from placebench.reference.app import make_app
+from placebench.reference.api.pipeline import make_app
+from placebench.runtime.supervisor import Child, ChildSpec, start
 
 HEADERS: Final = {
     "X-Auth-Token": "admin",
@@ -101,7 +102,7 @@ def placement(python: str, database_url: str, **settings: str) -> Iterator[Place
     """Placement on tables that are there; settings: further options, `workarounds__name="True"`."""
     options = {
         "placement_database__connection": database_url,
-        # Its own migrations would fail on our tables; it still adds the standard traits and classes that are missing.
+        # Its own migrations would fail on our tables. What it adds at its start, standard traits and classes, is there.
         "placement_database__sync_on_startup": "False",
         "api__auth_strategy": "noauth2",
         **settings,
@@ -133,7 +134,7 @@ class Ours:
     def ask(self, request: Request) -> Answer:
         """What it answers."""
         body = None if request.body is None else json.dumps(request.body).encode()
-        environ = EnvironBuilder(method=request.method, data=body, headers=dict(request.all_headers)).get_environ()
+        environ = EnvironBuilder(method=request.method, data=body, headers=Headers(request.all_headers)).get_environ()
         environ["PATH_INFO"] = request.path.encode().decode("latin-1")
         environ["QUERY_STRING"] = request.query
         chunks, status, _ = run_wsgi_app(self._app, environ)

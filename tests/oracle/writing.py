@@ -21,6 +21,8 @@ PROVIDERS: Final = range(6)
 CONSUMERS: Final = range(4)
 CLASSES_WRITTEN: Final = (*CLASSES, "CUSTOM_NEW_CLASS")
 TRAITS_WRITTEN: Final = (*TRAITS, "CUSTOM_NEW_TRAIT")
+OTHER_CLASSES: Final = ("FPGA", "NET_BW_EGR_KILOBIT_PER_SEC", "CUSTOM_NEW_CLASS", "CUSTOM_NOTHING")
+OTHER_TRAITS: Final = ("HW_CPU_X86_AVX2", "COMPUTE_NODE", "CUSTOM_NEW_TRAIT", "CUSTOM_NOBODY_KNOWS", "HW_NOTHING")
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ def _url(place: int) -> str:
 _offsets = st.sampled_from([0] * 9 + [1, -1])
 _places = st.sampled_from(PROVIDERS)
 _urls = _places.map(_url)
-_classes = st.sampled_from([*CLASSES] * 4 + ["CUSTOM_NEW_CLASS", "CUSTOM_NOTHING"])
-_traits = st.sampled_from([*TRAITS] * 4 + ["CUSTOM_NEW_TRAIT", "CUSTOM_NOBODY_KNOWS"])
+_classes = st.sampled_from((*CLASSES * 4, *OTHER_CLASSES))
+_traits = st.sampled_from((*TRAITS * 4, *OTHER_TRAITS))
 _consumers = st.sampled_from(CONSUMERS).map(consumer_uuid)
 _inventory = st.fixed_dictionaries(
     {"total": st.sampled_from([8, 4, 20, 8, 4, 20, 0])},
@@ -69,18 +71,17 @@ def _of_provider(draw: st.DrawFn) -> Request:
     url, name = draw(_urls), draw(_classes)
     traits = st.lists(_traits, max_size=2).map(lambda names: {"traits": names})
     aggregates = st.lists(st.sampled_from(AGGREGATES).map(aggregate_uuid), max_size=2, unique=True)
-    return draw(
-        st.one_of(
-            _put(f"{url}/inventories", _stock.map(lambda stock: {"inventories": stock}), url),
-            _put(f"{url}/inventories/{name}", _inventory, url),
-            _put(f"{url}/traits", traits, url),
-            _put(f"{url}/aggregates", aggregates.map(lambda uuids: {"aggregates": uuids}), url),
-            _inventory.map(lambda one: Request("POST", f"{url}/inventories", body={"resource_class": name, **one})),
-            st.sampled_from([f"{url}/inventories", f"{url}/inventories/{name}", f"{url}/traits", url]).map(
-                lambda path: Request("DELETE", path)
-            ),
-        )
+    write: st.SearchStrategy[Request] = st.one_of(
+        _put(f"{url}/inventories", _stock.map(lambda stock: {"inventories": stock}), url),
+        _put(f"{url}/inventories/{name}", _inventory, url),
+        _put(f"{url}/traits", traits, url),
+        _put(f"{url}/aggregates", aggregates.map(lambda uuids: {"aggregates": uuids}), url),
+        _inventory.map(lambda one: Request("POST", f"{url}/inventories", body={"resource_class": name, **one})),
+        st.sampled_from([f"{url}/inventories", f"{url}/inventories/{name}", f"{url}/traits", url]).map(
+            lambda path: Request("DELETE", path)
+        ),
     )
+    return draw(write)
 
 
 _parents = st.one_of(st.none(), _places.map(provider_uuid))
@@ -154,7 +155,8 @@ def picture() -> Iterator[Request]:
     for path in ("/resource_providers", "/resource_classes"):
         yield Request("GET", path)
     yield Request("GET", "/resource_providers", f"in_tree={provider_uuid(0)}")
-    yield Request("GET", "/traits", "associated=true")
+    for query in ("", "associated=true", "name=startswith:HW_CPU"):
+        yield Request("GET", "/traits", query)
     for query in ("", "&user_id=other", "&consumer_type=all", "&consumer_type=INSTANCE", "&consumer_type=unknown"):
         yield Request("GET", "/usages", f"project_id=somebody{query}")
 

@@ -9,16 +9,16 @@ from uuid import NAMESPACE_URL, uuid5
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
-from sqlalchemy import Engine, Table, create_engine, insert, text
+from sqlalchemy import Engine, Table, create_engine, insert, text, update
 
 from placebench import tables
-from placebench.postgres import Server
-from placebench.reference.app import make_app
+from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.pipeline import make_app
 from placebench.reference.candidates import answer
-from placebench.reference.database import Database
-from placebench.reference.query import parse
 from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant
+from placebench.runtime.postgres import Server
 from placebench.seeding import migrate, migrate_options
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
@@ -34,7 +34,7 @@ class Cloud:
         """variant_name: of the variant that answers where a question names none."""
         self._engine = engine
         self._database = Database(engine)
-        self._variant_name = variant_name
+        self.own = variant_name
         self.dialect = engine.dialect.name
         self._ids: dict[str, int] = {}
         self._roots: dict[str, int] = {}
@@ -63,6 +63,13 @@ class Cloud:
         self._insert(tables.resource_provider_aggregates, [self._joins(key, each) for each in aggregates.split()])
         self._insert(tables.allocations, [self._uses(key, *each) for each in (used or {}).items()])
 
+    def root(self, name: str, *, there: bool) -> None:
+        """Take the root from the provider's row, or give it back."""
+        of_provider = tables.resource_providers.c.id == self._ids[name]
+        with self._engine.begin() as connection:
+            change = update(tables.resource_providers).where(of_provider)
+            connection.execute(change.values(root_provider_id=self._roots[name] if there else None))
+
     @staticmethod
     def uuid(name: str) -> str:
         """The UUID of the provider or aggregate of this name."""
@@ -75,7 +82,7 @@ class Cloud:
         """
         query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
         with self._database.snapshot() as connection:
-            found = answer(connection, parse(query), variant(self._variant_name if name == OWN else name), settings)
+            found = answer(connection, parse(query), variant(self.own if name == OWN else name), settings)
             body = (found if isinstance(found, bytes) else b"".join(found)).decode()
         for provider in self._ids:
             body = body.replace(self.uuid(provider), provider)

@@ -10,15 +10,15 @@ from sqlalchemy import create_engine, text
 from werkzeug.test import Client
 
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.experiment.arms import Arm, read_arm
-from placebench.experiment.interleaved import Arms, make_replicate
-from placebench.experiment.kept import claim_folder
 from placebench.experiment.plan import plan_replicate
+from placebench.experiment.postgres_servers import Servers, check_settings
 from placebench.experiment.records import Block, WirePass
-from placebench.experiment.servers import Servers, check_settings
-from placebench.postgres import Server
-from placebench.reference.app import make_app
+from placebench.experiment.replicate import Arms, make_replicate
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.variants import Arm, read_arm
+from placebench.reference.api.pipeline import make_app
 from placebench.reference.deployment import engine_from
+from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, migrate_options, seed, topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)

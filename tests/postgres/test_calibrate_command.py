@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from placebench import results
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 
 
 def calibrate(server: Server, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -47,6 +47,9 @@ def test_too_few_are_refused_before_anything_is_made(server: Server, tmp_path: P
 
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [
-        "placebench calibrate: --aa 5: at least 6 replicates are needed, 60 make ten runs of six"
+        (
+            "placebench calibrate: argument --aa: expected a whole number from 6 to 10000, saw '5' "
+            "(see placebench calibrate --help)"
+        )
     ]
     assert not (tmp_path / "run").exists()

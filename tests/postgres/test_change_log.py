@@ -9,11 +9,11 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 from placebench import tables
 from placebench.errors import DatabaseError
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 from placebench.seeding import migrate, seed, topology_named
 
 STOCK = "(resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio)"
-ALL = (-(2**31), 2**31 - 1)
+OF_THIRD = "DELETE FROM inventories WHERE resource_provider_id = 3"
 EVERY_TABLE = ", ".join(table.name for table in tables.metadata.sorted_tables)
 
 Open = Callable[[str], Connection]
@@ -84,11 +84,9 @@ def logged(engine: Engine) -> list[tuple[Any, ...]]:
         ("INSERT INTO traits (id, name) VALUES (2, 'CUSTOM_BLUE')", [("trait", 2, 2)]),
         ("UPDATE resource_classes SET name = 'CUSTOM_X' WHERE id = 20", [("class", 20, 20)]),
         ("INSERT INTO placement_aggregates (id, uuid) VALUES (7, 'x')", [("aggregate", 7, 7)]),
-        ("TRUNCATE allocations", [("provider", *ALL)]),
-        ("TRUNCATE traits CASCADE", [("provider", *ALL), ("trait", *ALL)]),
         ("UPDATE consumers SET generation = 1", []),
         ("BEGIN; DELETE FROM inventories; ROLLBACK", []),
-        ("BEGIN; SAVEPOINT s; DELETE FROM inventories; ROLLBACK TO s; TRUNCATE allocations; COMMIT", [ALL]),
+        (f"BEGIN; SAVEPOINT s; DELETE FROM inventories; ROLLBACK TO s; {OF_THIRD}; COMMIT", [3]),
         ("SET session_replication_role = replica; DELETE FROM inventories; RESET session_replication_role", [2, 3]),
     ],
 )
@@ -151,16 +149,21 @@ def test_who_does_not_own_a_table_cannot_migrate(server: Server, database_url: s
         engine.dispose()
 
 
-def look(connection: Connection, reader: int, since: str | None) -> Any:
+def look(connection: Connection, reader: str, since: str | None) -> Any:
     """What placebench_look says."""
-    statement = text("SELECT * FROM placebench_look(:reader, CAST(:since AS pg_snapshot))")
+    statement = text("SELECT * FROM placebench_look(CAST(:reader AS uuid), :since)")
     return connection.execute(statement, {"reader": reader, "since": since}).one()
 
 
-def register(engine: Engine) -> int:
+def register(engine: Engine) -> Any:
     """A reader's id."""
     with engine.connect() as connection:
-        return int(connection.scalar(text("SELECT reader FROM placebench_register()")) or 0)
+        return connection.scalar(text("SELECT placebench_register()::text"))
+
+
+def renew(engine: Engine, reader: str) -> None:
+    """The reader has seen everything, and prunes."""
+    run(engine, f"SELECT placebench_renew('{reader}', pg_current_snapshot())")
 
 
 def test_commits_out_of_order_are_seen_each_once(engine: Engine, connect: Open) -> None:
@@ -193,27 +196,48 @@ def test_nothing_is_pruned_that_a_reader_has_not_seen(engine: Engine) -> None:
     """The one that has seen least decides; one that was silent for five minutes does not count, and finds its entry
     gone; without readers what every running transaction sees is removed."""
     slow, fast = register(engine), register(engine)
-
-    def renew(reader: int) -> None:
-        run(engine, f"SELECT placebench_renew({reader}, pg_snapshot_xmin(pg_current_snapshot()))")
-
     run(engine, "UPDATE inventories SET total = 9 WHERE resource_provider_id = 2")
-    renew(fast)
+    renew(engine, fast)
     assert logged(engine) == [("provider", 2, 2)]
-    renew(slow)
+    renew(engine, slow)
     assert logged(engine) == []
 
     run(engine, "UPDATE inventories SET total = 8 WHERE resource_provider_id = 2")
-    run(engine, f"UPDATE placebench_readers SET seen_at = seen_at - interval '6 minutes' WHERE id = {slow}")
-    renew(fast)
+    run(engine, f"UPDATE placebench_readers SET seen_at = seen_at - interval '6 minutes' WHERE id = '{slow}'")
+    renew(engine, fast)
     assert logged(engine) == []
     with engine.connect() as connection:
-        assert look(connection, slow, None).home is None
-        assert look(connection, fast, None).home is not None
+        assert not look(connection, slow, None).registered
+        assert look(connection, fast, None).registered
 
     run(engine, "TRUNCATE placebench_readers; UPDATE inventories SET total = 7 WHERE resource_provider_id = 2")
     run(engine, "SELECT placebench_prune()")
     assert logged(engine) == []
+
+
+def test_an_old_transaction_keeps_only_its_own_changes_in_the_log(engine: Engine, connect: Open) -> None:
+    """A session idle in a transaction that has written: what others write beside it is pruned, and seen only once; what
+    it wrote itself is seen when it commits."""
+    old, reader, at = connect("READ COMMITTED"), register(engine), connect("REPEATABLE READ")
+    old.execute(text("UPDATE inventories SET total = 9 WHERE resource_provider_id = 2"))
+
+    def seen(since: str) -> tuple[str, str | None]:
+        with at.begin():
+            found = look(at, reader, since)
+        return found.now, found.changes
+
+    first, _ = seen("1:1:")
+    run(engine, "UPDATE inventories SET total = 9 WHERE resource_provider_id = 3")
+    second, changes = seen(first)
+    assert changes == "provider 3 3"
+    run(engine, "CREATE TABLE IF NOT EXISTS beside ()")
+    third, changes = seen(second)
+    assert changes is None
+    renew(engine, reader)
+    assert logged(engine) == []
+    old.commit()
+    assert seen(third)[1] == "provider 2 2"
+    assert logged(engine) == [("provider", 2, 2)]
 
 
 def test_who_prunes_keeps_what_it_wrote_itself(engine: Engine, connect: Open) -> None:
@@ -239,6 +263,17 @@ def test_a_writer_in_repeatable_read_prunes_nothing(engine: Engine, connect: Ope
     assert logged(engine) == [("provider", 2, 2)]
 
 
+def test_a_log_that_is_published_is_pruned(engine: Engine) -> None:
+    """CREATE PUBLICATION … FOR ALL TABLES has the log in it, and a table without replica identity refuses DELETE."""
+    run(engine, "UPDATE inventories SET total = 9 WHERE resource_provider_id = 2")
+    run(engine, "CREATE PUBLICATION all_tables FOR ALL TABLES")
+
+    run(engine, "SELECT placebench_prune()")
+    run(engine, "DROP PUBLICATION all_tables")
+
+    assert logged(engine) == []
+
+
 def test_rows_of_another_server_are_pruned(engine: Engine) -> None:
     """A restored dump holds transactions that this server has not come to."""
     run(engine, "INSERT INTO placebench_changes VALUES ('9000000000', 'provider', 1, 1)")
@@ -251,37 +286,107 @@ def test_rows_of_another_server_are_pruned(engine: Engine) -> None:
     assert logged(engine) == []
 
 
-def test_a_copied_database_is_another_home(server: Server, database_url: str) -> None:
-    """CREATE DATABASE TEMPLATE copies log, readers and triggers; a reader's entry there is not the reader's."""
+def test_an_entry_does_not_count_in_a_copy_of_the_database(server: Server, database_url: str) -> None:
+    """CREATE DATABASE TEMPLATE copies log, readers and triggers; there the reader has to begin anew."""
     seed(topology_named("nested-perfload", trees=1), database_url)
-    engine = create_engine(database_url)
-    reader = 1
-    with engine.begin() as connection:
-        home = connection.execute(text("SELECT * FROM placebench_register()")).one().home
-        assert home == look(connection, reader, None).home
+    engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
+    reader = register(engine)
+    assert stands(engine, reader)
     engine.dispose()
-    copy = create_engine(server.create_database("placebench_test_copied", template=engine.url.database))
+    url = server.create_database("placebench_test_copied", template=engine.url.database)
+    copy = create_engine(url, isolation_level="AUTOCOMMIT")
 
-    with copy.begin() as connection:
-        connection.execute(text("DELETE FROM inventories WHERE resource_provider_id = 2"))
-        found = look(connection, reader, "1:1:")
-        assert connection.scalar(text("SELECT placebench_is_watching()"))
+    copied, anew = stands(copy, reader), register(copy)
+    run(copy, "DELETE FROM inventories WHERE resource_provider_id = 2")
+    with copy.connect() as connection:
+        changes = look(connection, anew, "1:1:").changes
     copy.dispose()
     server.drop_database("placebench_test_copied")
 
-    assert found.home not in (None, home)
-    assert "provider 2 2" in found.changes
+    assert not copied
+    assert "provider 2 2" in changes
 
 
-def test_a_trigger_that_is_gone_is_noticed(engine: Engine) -> None:
-    """Whoever disables triggers goes unseen: readers ask, when they register and now and then."""
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        (
+            "ALTER TABLE allocations DISABLE TRIGGER placebench_insert",
+            "ALTER TABLE allocations ENABLE ALWAYS TRIGGER placebench_insert",
+        ),
+        (
+            "ALTER TABLE allocations ENABLE TRIGGER placebench_insert",
+            "ALTER TABLE allocations ENABLE ALWAYS TRIGGER placebench_insert",
+        ),
+        ("ALTER TABLE traits RENAME TO other", "ALTER TABLE other RENAME TO traits"),
+        ("CREATE SCHEMA other; ALTER TABLE traits SET SCHEMA other", "ALTER TABLE other.traits SET SCHEMA public"),
+        ("CREATE TABLE child () INHERITS (traits)", "DROP TABLE child; ANALYZE traits"),
+    ],
+)
+def test_while_writes_may_fire_no_trigger_nobody_can_register(engine: Engine, change: str, back: str) -> None:
+    """And entries end at once; when all is as before they stay ended, for what was written meanwhile is in no log."""
+    entry = register(engine)
+    assert stands(engine, entry)
 
-    def is_watching() -> bool:
-        with engine.connect() as connection:
-            return bool(connection.scalar(text("SELECT placebench_is_watching()")))
+    run(engine, change)
+    meanwhile = stands(engine, entry), register(engine)
+    run(engine, back)
 
-    assert is_watching()
-    run(engine, "ALTER TABLE allocations DISABLE TRIGGER placebench_insert")
-    assert not is_watching()
-    run(engine, "ALTER TABLE allocations ENABLE ALWAYS TRIGGER placebench_insert")
-    assert is_watching()
+    assert meanwhile == (False, None)
+    assert not stands(engine, entry)
+    assert stands(engine, register(engine))
+    run(engine, "DROP SCHEMA IF EXISTS other")
+
+
+def test_the_entry_of_a_table_with_a_parent_ends_when_it_is_renewed(engine: Engine) -> None:
+    """A statement that names the parent writes to the child, and fires the parent's triggers alone."""
+    entry = register(engine)
+    assert entry is not None
+    run(engine, "CREATE TABLE parent (id integer NOT NULL); ALTER TABLE traits INHERIT parent")
+
+    renew(engine, entry)
+    inheriting = stands(engine, entry), register(engine)
+    run(engine, "ALTER TABLE traits NO INHERIT parent; DROP TABLE parent")
+
+    assert inheriting == (False, None)
+    assert stands(engine, register(engine))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "TRUNCATE allocations",
+        "TRUNCATE placebench_changes",
+        "ALTER TABLE inventories ALTER total TYPE integer USING total / 2",
+    ],
+)
+def test_what_writes_without_a_trigger_ends_every_entry(engine: Engine, change: str) -> None:
+    """TRUNCATE, of the log itself too, and a table that is written anew."""
+    entry = register(engine)
+
+    run(engine, change)
+
+    assert not stands(engine, entry)
+    assert stands(engine, register(engine))
+
+
+def test_an_entry_stays_while_rows_change_and_tables_are_cleaned(engine: Engine) -> None:
+    """VACUUM, ANALYZE and a new index are no reason to read everything again."""
+    entry = register(engine)
+
+    for statement in (
+        "UPDATE inventories SET total = 9",
+        "VACUUM FREEZE",
+        "ANALYZE",
+        "CREATE INDEX beside_idx ON inventories (total)",
+        "DROP INDEX beside_idx",
+    ):
+        run(engine, statement)
+
+    assert stands(engine, entry)
+
+
+def stands(engine: Engine, reader: str | None) -> bool:
+    """Whether the reader, who has not looked since it registered, has its entry still."""
+    with engine.connect() as connection:
+        return bool(look(connection, str(reader), "1:1:").registered)

@@ -8,13 +8,12 @@ from uuid import UUID
 from sqlalchemy import Engine, event, insert, select, text, update
 
 from placebench import tables
-from placebench.reference.database import Database
-from placebench.reference.problems import Problem
-from placebench.reference.store.claiming import WAYS
-from placebench.reference.store.claims_at_once import PLAN_SERVES
+from placebench.reference.api.problems import Problem
+from placebench.reference.store.claims import PLAN_SERVES, WAYS
 from placebench.reference.store.consumers import Claim
+from placebench.reference.store.database import Database
 
-PROVIDERS = [str(UUID(int=number)) for number in (1, 2, 3)]
+PROVIDERS = [str(UUID(int=number)) for number in (1, 2, 3, 4)]
 STOCKS = [
     {"total": 10, "reserved": 2, "min_unit": 1, "max_unit": 4, "step_size": 1, "allocation_ratio": 1.5},  # room for 12
     {"total": 4096, "reserved": 0, "min_unit": 256, "max_unit": 1024, "step_size": 256, "allocation_ratio": 1.0},
@@ -22,9 +21,13 @@ STOCKS = [
 
 
 def provide(engine: Engine) -> Database:
-    """Three providers, of which the third has no memory."""
-    rows = [{"id": key, "uuid": uuid, "name": uuid, "generation": 0} for key, uuid in enumerate(PROVIDERS, 1)]
-    stocks = [{"resource_provider_id": key, "resource_class_id": kind} for key in (1, 2, 3) for kind in (0, 1)][:-1]
+    """Four providers, of which the third has no memory and the last no root."""
+    roots = [1, 2, 3, None]
+    rows = [
+        {"id": key, "uuid": uuid, "name": uuid, "generation": 0, "root_provider_id": root}
+        for key, (uuid, root) in enumerate(zip(PROVIDERS, roots, strict=True), 1)
+    ]
+    stocks = [{"resource_provider_id": key, "resource_class_id": kind} for key in (1, 2, 4, 3) for kind in (0, 1)][:-1]
     with engine.begin() as connection:
         connection.execute(insert(tables.resource_classes), [{"id": 0, "name": "VCPU"}, {"id": 1, "name": "MEMORY_MB"}])
         connection.execute(insert(tables.resource_providers), rows)

@@ -1,10 +1,12 @@
 """A comparison from beginning to end: a real PostgreSQL, real uWSGI, small clouds, and what goes wrong on the way."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,11 +19,11 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
-from placebench.experiment.arms import Arm, read_arms
-from placebench.experiment.comparing import Comparing, Settings
-from placebench.experiment.kept import claim_folder, held
-from placebench.postgres import Server, open_server
+from placebench.experiment.compare_run import Comparing, Settings
+from placebench.experiment.run_folder import claim_folder, held
+from placebench.experiment.variants import Arm, read_arms
 from placebench.report import comparison_table, summary, write_report
+from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
@@ -206,6 +208,39 @@ def test_a_killed_worker_invalidates_its_replicate(server: Server, tmp_path: Pat
     assert summary(run)["invalidated"] == 1
 
 
+def _watches(mode: str) -> Callable[[psutil.Process], bool]:
+    """Whether a process is the master of a service under the profiler in this mode."""
+
+    def asked(process: psutil.Process) -> bool:
+        return not _is_worker(process) and process.environ().get("PLACEBENCH_PROFILE") == mode
+
+    return asked
+
+
+def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path) -> None:
+    """The count of naive's collections is killed twice, and named; its profile once, and made again."""
+
+    def kill() -> None:
+        for mode in ("light", "light", "flame"):
+            _kill("uwsgi", after=_watches(mode))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    folder, notes = claim_folder(tmp_path / "parts"), list[str]()
+    Comparing(TOPOLOGY, settings(*read_arms(["naive", "tuned"]), replicates=1), folder, server).run(
+        nobody, notes.append
+    )
+    killer.join()
+    run = results.load(folder)
+
+    assert run.head.status == "complete"
+    assert [(each.part, each.variant) for each in run.head.failed_parts] == [("count", "naive")]
+    assert set(run.counted) == {"tuned"}
+    assert {name: each.reason for name, each in run.watched.items()} == {"naive": "", "tuned": ""}
+    assert len(notes) == 3
+    assert "The count of naive failed: " in comparison_table(run)
+
+
 def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +254,7 @@ def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
                     os.kill(own.pid, signal.SIGKILL)
 
         folder = claim_folder(tmp_path / "gone")
-        with pytest.raises(UndecidedError, match="3 replicates in a row do not count, the last because"):
+        with pytest.raises(UndecidedError, match="1 of 6 replicates count: 3 in a row do not, the last because"):
             Comparing(TOPOLOGY, settings(*small("one", "two"), replicates=6), folder, own).run(say)
     run = results.load(folder)
 
@@ -299,6 +334,45 @@ def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
     summary_md = (tmp_path / "run" / "summary.md").read_text()
 
     assert command.returncode == 1
-    assert stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 11"
+    assert stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 12"
     assert "| `rows > 100000` | tuned | **passed** |" in summary_md
     assert (tmp_path / "run" / "junit.xml").is_file()
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["SIGQUIT", "the terminal is closed"])
+def test_other_ends_than_ctrl_c_leave_a_report(closed: bool, server: Server, tmp_path: Path) -> None:
+    """Ctrl-\\, and the end of the terminal, of which the kernel tells by SIGHUP: exit code 130, and a page."""
+    terminal, theirs = os.openpty()
+    arms = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
+    words = ["compare", "--db", server.url, *arms, "--request", SLEEPY, "--trees", "1", "--replicates", "200"]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "placebench", *words, "--out", str(tmp_path / "run")],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    said = b""
+    while b"replicate 2 of" not in said:
+        said += os.read(terminal, 4096)
+    if closed:
+        os.close(terminal)
+    else:
+        os.write(terminal, b"\x1c")
+        threading.Thread(target=_read_to_the_end, args=(terminal,)).start()
+    code = command.wait(60)
+    run = results.load(tmp_path / "run")
+
+    assert (code, run.head.status) == (130, "interrupted")
+    assert run.head.note.startswith("interrupted by the user")
+    assert 0 in {block.replicate for block in run.blocks}
+    assert (tmp_path / "run" / "index.html").is_file()
+
+
+def _read_to_the_end(terminal: int) -> None:
+    with suppress(OSError):  # EIO: the last program has closed it
+        while os.read(terminal, 4096):
+            pass
+    os.close(terminal)

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, insert
 from werkzeug.test import Client, TestResponse
 
 from placebench import tables
-from placebench.reference.app import make_app
+from placebench.reference.api.pipeline import make_app
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 PROVIDER = "00000000-0000-4000-8000-000000000001"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 
 DOCS = Path(__file__).parents[2] / "docs"
 

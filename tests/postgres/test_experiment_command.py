@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 
 APPS = Path(__file__).parents[1] / "unit" / "experiment"
 FILE = f"""

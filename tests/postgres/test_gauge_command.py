@@ -8,7 +8,7 @@ import pytest
 
 from placebench import results
 from placebench.cli import main
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 
 
 def test_the_parts_of_every_row_are_the_clients_latency(
@@ -38,8 +38,8 @@ def test_the_parts_of_every_row_are_the_clients_latency(
     ("options", "said"),
     [
         (["--endpoints", "rest"], "--endpoints names 'rest': expected no-op, candidates, candidates-limit-10,"),
-        (["--time", "0"], "--time 0 --processes 2: expected seconds above 0, and 1 to 64 workers"),
-        (["--processes", "65"], "--time 3 --processes 65: expected"),
+        (["--time", "0"], "argument --time: expected a number above 0 and up to 604800, saw '0'"),
+        (["--processes", "65"], "argument --processes: expected a whole number from 1 to 64, saw '65'"),
         (["--variant", "nimble"], "no variant 'nimble'"),
     ],
 )

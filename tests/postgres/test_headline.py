@@ -5,16 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.arms import Arm
-from placebench.experiment.headline import Asked, headline, programs, services
-from placebench.experiment.kept import claim_folder
+from placebench.experiment.published_study import Asked, headline, programs, services
 from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.surveys import Ground, Surveying, append_line
-from placebench.postgres import Server
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import Ground, Surveying, append_line
+from placebench.experiment.variants import Arm
 from placebench.report import document_of, write_report
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=1, seed=1)
@@ -49,6 +50,8 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
     )
     row = document_of(results.load(folder))["rows"][0]
     assert (20.0 / 2.9, 0.02, 20.0) == (row["ratio"], row["cpu_s_per_request"], row["rate_per_s"])
+    for failed, rows in with_failures(folder):
+        assert [each["reason"] for each in rows].count(REASON) == failed
 
 
 def test_who_is_asked() -> None:

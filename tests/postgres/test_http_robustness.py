@@ -14,9 +14,9 @@ from sqlalchemy import create_engine, insert
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from placebench import tables
-from placebench.postgres import Server
-from placebench.reference.app import make_app
-from placebench.reference.routes import ROUTES
+from placebench.reference.api.pipeline import make_app
+from placebench.reference.api.routes import ROUTES
+from placebench.runtime.postgres import Server
 
 PROVIDER = "00000000-0000-4000-8000-000000000001"
 AGGREGATE = "00000000-0000-4000-8000-000000000050"

@@ -12,11 +12,11 @@ import pytest
 
 from placebench.cli import main
 from placebench.errors import LoadError
-from placebench.experiment.arms import read_arm
-from placebench.experiment.crossing import Crossing, crossing
-from placebench.experiment.kept import claim_folder
-from placebench.experiment.surveys import Ground
-from placebench.postgres import Server
+from placebench.experiment.network_study import Crossing, crossing
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import Ground
+from placebench.experiment.variants import read_arm
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 
@@ -60,7 +60,7 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
 
 
 def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
-    """Both arms do the same for small reads, and wait 250 ms in the database; a link that drops then is one line."""
+    """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
     topology = topology_named("nested-perfload", trees=2, seed=1)
     arms = (read_arm("tuned"),)
     tiny = Crossing(arms, (0.0,), topology.request, job="tiny", operations=6)
@@ -75,15 +75,16 @@ def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path
             os.kill(proxy, signal.SIGKILL)
         with pytest.raises(LoadError, match=r"the link dropped: its process is gone[^\n]*$"):
             measure(point, 1)
+        anew = measure(point, 1)
 
     assert few["round_trips"] % 6 == 0
-    assert waited["elapsed_s"] >= 0.25
+    assert min(waited["elapsed_s"], anew["elapsed_s"]) >= 0.25
 
 
 def proxies() -> list[int]:
     """The processes of the links that this process has up."""
     below = psutil.Process().children(recursive=True)
-    return [each.pid for each in below if "placebench.experiment.proxy" in each.cmdline()]
+    return [each.pid for each in below if "placebench.runtime.network.proxy" in each.cmdline()]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +92,13 @@ def proxies() -> list[int]:
     [
         (["--latency-ms=-5"], "a latency of -5 ms: expected 0 to 370 ms"),
         (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, as 0,50"),
-        (["--bandwidth-mbit", "0"], "a bandwidth of 0 Mbit/s: expected more than 0"),
-        (["--hops", "9"], "9 hops: expected 1 to 8"),
+        (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
+        (["--hops", "9"], "argument --hops: expected a whole number from 1 to 8, saw '9'"),
         (["--compress"], "--compress packs answers to the client: say --between client, where they pass the link"),
         (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
         (["--variants", "noop"], "the arm noop asks no database: name variants, or placement"),
         (["--variants", "nimble"], "no variant 'nimble'"),
-        (["--operations", "0"], "--operations 0: expected at least 1"),
+        (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from placebench.errors import DatabaseError, SeedError
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 from placebench.seeding import SeedReceipt, data_digest, expected_content, migrate, seed, topology_named
 
 TOPOLOGIES = ("nested-perfload", "flat-perfload", "partly-used")
@@ -237,7 +237,7 @@ def test_a_server_of_another_database_is_noticed(server: Server, api_url: str, o
     ("address", "message"),
     [
         ("http://127.0.0.1:1", "http://127.0.0.1:1 does not answer: .*refused"),
-        ("127.0.0.1:1", "'127.0.0.1:1' is no address of a server: expected http://host:port"),
+        ("127.0.0.1:1", "'127.0.0.1:1' is not the URL of a service, such as http://"),
         ("{}/nowhere", "PUT .*/nowhere/traits/CUSTOM_FOO answered 404"),
     ],
 )

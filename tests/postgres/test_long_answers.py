@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import create_engine, insert, text
 
 from placebench import tables
-from placebench.experiment.requesting import HEADERS, get
-from placebench.experiment.server import RunningServer, ServerSpec, serve
-from placebench.postgres import Server
+from placebench.experiment.http_request import HEADERS, get
+from placebench.runtime.postgres import Server
+from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
 
 DEVICES = 54
 CLASSES = ("VGPU", "FPGA", "PGPU")
@@ -104,6 +104,15 @@ def test_a_failure_on_the_way_is_seen_by_the_client(rack: str, served: RunningSe
     with pytest.raises(http.client.IncompleteRead):
         response.read()
     assert get(served.url, f"{REQUEST}&limit=1").status == 200
+
+
+def test_a_tree_whose_root_has_none_is_seen_before_the_first_byte(rack: str, served: RunningServer) -> None:
+    """The 157 464 candidates that the devices would make are not begun: nothing below such a root is there."""
+    meanwhile(rack, "UPDATE resource_providers SET root_provider_id = NULL WHERE id = 1")
+    reply = get(served.url, REQUEST)
+    meanwhile(rack, "UPDATE resource_providers SET root_provider_id = 1 WHERE id = 1")
+
+    assert (200, {"allocation_requests": [], "provider_summaries": {}}) == (reply.status, json.loads(reply.body))
 
 
 def test_a_query_that_uwsgi_does_not_hand_over_is_told(served: RunningServer) -> None:

@@ -17,9 +17,9 @@ from sqlalchemy import text
 
 from placebench.cli import main
 from placebench.errors import DatabaseError
-from placebench.experiment.server import ServerSpec, serve
-from placebench.postgres import connected
-from placebench.postgres.standing import StandingServer
+from placebench.runtime.postgres import connected
+from placebench.runtime.postgres.persistent_server import StandingServer
+from placebench.runtime.uwsgi import ServerSpec, serve
 from placebench.seeding import seed, topology_named
 
 LOAD = ("load", "--locustfile", "claims", "--users", "6", "--url")

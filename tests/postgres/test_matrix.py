@@ -1,5 +1,6 @@
 """A matrix from beginning to end: servers, clients and databases that all answer alike, or no speed."""
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -7,18 +8,19 @@ import pytest
 import sqlalchemy
 
 from placebench import results
-from placebench.errors import GateFailedError, UndecidedError
-from placebench.experiment.combinations import combine
-from placebench.experiment.kept import claim_folder
+from placebench.cli import main
+from placebench.errors import GateFailedError
 from placebench.experiment.matrices import Job, Matrix
-from placebench.experiment.matrix import question_of
-from placebench.experiment.surveys import Ground, Surveying
-from placebench.postgres import Server
+from placebench.experiment.matrix import combine, question_of
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import Ground, Surveying
 from placebench.report import document_of, text_of, write_report
 from placebench.results import Run
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=3, seed=1)
+VERSIONS = ["installed", "9.9", "9.8"]
 ELSEWHERE = Path(__file__).parents[1] / "unit" / "experiment"
 
 
@@ -64,7 +66,10 @@ def test_a_job_has_its_own_trees_and_the_profiler_its_cost(server: Server, tmp_p
 def test_a_version_is_put_before_what_is_installed(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A SQLAlchemy 9.9 that cannot be imported: with it nothing answers, and the installed one is where it was."""
+    """A SQLAlchemy 9.9 that cannot be imported, and a 9.8 that pip does not find: both are rows with their reasons.
+
+    The installed one, which is measured all the same, is where it was.
+    """
     with zipfile.ZipFile(tmp_path / "sqlalchemy-9.9-py3-none-any.whl", "w") as wheel:
         wheel.writestr("sqlalchemy/__init__.py", "raise ImportError('this is 9.9')")
         wheel.writestr("sqlalchemy-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: sqlalchemy\nVersion: 9.9\n")
@@ -75,12 +80,48 @@ def test_a_version_is_put_before_what_is_installed(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     lite = {"server": ["none"], "client": ["in-process"], "database": ["sqlite"]}
 
-    with pytest.raises(UndecidedError, match=r"sqlalchemy 9.9.* could not be measured .*: this is 9.9"):
-        surveyed(server, tmp_path / "new", Matrix("mine", "?", {**lite, "sqlalchemy": ["9.9"]}, {}, [Job(1, 1)]))
-    (row,) = document_of(surveyed(server, tmp_path / "old", Matrix("mine", "?", lite, {}, [Job(1, 1)])))["rows"]
+    run = surveyed(server, tmp_path / "run", Matrix("mine", "?", {**lite, "sqlalchemy": VERSIONS}, {}, [Job(1, 1)]))
+    installed, new, absent = document_of(run)["rows"]
 
-    assert "9.9" == results.load(tmp_path / "new").head.settings["versions"][0]["sqlalchemy"]
-    assert sqlalchemy.__version__ == row["versions"]["sqlalchemy"]
+    assert (installed["reason"], installed["versions"]["sqlalchemy"]) == (None, sqlalchemy.__version__)
+    assert (new["n"], new["versions"]["sqlalchemy"]) == (None, "9.9")
+    assert new["reason"].endswith("this is 9.9")
+    assert absent["reason"].startswith("pip cannot install sqlalchemy==9.8")
+    assert [each.point["sqlalchemy"] for each in run.measurements if each.invalid is None] == ["installed"]
+
+
+def test_a_combination_that_cannot_start_is_a_row_with_its_reason(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An application that is not there: the others are measured, exit code 0; --resume finds it there and measures it.
+
+    With nothing but that application nothing can be shown: exit code 2.
+    """
+    mine = f"app=absent:application,path={tmp_path},env=PLACEBENCH_VARIANT=tuned,name=mine"
+    axes = "server = ['wsgiref']\ndatabase = ['sqlite']\n[control]\n[[jobs]]\nrequests = 1\ntrees = 1"
+    (tmp_path / "both.toml").write_text(f"[axes]\nservice = ['tuned', '{mine}']\n{axes}")
+    (tmp_path / "mine.toml").write_text(f"[axes]\nservice = ['{mine}']\n{axes}")
+
+    common = ("--repeats", "2", "--db", server.url, "--json")
+
+    def matrix(name: str, *options: str) -> int:
+        return main(["matrix", f"{tmp_path}/{name}.toml", "--out", f"{tmp_path}/{name}", *common, *options])
+
+    alone = matrix("mine"), capsys.readouterr().err.splitlines()[-1]
+    begun = matrix("both"), json.loads(capsys.readouterr().out)["rows"]
+    text, page = (text_of(results.load(tmp_path / "both")), (tmp_path / "both" / "index.html").read_text())
+    (tmp_path / "absent.py").write_text("from placebench.reference.wsgi import application")
+    resumed = matrix("both", "--resume"), json.loads(capsys.readouterr().out)["rows"]
+
+    assert alone[0] == 2
+    assert alone[1].startswith("placebench matrix: nothing could be measured; service app=absent")
+    assert (begun[0], [row["n"] for row in begun[1]]) == (0, [2, None])
+    assert begun[1][1]["reason"].startswith("wsgiref could not serve absent:application")
+    assert begun[1][1]["service"] == mine
+    assert begun[1][1].keys() == begun[1][0].keys()
+    assert text.count("  not measured: service app=absent:application") == 1
+    assert page.count("Why it was not measured") == 1
+    assert (resumed[0], [(row["n"], row["reason"]) for row in resumed[1]]) == (0, [(2, None), (2, None)])
 
 
 def test_no_speed_where_answers_differ(server: Server, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
-from placebench.experiment import meters
-from placebench.experiment.backends import watched_backends
-from placebench.experiment.meters import Backends, ServerMeter, backends, look_at_backends
-from placebench.postgres import Server, connected, open_server
+from placebench.measure import meters
+from placebench.measure.meters import Backends, ServerMeter, backends, look_at_backends
+from placebench.measure.wait_events import watched_backends
+from placebench.runtime.postgres import Server, connected, open_server
 
 WORK = text("SELECT count(*) FROM pg_class a, pg_class b, generate_series(1, 10)")
 

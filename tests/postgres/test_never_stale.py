@@ -1,32 +1,51 @@
 """The variant snapshot under foreign writers: no answer is from a state that is over, or that is not yet."""
 
 import logging
+import os
 import random
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, NullPool, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 
-from placebench.reference.database import Database
-from placebench.reference.query import parse
+from placebench.reference.api.candidates_query import parse
+from placebench.reference.candidates.cached.cached_index import Keeper
+from placebench.reference.candidates.cached.reader_lease import RENEWED_EVERY_S
 from placebench.reference.settings import DEFAULTS
-from placebench.reference.snapshot.keeper import Keeper
+from placebench.reference.store.database import Database
+from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import migrate
 
 SEED = 7
+
+Eventually = Callable[[Callable[[], bool]], bool]
 
 
 @pytest.fixture
 def url(database_url: str) -> str:
     """Twelve trees of four providers, one that shares, and the log."""
-    migrate(database_url)
-    engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
+    return with_cloud(database_url)
+
+
+def with_cloud(url: str) -> str:
+    """The URL of a database that was empty."""
+    migrate(url)
+    run(url, CLOUD)
+    return url
+
+
+def run(url: str, statements: str) -> None:
+    """What another program does, each statement committed by itself unless it says BEGIN."""
+    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.execute(text(CLOUD))
-    engine.dispose()
-    return database_url
+        for statement in statements.split(";\n"):
+            connection.exec_driver_sql(statement.replace("%", "%%"))
 
 
 @pytest.fixture
@@ -87,7 +106,7 @@ def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) 
     ("trouble", "reason"),
     [
         (
-            "DROP FUNCTION placebench_is_watching, placebench_look CASCADE",
+            "DROP FUNCTION placebench_register, placebench_look CASCADE",
             "this database has no change log; `placebench",
         ),
         ("ALTER TABLE inventories DISABLE TRIGGER placebench_update", "triggers of the change log are missing or"),
@@ -116,18 +135,128 @@ def test_no_request_waits_for_who_has_removed_the_readers_entry(
 ) -> None:
     """A writer prunes in a transaction that goes on; a worker that was silent for long gives up and reads by itself."""
     clock = [0.0]
-    keeper, request = Keeper(engine.url, lambda: clock[0]), parse("resources=VCPU:1")
-
-    def answered() -> bool:
-        with Database(engine).snapshot() as connection:
-            return keeper.answer(connection, request, DEFAULTS) is not None
-
-    assert answered()
+    keeper = Keeper(engine.url, lambda: clock[0])
+    assert is_cached(keeper, engine)
     clock[0] += 600
     with engine.connect() as pruner:
         pruner.execute(text("DELETE FROM placebench_readers"))
 
-        assert not answered()
+        assert not is_cached(keeper, engine)
     assert "canceling statement due to lock timeout" in caplog.text
     clock[0] += 60
-    assert answered()
+    assert is_cached(keeper, engine)
+
+
+def is_cached(keeper: Keeper, engine: Engine) -> bool:
+    """Whether the keeper has a response, or leaves it to `shapes`."""
+    with Database(engine).snapshot() as connection:
+        return keeper.answer(connection, parse("resources=VCPU:1"), DEFAULTS) is not None
+
+
+LESS = "UPDATE inventories SET total = 1"
+DISABLED = f"ALTER TABLE inventories DISABLE TRIGGER placebench_update;\n{LESS}"
+INHERITED = """
+CREATE TABLE child () INHERITS (inventories);
+INSERT INTO child SELECT * FROM inventories WHERE resource_class_id = 0;
+UPDATE child SET resource_class_id = 10000
+"""
+SWAPPED = """
+CREATE TABLE other (LIKE inventories INCLUDING ALL);
+INSERT INTO other SELECT * FROM inventories WHERE id % 2 = 0;
+BEGIN; ALTER TABLE inventories RENAME TO before; ALTER TABLE other RENAME TO inventories; COMMIT
+"""
+
+
+@pytest.mark.parametrize(
+    ("statements", "cached"),
+    [
+        (DISABLED, False),
+        (f"{DISABLED};\nALTER TABLE inventories ENABLE ALWAYS TRIGGER placebench_update", True),
+        (f"ALTER TABLE inventories DISABLE TRIGGER ALL;\n{LESS};\nALTER TABLE inventories ENABLE TRIGGER ALL", False),
+        (f"SET session_replication_role = replica;\n{LESS}", True),
+        (SWAPPED, False),
+        ("ALTER TABLE inventories ALTER total TYPE integer USING total / 8", True),
+        (INHERITED, False),
+        ("TRUNCATE inventories", True),
+        (f"{LESS};\nTRUNCATE placebench_changes", True),
+    ],
+)
+def test_what_fires_no_trigger_is_in_the_next_response(url: str, engine: Engine, statements: str, cached: bool) -> None:
+    """The catalog shows it, and the cache is dropped. The request after makes another one, unless what is written may
+    still fire no trigger."""
+    database, keeper = Database(engine), Keeper(engine.url)
+    before = [compare(database, query, naive_first=False) for query in QUERIES]
+    assert is_cached(keeper, engine)
+
+    run(url, statements)
+
+    assert before == [compare(database, query, naive_first=False) for query in QUERIES] == [None] * len(QUERIES)
+    assert cached == (is_cached(keeper, engine) or is_cached(keeper, engine))
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[Server]:
+    """A server that may crash, where what was committed asynchronously is not on disk for 10 s; it can publish."""
+    settings = {"synchronous_commit": "on", "wal_writer_delay": "10s", "autovacuum": "off", "wal_level": "logical"}
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("PLACEBENCH_DATABASE_URL", raising=False)
+        with open_server(settings=settings) as opened:
+            yield opened
+
+
+def test_after_a_crash_that_lost_what_was_seen_every_response_is_right(private: Server, eventually: Eventually) -> None:
+    """A commit that every worker saw is lost, and its transaction id used again; whatever a worker's pool is."""
+    url = with_cloud(private.create_database("crashing"))
+    pools: list[dict[str, Any]] = [{}, {"pool_pre_ping": True}, {"poolclass": NullPool}]
+    workers = [create_engine(url, **pool) for pool in pools]
+
+    def differing() -> list[str | None]:
+        return [compare(Database(worker), query, naive_first=False) for worker in workers for query in QUERIES[:7]]
+
+    before = differing()
+    with suppress(OperationalError), create_engine(url).connect() as writer:
+        writer.execute(text("SET synchronous_commit = off"))
+        writer.execute(text(LESS))
+        writer.commit()
+        seen = differing()
+        os.kill(writer.scalar(text("SELECT pg_backend_pid()")) or 0, signal.SIGKILL)
+    assert eventually(lambda: total(url) == 8 * 48)
+    run(url, ";\n".join(["SELECT pg_current_xact_id()"] * 5))
+    with suppress(OperationalError), workers[0].connect() as dead:
+        dead.execute(text("SELECT 1"))
+
+    assert before == seen == differing() == [None] * 21
+    for worker in workers:
+        worker.dispose()
+
+
+def total(url: str) -> int | None:
+    """Of all inventories; nothing while the server does not answer."""
+    try:
+        with create_engine(url, poolclass=NullPool).connect() as connection:
+            return connection.scalar(text("SELECT sum(total) FROM inventories"))
+    except OperationalError:
+        return None
+
+
+def test_nothing_is_cached_of_a_table_that_a_subscription_fills(private: Server) -> None:
+    """The worker of logical replication fires no statement's trigger; a cache made before ends within half a minute."""
+    source, url = (with_cloud(private.create_database(name)) for name in ("published", "subscribed"))
+    address = make_url(source).set(drivername="postgresql").render_as_string(hide_password=False)
+    engine, clock = create_engine(url), [0.0]
+    keeper = Keeper(engine.url, lambda: clock[0])
+    assert is_cached(keeper, engine)
+    run(
+        source,
+        "CREATE PUBLICATION p FOR TABLE inventories;\nSELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+    )
+
+    run(url, f"CREATE SUBSCRIPTION s CONNECTION '{address}' PUBLICATION p WITH (create_slot = false)")
+    clock[0] += RENEWED_EVERY_S
+    subscribed = is_cached(keeper, engine), is_cached(keeper, engine)
+    run(url, "DROP SUBSCRIPTION s")
+    clock[0] += RENEWED_EVERY_S
+
+    assert subscribed == (False, False)
+    assert is_cached(keeper, engine)
+    engine.dispose()

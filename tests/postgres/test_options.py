@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from placebench.errors import DatabaseError
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, migrate_options, seed, topology_named
 from placebench.seeding.migration import options_at
 

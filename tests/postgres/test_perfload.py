@@ -2,28 +2,30 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import psutil
 import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
-from placebench.errors import GateFailedError, UndecidedError
-from placebench.experiment.kept import claim_folder
-from placebench.experiment.passes import Bench, open_pass
-from placebench.experiment.rules import LoadRules
-from placebench.experiment.run import Perfload, Settings
-from placebench.postgres import Server
-from placebench.report import terminal_table, write_report
+from placebench.errors import GateFailedError, ServerError, UndecidedError
+from placebench.experiment.parts import Say, nobody
+from placebench.experiment.perfload import Perfload, Settings
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.validity import LoadRules
+from placebench.report import summary, terminal_table, write_report
+from placebench.report.ci_files import hand_over
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 SMALL = Settings(
@@ -43,15 +45,17 @@ SMALL = Settings(
 )
 
 
+PASSES = replace(SMALL, replicates=0, telemetry=False)
+"""Without the comparison."""
 STAND_IN = Path(__file__).parents[1] / "fakes" / "stand_in"
 
 
 def story(
-    server: Server, folder: Path, say: Callable[[str], None] = lambda _: None, settings: Settings = SMALL
+    server: Server, folder: Path, say: Say = nobody, settings: Settings = SMALL, *, note: Say = nobody
 ) -> Perfload:
     """Two nested trees: four candidates, fourteen providers."""
     topology = topology_named("nested-perfload", trees=2, seed=1)
-    return Perfload(topology, settings, claim_folder(folder), server, say=say)
+    return Perfload(topology, settings, claim_folder(folder), server, say=say, note=note)
 
 
 @pytest.fixture(scope="module")
@@ -140,27 +144,6 @@ def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: result
         }
 
 
-def test_an_open_load_that_does_not_count_is_kept_beside(server: Server, finished: results.Run, tmp_path: Path) -> None:
-    """A generator that may use no CPU: the pass is kept under another name with its reason, and the report says so."""
-    shutil.copytree(finished.folder, tmp_path / "run")
-    url = server.database_url(f"placebench_{finished.folder.name}")
-    bench = Bench(url, finished.head.request, tmp_path / "run", 1, 1, 1, 1)
-    with pytest.raises(UndecidedError, match="1 open loads of tuned in a row do not count, the last because the load"):
-        open_pass(
-            bench,
-            "tuned",
-            time_s=0.2,
-            rate_per_s=20,
-            rules=LoadRules(late_at_most=1.0, client_cpu_at_most=0),
-            attempts=1,
-        )
-    run = results.load(tmp_path / "run")
-
-    assert [each.variant for each in run.invalid] == ["tuned"]
-    assert run.open["tuned"].result == finished.open["tuned"].result
-    assert "tuned, open load: the load generator used" in write_report(run.folder).read_text()
-
-
 def test_the_report_shows_the_ladder(finished: results.Run) -> None:
     """The page and the table in the terminal name both variants, and the real Placement."""
     page = write_report(finished.folder).read_text()
@@ -196,40 +179,167 @@ def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_
 
 def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: Path) -> None:
     """An answer under load is held to the first one as well: a copy that somebody writes to ends the comparison."""
-    run = written_to(server, tmp_path / "copies", "placebench_copies_tuned", at="replicate 2 of 2")
+    run = written_to(server, tmp_path / "copies", "placebench_copies_tuned", at="replicate 2 of 2: naive, tuned")
 
     assert run.head.same_answers["equal"] is False
     assert {block.replicate for block in run.blocks} == {0, 1}
     assert list((run.folder / "answers").iterdir())
 
 
+class Reaper:
+    """Kills uWSGI's processes from the steps on that it is told: so many of them, at the most until the next step."""
+
+    def __init__(self, kills: Mapping[str, int]) -> None:
+        """kills: how many, by the end of the step's name."""
+        self._kills = kills
+        self._thread: threading.Thread | None = None
+        self._next_step = threading.Event()
+        self.steps: list[str] = []
+
+    def __call__(self, step: str) -> None:
+        """What a run is told to say its steps to."""
+        self._stop()
+        self.steps.append(step)
+        for name, kills in self._kills.items():
+            if step.endswith(name):
+                self._thread = threading.Thread(target=self._reap, args=(kills,))
+                self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._thread is not None:
+            self._next_step.set()
+            self._thread.join()
+            self._thread = None
+        self._next_step.clear()
+
+    def _reap(self, kills: int) -> None:
+        while kills and not self._next_step.wait(0.001):
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if kills and child.name() == "uwsgi" and child.status() != psutil.STATUS_ZOMBIE:
+                        child.kill()
+                        child.wait(5)
+                        kills -= 1
+
+
+ALWAYS = 10_000
+
+
+def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path) -> None:
+    """uWSGI is killed once under a profile, which is made again, and always under a count and an open load.
+
+    The run comes to its end, and says which parts are missing and why, wherever it is read.
+    """
+    reaper = Reaper(
+        {"naive: count of 2 requests": ALWAYS, "tuned: profile of 4 requests": 1, "naive: open load, 0.5 s": ALWAYS}
+    )
+    notes: list[str] = []
+
+    with reaper:
+        story(server, folder := tmp_path / "parts", reaper, PASSES, note=notes.append).run()
+    run = results.load(folder)
+    page, text = write_report(folder).read_text(), terminal_table(run)
+    hand_over(folder, ())
+
+    assert len(reaper.steps) == PASSES.steps
+    assert len(notes) == 5
+    assert run.head.status == "complete"
+    assert [(each.part, each.variant, each.made_again) for each in run.head.failed_parts] == [
+        ("count", "naive", False),
+        ("profile", "tuned", True),
+        ("open load", "naive", False),
+    ]
+    assert (set(run.closed), set(run.counted), set(run.open)) == ({"naive", "tuned"}, {"tuned"}, {"tuned"})
+    assert run.profile("tuned") is not None
+    assert [each["reason"] for each in summary(run)["failed_parts"]] == [each.reason for each in run.head.failed_parts]
+    for said in (page, text, (folder / "summary.md").read_text()):
+        assert "The count of naive failed: " in said
+        assert "The open load of naive failed: " in said
+        assert "The profile of tuned failed: " not in said
+    assert "The profile of tuned: " in page
+
+
+def test_an_interrupt_in_the_second_attempt(server: Server, tmp_path: Path) -> None:
+    """The run is interrupted, the report says why there was a second attempt, and nothing runs on."""
+
+    def interrupt(_: str) -> None:
+        threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+
+    folder = tmp_path / "interrupted"
+    with Reaper({"naive: count of 2 requests": 1}) as reaper, pytest.raises(KeyboardInterrupt):
+        story(server, folder, reaper, PASSES, note=interrupt).run()
+    run = results.load(folder)
+
+    assert run.head.status == "interrupted"
+    assert [(each.part, each.variant, each.made_again) for each in run.head.failed_parts] == [("count", "naive", False)]
+    assert "The count of naive failed: " in write_report(folder).read_text()
+    assert [each for each in psutil.Process().children(recursive=True) if each.name() == "uwsgi"] == []
+
+
+def test_an_open_load_that_does_not_count_is_a_note(server: Server, tmp_path: Path) -> None:
+    """A generator that may use no CPU: both attempts are kept beside, and the complete run says why there is none."""
+    busy = replace(PASSES, load_rules=LoadRules(late_at_most=1.0, client_cpu_at_most=0), telemetry=True)
+
+    story(server, folder := tmp_path / "busy", settings=busy).run()
+    run = results.load(folder)
+
+    assert run.head.status == "complete"
+    assert [each.variant for each in run.invalid] == ["naive", "naive", "tuned", "tuned"]
+    assert run.open == {}
+    assert [(each.part, each.variant) for each in run.head.failed_parts] == [
+        ("open load", "naive"),
+        ("open load", "tuned"),
+    ]
+    assert "The open load of tuned failed: the load generator used" in write_report(folder).read_text()
+    parts = {file.part for file in run.telemetry.files}
+    assert {"naive-open", "naive-open-failed", "tuned-open", "tuned-open-failed"} <= parts
+
+
+def test_a_comparison_without_replicates_is_named(server: Server, tmp_path: Path) -> None:
+    """Three replicates in a row that do not count end it, as in `compare`; what comes after it is made all the same."""
+    with Reaper({"replicate 2 of 2: naive, tuned": ALWAYS}) as reaper:
+        story(server, folder := tmp_path / "alone", reaper).run()
+    run = results.load(folder)
+    (failed,) = run.head.failed_parts
+
+    assert run.head.status == "complete"
+    assert [block.replicate for block in run.blocks if block.invalid] == [1, 2, 3]
+    assert (failed.part, failed.variant) == ("comparison", "")
+    assert failed.reason.startswith("1 of 2 replicates count: 3 in a row do not, the last because ")
+    assert set(run.open) == {"naive", "tuned"}
+    assert "The comparison failed: 1 of 2 replicates count" in terminal_table(run)
+    assert "The comparison failed: 1 of 2 replicates count" in write_report(folder).read_text()
+
+
 def test_a_replicate_that_does_not_count_has_another_in_its_place(server: Server, tmp_path: Path) -> None:
-    """A server that dies in the first replicate costs that one; two count in the end."""
-    killers: list[threading.Thread] = []
-
-    def say(step: str) -> None:
-        if step.endswith("replicate 1 of 2") and not killers:
-            killers.append(threading.Thread(target=_kill_a_uwsgi))
-            killers[0].start()
-
-    story(server, tmp_path / "again", say).run()
+    """A server that dies in the first replicate costs that one; two count in the end, and nothing is missing."""
+    with Reaper({"replicate 1 of 2: naive, tuned": 1}) as reaper:
+        story(server, tmp_path / "again", reaper).run()
     run = results.load(tmp_path / "again")
     lost = {block.replicate for block in run.blocks if block.invalid}
 
     assert lost == {0}
     assert {block.replicate for block in run.blocks} - lost == {1, 2}
+    assert run.head.failed_parts == []
 
 
-def _kill_a_uwsgi() -> None:
-    """The first that this process starts from now on."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        for child in psutil.Process().children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                if child.name() == "uwsgi":
-                    child.kill()
-                    return
-        time.sleep(0.001)
+def test_a_death_in_a_timed_pass_ends_the_run(server: Server, tmp_path: Path) -> None:
+    """Undecided where something can be shown, the environment's fault where nothing can."""
+    with Reaper({"naive: closed load, 0.5 s": ALWAYS}) as reaper, pytest.raises(ServerError):
+        story(server, tmp_path / "first", reaper).run()
+    with Reaper({"tuned: closed load, 0.5 s": ALWAYS}) as reaper, pytest.raises(UndecidedError):
+        story(server, tmp_path / "second", reaper).run()
+    first, second = results.load(tmp_path / "first"), results.load(tmp_path / "second")
+
+    assert (first.head.status, set(first.closed)) == ("failed", set())
+    assert (second.head.status, set(second.closed)) == ("failed", {"naive"})
+    assert "naive" in terminal_table(second)
 
 
 def _execute(url: str, statement: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -17,16 +18,15 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError
-from placebench.postgres import Server, open_server
-from placebench.postgres.binaries import Binaries
-from placebench.postgres.launcher import launch
-from placebench.postgres.ports import free_port
+from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.postgres.binaries import Binaries
+from placebench.runtime.postgres.private_server import free_port, launch
 
-Eventually = Callable[[Callable[[], bool]], bool]
+Eventually = Callable[..., bool]
 Runs = Callable[[int], bool]
 OPEN = """
 import json, os, sys
-from placebench.postgres import open_server
+from placebench.runtime.postgres import open_server
 
 server = open_server()
 data = os.readlink(f"/proc/{server.pid}/cwd")
@@ -164,7 +164,7 @@ def test_a_port_that_somebody_takes_first(monkeypatch: pytest.MonkeyPatch) -> No
     with socket.create_server(("127.0.0.1", 0)) as thief:
         taken = thief.getsockname()[1]
         ports = iter([taken, taken, free_port()])
-        monkeypatch.setattr("placebench.postgres.launcher.free_port", lambda: next(ports))
+        monkeypatch.setattr("placebench.runtime.postgres.private_server.free_port", lambda: next(ports))
         with open_server() as opened:
             port = make_url(opened.url).port
 
@@ -188,9 +188,9 @@ def test_no_room_for_the_data(open_folder: Path) -> None:
     open_folder.chmod(0o1777)
     limit = """
 import resource
-from placebench.postgres.account import server_account
-from placebench.postgres.binaries import find
-from placebench.postgres.copies import runnable
+from placebench.runtime.postgres.account import server_account
+from placebench.runtime.postgres.binaries import find
+from placebench.runtime.postgres.binaries import runnable
 runnable(find(), server_account())
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 """
@@ -215,6 +215,60 @@ def test_nothing_is_left_after_kill_9(eventually: Eventually, runs: Runs) -> Non
         process.kill()
 
     assert eventually(lambda: not runs(opened["pid"]) and not folder.exists())
+
+
+def segment(data: Path) -> str:
+    """The System V segment that postmaster.pid names, "key id"; "" while it does not."""
+    lock_file = data / "postmaster.pid"
+    lines = lock_file.read_text().splitlines() if lock_file.exists() else []
+    return lines[6].strip() if len(lines) > 6 else ""
+
+
+def segments() -> set[str]:
+    """The ids of those that exist on the machine."""
+    return {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+
+
+def test_dynamic_shared_memory_lies_in_the_data(private: Server) -> None:
+    """A server that is killed leaves none in /dev/shm."""
+    maps = Path(f"/proc/{private.pid}/maps").read_text()
+
+    assert show(private, "dynamic_shared_memory_type") == ["mmap"]
+    assert "/dev/shm/PostgreSQL." not in maps
+    assert "/pg_dynshmem/mmap." in maps
+
+
+@pytest.mark.parametrize("victim", ["server", "shepherd"])
+def test_shared_memory_of_a_killed_server(victim: str, eventually: Eventually) -> None:
+    """SIGKILL leaves it its System V segment, which goes with its folder, whether or not its shepherd lives."""
+    with open_server() as opened:
+        data = Path(f"/proc/{opened.pid}/cwd").readlink()
+        _, number = segment(data).split()
+        assert number in segments()
+        if victim == "shepherd":
+            shepherd = Path(f"/proc/{opened.pid}/stat").read_text().rpartition(")")[2].split()[1]
+            os.kill(int(shepherd), signal.SIGKILL)
+        os.kill(opened.pid or 0, signal.SIGKILL)
+
+    assert eventually(lambda: number not in segments())
+    assert not data.parent.exists()
+
+
+def test_kill_9_while_the_data_is_made(open_folder: Path, eventually: Eventually) -> None:
+    """The server that initdb runs for its work is killed with it, and leaves no segment either."""
+    open_folder.chmod(0o1777)
+    with opened_in_a_process("sys.stdin.read()", TMPDIR=str(open_folder)) as process:
+        found: list[str] = []
+
+        def appears() -> bool:
+            found.extend(filter(None, map(segment, open_folder.glob("*/data"))))
+            return bool(found)
+
+        assert eventually(appears, limit_s=30)
+        process.kill()
+    _, number = found[0].split()
+
+    assert eventually(lambda: list(open_folder.iterdir()) == [] and number not in segments())
 
 
 def test_a_server_that_nobody_stops_ends_with_the_interpreter(runs: Runs) -> None:

@@ -6,15 +6,10 @@ import psycopg2
 import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 
-from placebench.postgres import Server
 from placebench.profiler import Recording, SqlProfiler
+from placebench.runtime.postgres import Server
 
 DRIVERS = ("psycopg2", "psycopg")
-
-
-def notes_of_plans(recording: Recording) -> list[str]:
-    """Python 3.11.2 has another one, of its time."""
-    return [note for note in recording.notes if "plans" in note]
 
 
 @pytest.fixture(params=DRIVERS)
@@ -53,6 +48,11 @@ def plain_role(database_url: str, server: Server) -> Iterator[str]:
 def shapes(recording: Recording) -> list[str | None]:
     """The shape of each statement's plan."""
     return [None if each.plan is None else each.plan.shape for each in recording.statements]
+
+
+def notes_of_plans(recording: Recording) -> list[str]:
+    """What it notes about plans; on a Python below 3.11.3 it also notes that another sampler stands in."""
+    return [note for note in recording.notes if note.startswith("no plans")]
 
 
 def test_reads_and_writes_have_the_plan_that_ran(profiler: SqlProfiler, engine: Engine) -> None:

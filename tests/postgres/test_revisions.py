@@ -9,13 +9,13 @@ import pytest
 
 from placebench import results
 from placebench.errors import GateFailedError
-from placebench.experiment.arms import read_arms
-from placebench.experiment.comparing import Comparing, Settings
-from placebench.experiment.kept import claim_folder
-from placebench.postgres import Server
+from placebench.experiment.compare_run import Comparing, Settings
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.variants import read_arms
 from placebench.report import summary, write_report
+from placebench.report.ci_files import hand_over
 from placebench.report.gates import held_to, read_gate
-from placebench.report.handover import hand_over
+from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)

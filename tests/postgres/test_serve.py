@@ -1,3 +1,4 @@
+import http.client
 import json
 import os
 import re
@@ -8,16 +9,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from placebench.cli import main
 from placebench.errors import ServerError
-from placebench.experiment.load import LoadSpec, run_load
-from placebench.experiment.requesting import get
-from placebench.experiment.server import ServerSpec, serve
-from placebench.guard import ChildSpec, start
-from placebench.postgres import Server
+from placebench.experiment.http_request import HEADERS, get
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.runtime.postgres import Server
+from placebench.runtime.supervisor import ChildSpec, start
+from placebench.runtime.uwsgi import ServerSpec, serve
 from placebench.seeding import migrate, seed, topology_named
 
 NESTED = topology_named("nested-perfload", trees=3)
@@ -49,9 +53,9 @@ def candidates(url: str) -> int:
     return len(json.loads(get(url, NESTED.request).body)["allocation_requests"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_serve_answers_until_it_is_told_to_stop(seeded: str, number: signal.Signals) -> None:
-    """The headline query finds two candidates a tree; Ctrl-C and SIGTERM end it with exit code 0."""
+    """The headline query finds two candidates a tree; Ctrl-C and the like end it with exit code 0."""
     with placebench_serve(seeded, "--variant", "naive", "--processes", "2", "--threads", "2") as (process, ready):
         found = candidates(ready["url"])
         process.send_signal(number)
@@ -95,6 +99,78 @@ def test_serve_without_a_change_log(database_url: str, capsys: pytest.CaptureFix
     )
     with placebench_serve(database_url) as (_, ready):
         assert ready["variant"] == "shapes"
+
+
+def test_a_client_finds_what_every_placement_knows(database_url: str) -> None:
+    """On tables that only our migrations made: standard traits and classes can be used, and a custom class begins at
+    10000."""
+    migrate(database_url)
+    uuid = "00000000-0000-4000-8000-000000000001"
+    provider = f"/resource_providers/{uuid}"
+    stock = {"PCPU": {"total": 8}, "NET_BW_EGR_KILOBIT_PER_SEC": {"total": 1000}, "CUSTOM_GOLD": {"total": 1}}
+    traits = ["COMPUTE_NODE", "HW_CPU_X86_AVX2"]
+
+    with placebench_serve(database_url) as (_, ready):
+        answers = [
+            put(ready["url"], "/resource_classes/CUSTOM_GOLD"),
+            put(ready["url"], "/resource_providers", {"uuid": uuid, "name": "cn"}, method="POST"),
+            put(ready["url"], f"{provider}/inventories", {"resource_provider_generation": 0, "inventories": stock}),
+            put(ready["url"], f"{provider}/traits", {"resource_provider_generation": 1, "traits": traits}),
+        ]
+        found = json.loads(get(ready["url"], "/allocation_candidates?resources=PCPU:4&required=HW_CPU_X86_AVX2").body)
+
+    assert [201, 200, 200, 200] == answers
+    assert [{uuid: {"resources": {"PCPU": 4}}}] == [each["allocations"] for each in found["allocation_requests"]]
+    assert [10_000] == run(database_url, "SELECT id FROM resource_classes WHERE name = 'CUSTOM_GOLD'")
+
+
+def put(url: str, path: str, body: Any = None, *, method: str = "PUT") -> int:
+    """The status of a write."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    content = None if body is None else json.dumps(body)
+    connection.request(method, path, content, {**HEADERS, "Content-Type": "application/json"})
+    with connection.getresponse() as response:
+        return response.status
+
+
+def run(url: str, *statements: str) -> list[Any]:
+    """Run the statements and commit; the first column of the last one's rows, if it has some."""
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        for statement in statements:
+            result = connection.execute(text(statement))
+        return list(result.scalars()) if result.returns_rows else []
+
+
+@pytest.fixture
+def reader(database_url: str) -> Iterator[str]:
+    """The database after our migrations, and one provider without a root; its URL for a role that may only read."""
+    migrate(database_url)
+    run(
+        database_url,
+        "INSERT INTO resource_providers (id, uuid, name, generation) VALUES (1, 'a', 'a', 0)",
+        "CREATE ROLE placebench_test_reader LOGIN PASSWORD 'reader'",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO placebench_test_reader",
+    )
+    url = make_url(database_url).set(username="placebench_test_reader", password="reader")
+    yield url.render_as_string(hide_password=False)
+    run(database_url, "DROP OWNED BY placebench_test_reader", "DROP ROLE placebench_test_reader")
+
+
+@pytest.mark.parametrize("forbidden", ["permission denied for table traits", "read-only transaction"])
+def test_a_role_that_may_only_read_can_serve(database_url: str, reader: str, forbidden: str) -> None:
+    """By its rights, or by the server's word: what is missing is said in one line, and so is what is in no response."""
+    if forbidden.startswith("read-only"):
+        run(database_url, "ALTER ROLE placebench_test_reader SET default_transaction_read_only = on")
+    with placebench_serve(reader, "--variant", "shapes") as (process, ready):
+        status = get(ready["url"], "/allocation_candidates?resources=VCPU:1").status
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=30)[1].splitlines()
+
+    assert status == 200
+    assert 1 == sum("requests with them get 400" in line and forbidden in line for line in said)
+    assert 1 == sum("without a root_provider_id, which no response shows: 1;" in line for line in said)
+    assert not [line for line in said if "Traceback" in line]
 
 
 def test_serve_without_a_database(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

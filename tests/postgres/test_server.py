@@ -8,7 +8,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError
-from placebench.postgres import Server, check_database, open_server
+from placebench.runtime.postgres import Server, check_database, open_server
 
 NAME = "placebench_test_named"
 
@@ -73,32 +73,71 @@ def test_a_database_can_be_a_copy(server: Server, database_url: str) -> None:
 
 
 def test_a_name_that_needs_quoting(server: Server) -> None:
-    """Whatever is in the name, it is a name and nothing else."""
-    name = 'placebench_test_"; %s :x é'
-    server.create_database(name)
+    """Whatever is in the label, it is the beginning of a name and nothing else."""
+    label = 'placebench_test_"; %s :x é'
+    name = make_url(server.create_database(label)).database
     there = name in databases(server)
-    server.drop_database(name)
+    server.drop_database(label)
 
-    assert (there, name in databases(server)) == (True, False)
+    assert name is not None
+    assert (name.startswith(label), there, name in databases(server)) == (True, True, False)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 64])
-def test_a_name_that_postgresql_would_cut(server: Server, name: str) -> None:
-    """A name of no or of more than 63 bytes is refused; PostgreSQL would cut it and say so only in a notice."""
+def test_long_labels_are_cut_and_stay_apart(server: Server) -> None:
+    """PostgreSQL would cut a name of more than 63 bytes, here in the middle of a letter, and two become one."""
+    labels = [f"{'é' * 30}{number}" for number in range(2)]
+    names = [str(make_url(server.create_database(label)).database) for label in labels]
+    there = set(names) <= databases(server)
+    for label in labels:
+        server.drop_database(label)
+
+    assert (len(set(names)), there, max(len(name.encode()) for name in names) <= 63) == (2, True, True)
+
+
+def test_a_template_that_postgresql_would_cut(server: Server) -> None:
+    """A name of more than 63 bytes is refused: PostgreSQL would take the one that its beginning names."""
     with pytest.raises(DatabaseError, match="1 to 63 bytes"):
-        server.create_database(name)
+        server.create_database(NAME, template="x" * 64)
 
 
-def test_a_name_that_is_taken(server: Server, database_url: str) -> None:
-    """The database that is there already is neither replaced nor, later, dropped as ours."""
+def test_a_database_that_somebody_else_made(server: Server) -> None:
+    """One that bears the name of our label is neither replaced nor, later, dropped as ours."""
     run(server.url, f"CREATE DATABASE {NAME}")
     try:
-        with pytest.raises(DatabaseError, match=f"a database '{NAME}' is there already"):
-            server.create_database(NAME)
         with pytest.raises(DatabaseError, match=f"'{NAME}' was not created by this run"):
             server.drop_database(NAME)
+        server.create_database(NAME)
+        server.drop_database(NAME)
+
+        assert NAME in databases(server)
     finally:
         run(server.url, f"DROP DATABASE {NAME}")
+
+
+def test_a_label_that_is_used_again(server: Server) -> None:
+    """The database that this object made under it before is gone, and the new one is empty."""
+    before = databases(server)
+    run(server.create_database(NAME), "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
+    url = server.create_database(NAME)
+    made = databases(server) - before
+    tables = run(url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+    server.drop_database(NAME)
+
+    assert (made, tables, databases(server)) == ({make_url(url).database}, [0], before)
+
+
+def test_a_database_that_lost_our_mark(server: Server) -> None:
+    """Somebody keeps it for himself by another comment: it stays."""
+    name = make_url(url := server.create_database(NAME)).database
+    (mark,) = run(server.url, f"SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = '{name}'")
+    run(server.url, f"COMMENT ON DATABASE {name} IS 'the accounts of 2019'")
+    try:
+        with pytest.raises(DatabaseError, match=f"'{name}' lost the mark of this run, so it stays"):
+            server.drop_database(NAME)
+        assert run(url, "SELECT 1") == [1]
+    finally:
+        run(server.url, f"COMMENT ON DATABASE {name} IS '{mark}'")
+        server.drop_database(NAME)
 
 
 def test_a_template_that_is_not_there(server: Server) -> None:
@@ -118,19 +157,19 @@ def test_dropping_ends_the_connections_to_it(server: Server) -> None:
         connection.invalidate()
     engine.dispose()
 
-    assert NAME not in databases(server)
+    assert engine.url.database not in databases(server)
 
 
 def test_a_named_server_loses_only_what_we_created(server: Server, database_url: str) -> None:
     """`stop` drops the databases that this object created, and no other."""
     before = databases(server)
     named = open_server(server.url)
-    named.create_database(NAME)
+    url = named.create_database(NAME)
     during = databases(server)
     named.stop()
     named.stop()
 
-    assert (named.kind, during - before, databases(server)) == ("named", {NAME}, before)
+    assert (named.kind, during - before, databases(server)) == ("named", {make_url(url).database}, before)
 
 
 def test_a_database_on_a_named_server_is_set_for_measuring(server: Server) -> None:
@@ -151,13 +190,13 @@ def test_a_database_on_a_named_server_is_set_for_measuring(server: Server) -> No
 
 def test_a_database_that_stays_behind_is_named(named: Server) -> None:
     """When `stop` cannot drop a database, it says which one has to be dropped by hand."""
-    named.create_database(NAME)
-    run(named.url, f"ALTER DATABASE {NAME} IS_TEMPLATE true")
+    name = make_url(named.create_database(NAME)).database
+    run(named.url, f"ALTER DATABASE {name} IS_TEMPLATE true")
     try:
-        with pytest.raises(DatabaseError, match=rf"drop by hand .*\({NAME}\): .*cannot drop a template database"):
+        with pytest.raises(DatabaseError, match=rf"drop by hand .*\({name}\): .*cannot drop a template database"):
             named.stop()
     finally:
-        run(named.url, f"ALTER DATABASE {NAME} IS_TEMPLATE false")
+        run(named.url, f"ALTER DATABASE {name} IS_TEMPLATE false")
 
 
 def test_the_environment_can_name_the_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
-from placebench.postgres import Server
+from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates import answer
-from placebench.reference.problems import BadRequest
-from placebench.reference.query import parse
-from placebench.reference.shapes import answering
-from placebench.reference.shapes.fetching import fetch
-from placebench.reference.shapes.picture import Picture
-from placebench.reference.shapes.statements import Trees
+from placebench.reference.candidates.dedup import service
+from placebench.reference.candidates.dedup.fetch import fetch
+from placebench.reference.candidates.dedup.statements import Trees
+from placebench.reference.candidates.dedup.tree_index import Picture
 from placebench.reference.variants import variant
+from placebench.runtime.postgres import Server
 from placebench.seeding import seed, topology_named
 
 TREES = 40
@@ -51,7 +51,7 @@ def test_an_answer_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.Monk
         last = connection.execute(text("SELECT uuid FROM resource_providers ORDER BY id DESC LIMIT 1")).scalar_one()
         in_one_tree = f"resources=DISK_GB:10&in_tree={last}"
         one = document(connection, in_one_tree)
-        monkeypatch.setattr(answering, "HELD", 50)
+        monkeypatch.setattr(service, "HELD", 50)
 
         assert document(connection, HEADLINE) == whole
         assert document(connection, in_one_tree) == one

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, create_engine, event, insert, text
 from werkzeug.test import Client
 
 from placebench import tables
-from placebench.reference.app import make_app
+from placebench.reference.api.pipeline import make_app
 from placebench.reference.variants import ALGORITHMS
 from placebench.seeding import migrate
 

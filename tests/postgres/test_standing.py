@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from placebench.commands import db
 from placebench.errors import DatabaseError
-from placebench.postgres.standing import StandingServer, state_folder
+from placebench.runtime.postgres.persistent_server import StandingServer, state_folder
 
 Eventually = Callable[[Callable[[], bool]], bool]
 
@@ -96,7 +96,8 @@ def test_every_action_speaks_json(folder: Path, capsys: pytest.CaptureFixture[st
 def test_it_outlives_the_process_that_started_it(folder: Path) -> None:
     """It answers after that process, and everything in that process's session, has ended."""
     script = "import sys; from placebench.commands.db import *; from pathlib import Path\n"
-    script += "from placebench.postgres.standing import StandingServer; StandingServer(Path(sys.argv[1])).start()"
+    script += "from placebench.runtime.postgres.persistent_server import StandingServer\n"
+    script += "StandingServer(Path(sys.argv[1])).start()"
     with subprocess.Popen([sys.executable, "-c", script, str(folder)], start_new_session=True) as process:
         process.wait()
 
@@ -168,13 +169,13 @@ def test_data_of_another_postgresql(folder: Path) -> None:
     assert (folder / "data" / "PG_VERSION").read_text() == "9"
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"port": 5432, "password": "sesame", "colour": "red"}'])
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"port": 0, "password": "sesame"}'])
 def test_a_damaged_server_json(folder: Path, content: str) -> None:
     """The line names the file."""
     folder.mkdir()
     (folder / "server.json").write_text(content)
 
-    with pytest.raises(DatabaseError, match=r"server\.json is damaged"):
+    with pytest.raises(DatabaseError, match=r"server\.json: .* remove "):
         StandingServer(folder).start()
 
 
@@ -215,7 +216,27 @@ def test_where_the_server_lies_by_default(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     named = state_folder()
     monkeypatch.delenv("XDG_STATE_HOME")
-    monkeypatch.setenv("HOME", "/home/ada")
-    expected = "/var/lib" if os.geteuid() == 0 else "/home/ada/.local/state"
+    of_home = {}
+    for home in ("/home/ada", "/home/bob"):
+        monkeypatch.setenv("HOME", home)
+        of_home[home] = state_folder()
 
-    assert (str(named), str(state_folder())) == ("/state/placebench/postgres", f"{expected}/placebench/postgres")
+    assert str(named) == "/state/placebench/postgres"
+    assert len(set(of_home.values())) == 2, "a home, a server"
+    if os.geteuid() == 0:
+        assert {folder.parent for folder in of_home.values()} == {Path("/var/lib/placebench")}
+    else:
+        assert str(of_home["/home/ada"]) == "/home/ada/.local/state/placebench/postgres"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a PID namespace")
+@pytest.mark.parametrize("words", [["start"], ["url"], ["stop"], ["stop", "--remove"]], ids=" ".join)
+def test_a_server_in_another_container(words: list[str], standing: StandingServer) -> None:
+    """From another PID namespace its process is not seen: one line says so, and it runs on with its data."""
+    run(standing.url(), "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
+    away = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "placebench", "db", *words]
+    done = subprocess.run([*away, "--dir", str(standing.folder)], capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"a server runs in {standing.folder} that is not seen from here" in done.stderr
+    assert run(standing.url(), "SELECT name FROM flavour") == ["vanilla"]

@@ -1,7 +1,10 @@
 """A survey from beginning to end on a real PostgreSQL: order, what does not count, resuming."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,13 @@ import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
-from placebench.errors import LoadError, RunFolderError, UndecidedError
-from placebench.experiment.kept import claim_folder
-from placebench.experiment.surveys import Ground, Measure, Question, Surveying, in_order
-from placebench.postgres import Server, open_server
-from placebench.report.words import unmeasured
+from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
+from placebench.experiment.parts import nobody
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import Ground, Measure, Point, Question, Renewed, Surveying, in_order
+from placebench.report.sentences import unmeasured
+from placebench.report.studies import failed
+from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
@@ -37,10 +42,6 @@ def counting(ground: Ground) -> Iterator[Measure]:
 def question(prepare: Any = counting, repeats: int = 2) -> Question:
     """How many rows are there?"""
     return Question("rows", POINTS, repeats, prepare, TOPOLOGY.request)
-
-
-def nobody(_: str) -> None:
-    """Does not listen to the steps."""
 
 
 def test_every_point_is_measured_in_each_repeat(server: Server, tmp_path: Path) -> None:
@@ -88,28 +89,105 @@ def test_a_survey_that_was_killed_goes_on(server: Server, tmp_path: Path) -> Non
         Surveying(question(repeats=3), Ground(server, TOPOLOGY, folder))
 
 
-def test_what_died_does_not_count(server: Server, tmp_path: Path) -> None:
-    """A point that fails once is measured again; one that fails three times in a row ends the survey, undecided."""
-    folder = claim_folder(tmp_path / "dying")
-    failures = {"resource_providers": 1, "inventories": 3}
+class Dying:
+    """Measures each table with the number of its rows, after it has failed so often."""
+
+    def __init__(self, **failures: int) -> None:
+        self._failures = failures
 
     @contextmanager
-    def dying(ground: Ground) -> Iterator[Measure]:
-        yield die
+    def prepare(self, _: Ground) -> Iterator[Measure]:
+        """Shares nothing."""
+        yield self._measure
 
-    def die(point: Mapping[str, Any], repeat: int) -> dict[str, Any]:
-        failures[point["table"]] -= 1
-        if failures[point["table"]] >= 0:
+    def _measure(self, point: Point, _: int) -> dict[str, Any]:
+        self._failures[point["table"]] -= 1
+        if self._failures[point["table"]] >= 0:
             raise LoadError("the link dropped")
         return {"rows": 1}
 
-    with pytest.raises(UndecidedError, match="table inventories could not be measured 3 times in a row"):
-        Surveying(question(dying), Ground(server, TOPOLOGY, folder)).run(nobody)
 
+def test_a_point_that_fails_is_left_out_and_the_others_go_on(server: Server, tmp_path: Path) -> None:
+    """One that failed once is measured again; one that failed three times in a row is not met again in this sitting.
+
+    --resume tries it anew, and only what is missing.
+    """
+    folder, said, notes = claim_folder(tmp_path / "dying"), list[str](), list[str]()
+    dying = question(Dying(resource_providers=1, inventories=3).prepare)
+
+    first = Surveying(dying, Ground(server, TOPOLOGY, folder))
+    steps = first.steps
+    first.run(said.append, notes.append)
+    begun = results.load(folder)
+    Surveying(dying, Ground(server, TOPOLOGY, folder)).run(nobody)
+    resumed = results.load(folder)
+
+    assert steps == len(said) == 5
+    assert [step for step in said if "left out" in step] == [
+        "repeat 2 of 2: table inventories: left out, it failed before"
+    ]
+    assert notes.count("table inventories failed: the link dropped") == 3
+    assert begun.head.status == "complete"
+    assert [point for point, _ in failed(begun)] == [{"table": "inventories"}]
+    assert sum(each.invalid is None for each in begun.measurements) == 2
+    assert list(failed(resumed)) == []
+    assert sum(each.invalid is None for each in resumed.measurements) == 4
+
+
+def test_a_survey_of_which_nothing_can_be_measured(server: Server, tmp_path: Path) -> None:
+    """There is nothing to be shown: the environment's fault, with the first reason, after each point was tried."""
+    folder = claim_folder(tmp_path / "nothing")
+    dying = question(Dying(resource_providers=9, inventories=9).prepare)
+
+    with pytest.raises(PlacebenchError, match=r"nothing could be measured; table .*: the link dropped") as raised:
+        Surveying(dying, Ground(server, TOPOLOGY, folder)).run(nobody)
+
+    assert raised.value.exit_code == 2
+    assert [each.invalid for each in results.load(folder).measurements] == ["the link dropped"] * 6
+
+
+def test_a_database_that_is_gone_ends_the_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL is killed at the second point: the first one stays, and the others are not tried in vain."""
+    monkeypatch.delenv("PLACEBENCH_DATABASE_URL", raising=False)
+    folder = claim_folder(tmp_path / "gone")
+    with open_server() as own:
+
+        def say(step: str) -> None:
+            if step.startswith("repeat 2") and own.pid:
+                with suppress(ProcessLookupError):
+                    os.kill(own.pid, signal.SIGKILL)
+
+        with pytest.raises(UndecidedError, match="the database is gone"):
+            Surveying(question(repeats=3), Ground(own, TOPOLOGY, folder)).run(say)
     run = results.load(folder)
-    lost = [each.point["table"] for each in run.measurements if each.invalid == "LoadError: the link dropped"]
-    assert "failed" == run.head.status
-    assert 3 == lost.count("inventories")
+
+    assert run.head.status == "failed"
+    assert sum(each.invalid is None for each in run.measurements) == 2
+    assert {each.repeat for each in run.measurements if each.invalid} == {1}
+
+
+def test_what_measurements_share_is_begun_anew_after_a_failure() -> None:
+    """Begun with the first, shared by the second, ended by the third, which fails; the fourth has another one."""
+    ended: list[int] = []
+    numbers = itertools.count()
+
+    @contextmanager
+    def begin() -> Iterator[int]:
+        number = next(numbers)
+        yield number
+        ended.append(number)
+
+    def use(*, fails: bool = False) -> int:
+        with suppress(LoadError), shared.in_use() as number:
+            if fails:
+                raise LoadError("died")
+        return number
+
+    with Renewed(begin) as shared:
+        seen = [use(), use(), use(fails=True), use()]
+
+    assert [0, 0, 0, 1] == seen
+    assert [0, 1] == ended
 
 
 def test_the_order_is_the_seeds() -> None:

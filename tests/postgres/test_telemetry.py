@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
-from placebench.experiment.backends import waits, watched_backends
-from placebench.experiment.load import LoadSpec, run_load
-from placebench.experiment.server import ServerSpec, serve
-from placebench.postgres import Server, connected
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.measure.wait_events import waits, watched_backends
+from placebench.runtime.postgres import Server, connected
+from placebench.runtime.uwsgi import ServerSpec, serve
 from placebench.seeding import seed, topology_named
 from placebench.telemetry import Telemetry, load
 

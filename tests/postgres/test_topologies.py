@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import create_engine
 from werkzeug.test import Client
 
-from placebench.experiment.answers import canonical
-from placebench.experiment.requesting import HEADERS
-from placebench.reference.app import make_app
+from placebench.experiment.canonical_response import canonical
+from placebench.experiment.http_request import HEADERS
+from placebench.reference.api.pipeline import make_app
 from placebench.seeding import seed, topology_named
 from placebench.topology import Topology
 

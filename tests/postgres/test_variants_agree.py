@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from placebench.postgres import Server
+from placebench.reference.api.candidates_query import parse
 from placebench.reference.candidates import answer
-from placebench.reference.query import parse
 from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, detours, lack, ladder, third_ways, variant
+from placebench.runtime.postgres import Server
 from placebench.seeding import migrate_options, seed, topology_named
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
@@ -39,6 +39,9 @@ QUERIES = (
     "resources=DISK_GB:10000",
     "resources=VCPU:1&root_required=CUSTOM_BLUE",
 )
+
+
+PROVIDERS = {"cn1", "n1a", "g1a", "n1b", "g1b", "cn2", "n2", "g2", "cn3", "ss"}
 
 
 @pytest.fixture
@@ -97,6 +100,38 @@ def test_every_algorithm_answers_as_naive_does(mixed: Any) -> None:
     answers = [in_one_order(mixed.document(query)) for query in QUERIES]
 
     assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == answers
+
+
+BESIDE_TUNED = ("naive+trees:joined", "naive+roots:walked", "shapes-few", "shapes-unshared")
+ROOTLESS = pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        ("cn3", {"cn3"}),
+        ("ss", {"ss"}),
+        ("g1a", {"g1a"}),
+        ("n1a", {"n1a", "g1a"}),
+        ("cn1", {"cn1", "n1a", "g1a", "n1b", "g1b"}),
+    ],
+)
+
+
+@ROOTLESS
+def test_a_provider_without_a_root_and_what_stands_below_it_is_not_there(mixed: Any, name: str, gone: set[str]) -> None:
+    """A tree of its own, one that shares, a leaf, one in the middle, a root: in every algorithm, until it has one."""
+    ways = ["naive", *(BESIDE_TUNED if mixed.own == "tuned" else ()), mixed.own]
+    asked = [way for way in ways if mixed.dialect == "postgresql" or not variant(way).postgresql_only]
+
+    def documents(way: str) -> list[dict[str, Any]]:
+        return [in_one_order(mixed.document(query, way)) for query in QUERIES]
+
+    whole = documents(mixed.own)
+    mixed.root(name, there=False)
+    naive, *others = [documents(way) for way in asked]
+    mixed.root(name, there=True)
+
+    assert {each for document in naive for each in document["provider_summaries"]} == PROVIDERS - gone
+    assert others == [naive] * len(others)
+    assert documents(mixed.own) == whole
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from placebench import results
 from placebench.cli import main
 from placebench.commands.workers import usual_mixes
-from placebench.postgres import Server
+from placebench.runtime.postgres import Server
 
 
 def test_every_mix_answers_the_same_and_its_family_is_weighed(
@@ -53,7 +53,7 @@ def test_the_usual_mixes_fit_the_machine() -> None:
         (["--mixes", "0x4"], "--mixes '0x4': expected processes x threads"),
         (["--mixes", "9x9"], "--mixes '9x9': expected processes x threads"),
         (["--workloads", "rest"], "--workloads names 'rest': expected compute, query, state, state-frozen"),
-        (["--users", "0"], "--users 0: expected at least 1"),
+        (["--users", "0"], "argument --users: expected a whole number from 1 to 100000, saw '0'"),
         (["--variant", "nimble"], "no variant 'nimble'"),
     ],
 )

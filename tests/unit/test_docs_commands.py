@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import parser
-from placebench.experiment.combinations import combine
 from placebench.experiment.matrices import matrix_named
+from placebench.experiment.matrix import combine
 
 TOP = Path(__file__).parents[2]
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
@@ -37,10 +37,16 @@ def commands(page: Path) -> Iterator[list[str]]:
             yield shlex.split(found.replace("\\\n", " ").removesuffix("&"), comments=True)
 
 
+def parsers(made: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of its commands, by name."""
+    groups = (each for each in made._actions if isinstance(each, argparse._SubParsersAction))
+    return {name: each for group in groups for name, each in group.choices.items()}
+
+
 def options(command: str) -> set[str]:
-    """Those of one command."""
-    (subparsers,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
-    return set(subparsers.choices[command]._option_string_actions)
+    """Those of one command, and of what it can do, such as `db clean`."""
+    asked = parsers(parser())[command]
+    return {option for each in (asked, *parsers(asked).values()) for option in each._option_string_actions}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.guard import Child, ChildSpec, Keeper, start, tail
+from placebench.runtime.supervisor import Child, ChildSpec, Keeper, start, tail
 
 Eventually = Callable[[Callable[[], bool]], bool]
 Runs = Callable[[int], bool]
@@ -19,7 +19,7 @@ STUBBORN = "trap '' TERM QUIT; echo $$; sleep 60 & echo $!; wait; wait"
 PARENT = """
 import json, os, sys
 from pathlib import Path
-from placebench.guard import ChildSpec, start
+from placebench.runtime.supervisor import ChildSpec, start
 
 child = start(ChildSpec(**{**json.loads(sys.argv[1]), "remove": Path(sys.argv[2])}))
 """
@@ -276,3 +276,28 @@ def test_a_keeper_runs_one_program_after_the_other(tmp_path: Path) -> None:
         endings = (first.stop(), second.wait(5), folder.stat().st_mode & 0o777)
 
     assert (endings, folder.exists()) == ((0, 0, 0o700), False)
+
+
+def test_shared_memory_of_a_killed_postgresql(tmp_path: Path) -> None:
+    """A file of PostgreSQL's in /dev/shm goes with the processes that have it mapped; another one stays."""
+    names = [f"/dev/shm/PostgreSQL.placebench-{os.getpid()}", f"/dev/shm/placebench-{os.getpid()}"]
+    mapping = """
+import mmap, signal, sys
+maps = []
+for name in sys.argv[1:]:
+    with open(name, "w+b") as file:
+        file.truncate(4096)
+        maps.append(mmap.mmap(file.fileno(), 4096))
+print("ready", flush=True)
+signal.pause()
+"""
+    spec = ChildSpec("python", [sys.executable, "-c", mapping, *names], data=tmp_path, pipes=True)
+    with start(spec) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.kill()
+        child.wait(5)
+        left = [Path(name).exists() for name in names]
+    Path(names[1]).unlink()
+
+    assert left == [False, True]

@@ -16,14 +16,19 @@ The door is `matrix_named`; `names` are those that placebench brings.
     service = ["tuned"]
 """
 
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import UNSET, Meta, UnsetType, defstruct
+
+from placebench import limits
+from placebench.addresses import REQUEST
+from placebench.decoding import Seed, check, read_toml
 from placebench.errors import PlacebenchError
+from placebench.paths import is_file
 
 THIS = "this"
 INSTALLED = "installed"
@@ -50,8 +55,6 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "database": ("postgresql", "sqlite", "none"),
     "profiler": ("off", "light", "full"),
 }
-_KEYS = {"title": str, "topology": str, "request": str, "seed": int, "repeats": int}
-_TABLES = ("axes", "control", "jobs", "quick")
 _HERE = Path(__file__).parent
 
 Point = dict[str, Any]
@@ -107,6 +110,52 @@ class Matrix:
         return Matrix(**{**vars(self), "jobs": jobs})
 
 
+def _kind(axis: str) -> Any:
+    """Of one value of the axis."""
+    if isinstance(AXES[axis], int):
+        return Annotated[int, Meta(ge=1, le=limits.WORKERS)]
+    return Literal[_CHOICES[axis]] if axis in _CHOICES else str
+
+
+_AXES: Any = defstruct(
+    "axes",
+    [(axis, Annotated[list[_kind(axis)], Meta(min_length=1)] | UnsetType, UNSET) for axis in AXES],  # type: ignore[misc]
+    forbid_unknown_fields=True,
+)
+_CONTROL: Any = defstruct(
+    "control", [(axis, _kind(axis) | UnsetType, UNSET) for axis in AXES], forbid_unknown_fields=True
+)
+_JOB: Any = defstruct(
+    "job",
+    [
+        ("requests", Annotated[int, Meta(ge=1, le=limits.REQUESTS)]),
+        ("trees", Annotated[int, Meta(ge=1, le=limits.TREES)]),
+    ],
+    forbid_unknown_fields=True,
+)
+_JOBS = Annotated[list[_JOB], Meta(min_length=1)]
+_QUICK: Any = defstruct(
+    "quick", [("axes", _AXES | UnsetType, UNSET), ("jobs", _JOBS | UnsetType, UNSET)], forbid_unknown_fields=True
+)
+_FILE: Any = defstruct(
+    "matrix",
+    [
+        ("title", str | UnsetType, UNSET),
+        ("topology", str | UnsetType, UNSET),
+        ("request", Annotated[str, Meta(pattern=f"^{REQUEST}$")] | UnsetType, UNSET),
+        ("seed", Seed | UnsetType, UNSET),
+        ("repeats", Annotated[int, Meta(ge=1, le=limits.REPEATS)] | UnsetType, UNSET),
+        ("axes", _AXES | UnsetType, UNSET),
+        ("control", _CONTROL | UnsetType, UNSET),
+        ("jobs", _JOBS),
+        ("quick", _QUICK | UnsetType, UNSET),
+    ],
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+"""A whole file. The document stays as it is: the axes have the order in which they stand there."""
+
+
 def names() -> list[str]:
     """The matrices that placebench brings."""
     return sorted(path.stem for path in _HERE.glob("*.toml"))
@@ -115,91 +164,18 @@ def names() -> list[str]:
 def matrix_named(name: str, *, quick: bool = False) -> Matrix:
     """The matrix of this name or in this file; raises PlacebenchError that names the file and the key."""
     path = _HERE / f"{name}.toml" if name in names() else Path(name)
-    try:
-        given = tomllib.loads(path.read_text())
-    except OSError as error:
-        known = ", ".join(names())
-        raise PlacebenchError(f"no matrix {name!r} ({error.strerror}): expected {known} or a .toml file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlacebenchError(f"{path} is not TOML: {error}") from error
-    _only(path, given, [*_KEYS, *_TABLES])
-    shorter = _table(path, given, "quick")
-    _only(path, shorter, ["axes", "jobs"], inside="quick")
-    axes = _table(path, given, "axes")
-    if quick:
-        axes, given = {**axes, **_table(path, shorter, "axes")}, {**given, **shorter}
+    if not is_file(path):
+        raise PlacebenchError(f"no matrix {name!r}: expected {', '.join(names())} or a .toml file")
+    given = read_toml(path, dict[str, Any], error=PlacebenchError)
+    check(given, _FILE, str(path), error=PlacebenchError)
+    shorter = given.get("quick", {}) if quick else {}
+    axes = {**given.get("axes", {}), **shorter.get("axes", {})}
     return Matrix(
         name=path.stem,
         title=given.get("title", path.stem),
-        axes=dict(_axes(path, axes)),
-        control=dict(_control(path, _table(path, given, "control"))),
-        jobs=[_job(path, each) for each in _jobs(path, given)],
+        axes={axis: list(dict.fromkeys(values)) for axis, values in axes.items()},
+        control=given.get("control", {}),
+        jobs=[Job(**each) for each in shorter.get("jobs", given["jobs"])],
         folder=path.resolve().parent,
-        **{key: _typed(path, key, given.get(key), kind) for key, kind in _KEYS.items() if key != "title"},
+        **{key: given.get(key) for key in ("topology", "request", "seed", "repeats")},
     )
-
-
-def _axes(path: Path, axes: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    _only(path, axes, list(AXES), inside="axes")
-    for axis, values in axes.items():
-        if not isinstance(values, list) or not values:
-            raise PlacebenchError(f"{path}: {axis} is {values!r}, expected a list of values")
-        for value in values:
-            _fits(path, axis, value)
-        yield axis, list(dict.fromkeys(values))
-
-
-def _control(path: Path, control: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    _only(path, control, list(AXES), inside="control")
-    for axis, value in control.items():
-        _fits(path, axis, value)
-        yield axis, value
-
-
-def _jobs(path: Path, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    jobs = given.get("jobs")
-    if not isinstance(jobs, list) or not jobs or not all(isinstance(each, dict) for each in jobs):
-        raise PlacebenchError(f"{path}: no jobs, expected [[jobs]] with requests and trees")
-    return jobs
-
-
-def _job(path: Path, given: Mapping[str, Any]) -> Job:
-    _only(path, given, ["requests", "trees"], inside="jobs")
-    for key in ("requests", "trees"):
-        _positive(path, f"{key} of a job", given.get(key))
-    return Job(**given)
-
-
-def _fits(path: Path, axis: str, value: Any) -> None:
-    if isinstance(AXES[axis], int):
-        _positive(path, axis, value)
-    elif not isinstance(value, str):
-        raise PlacebenchError(f"{path}: {axis} holds {value!r}, expected texts")
-    elif axis in _CHOICES and value not in _CHOICES[axis]:
-        raise PlacebenchError(f"{path}: {axis} holds {value!r}, expected one of {', '.join(_CHOICES[axis])}")
-
-
-def _positive(path: Path, what: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise PlacebenchError(f"{path}: {what} is {value!r}, expected a whole number from 1")
-
-
-def _typed(path: Path, key: str, value: Any, kind: type) -> Any:
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        expected = "a whole number" if kind is int else "a text"
-        raise PlacebenchError(f"{path}: {key} is {value!r}, expected {expected}")
-    return value
-
-
-def _table(path: Path, given: Mapping[str, Any], key: str) -> dict[str, Any]:
-    table = given.get(key, {})
-    if not isinstance(table, dict):
-        raise PlacebenchError(f"{path}: {key} is {table!r}, expected a table [{key}]")
-    return table
-
-
-def _only(path: Path, given: Mapping[str, Any], known: list[str], *, inside: str = "") -> None:
-    for key in given:
-        if key not in known:
-            where = f" in [{inside}]" if inside else ""
-            raise PlacebenchError(f"{path}: unknown key {key!r}{where}, expected one of {', '.join(known)}")

@@ -16,18 +16,11 @@ Colours are CSS variables by role (`baseline`, `variant`, `between`) that work l
 what a colour says is said by a label or a shape too.
 """
 
-from placebench.page.charts.bars import Bar, bars
-from placebench.page.charts.distribution import Curve, distribution
-from placebench.page.charts.diverging import Step, diverging
-from placebench.page.charts.dots import Dot, dots
-from placebench.page.charts.flows import Flow, flows
-from placebench.page.charts.forest import Effect, forest
-from placebench.page.charts.histogram import Hill, histogram
-from placebench.page.charts.legend import Role
-from placebench.page.charts.lines import Line, lines
-from placebench.page.charts.plane import Spot, plane
-from placebench.page.charts.scatter import Cloud, scatter
-from placebench.page.charts.shares import Whole, shares
+from placebench.page.charts.bars import Bar, Step, Whole, bars, diverging, shares
+from placebench.page.charts.distributions import Curve, Hill, distribution, histogram
+from placebench.page.charts.intervals import Cloud, Dot, Effect, dots, forest, scatter
+from placebench.page.charts.lines import Flow, Line, Spot, flows, lines, plane
+from placebench.page.svg import Role
 
 __all__ = [
     "Bar",

@@ -9,9 +9,8 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any
 
-from placebench.profiler.drivers.connection import WatchedConnection
+from placebench.profiler.drivers.base import WatchedConnection, Watcher
 from placebench.profiler.drivers.cursor import TimedCursor
-from placebench.profiler.drivers.watching import Watcher
 
 __all__ = ["TimedCursor", "WatchedConnection", "physical", "time_connection", "use_timed_classes"]
 
@@ -22,11 +21,11 @@ def use_timed_classes(watcher: Watcher, driver: str, connect_arguments: MutableM
     driver: SQLAlchemy's name of the driver, `dialect.driver`. Others than psycopg2 and pysqlite are left as they are.
     """
     if driver == "psycopg2":
-        from placebench.profiler.drivers.by_psycopg2 import time_psycopg2
+        from placebench.profiler.drivers.psycopg2 import time_psycopg2
 
         time_psycopg2(watcher, connect_arguments)
     elif driver == "pysqlite":
-        from placebench.profiler.drivers.by_sqlite import time_sqlite
+        from placebench.profiler.drivers.sqlite import time_sqlite
 
         time_sqlite(watcher, connect_arguments)
 
@@ -38,20 +37,20 @@ def time_connection(watcher: Watcher, dbapi_connection: object) -> None:
     """
     asyncpg = sys.modules.get("sqlalchemy.dialects.postgresql.asyncpg")
     if asyncpg is not None and isinstance(dbapi_connection, asyncpg.AsyncAdapt_asyncpg_connection):
-        from placebench.profiler.drivers.by_asyncpg import time_asyncpg
+        from placebench.profiler.drivers.asyncpg import time_asyncpg
 
         time_asyncpg(watcher, dbapi_connection)
         return
     connection = physical(dbapi_connection)
     psycopg2 = sys.modules.get("psycopg2.extensions")
     if psycopg2 is not None and isinstance(connection, psycopg2.connection):
-        from placebench.profiler.drivers.by_psycopg2 import time_cursors
+        from placebench.profiler.drivers.psycopg2 import time_cursors
 
         time_cursors(watcher, connection)
         return
     psycopg = sys.modules.get("psycopg")
     if psycopg is not None and isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-        from placebench.profiler.drivers.by_psycopg3 import time_psycopg
+        from placebench.profiler.drivers.psycopg3 import time_psycopg
 
         time_psycopg(watcher, connection, awaited=isinstance(connection, psycopg.AsyncConnection))
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from placebench.profiler.drivers.watching import Running, Watcher
+from placebench.profiler.drivers.base import Running, Watcher
 
 if TYPE_CHECKING:
-    from placebench.profiler.draft import Draft
+    from placebench.profiler.capture.pending_statement import Draft
 
 
 class TimedCursor:

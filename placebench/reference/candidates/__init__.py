@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection
 
-from placebench.reference.body import Body
-from placebench.reference.candidates.objects import answer_by_objects
-from placebench.reference.query import CandidateRequest
+from placebench.reference.api.candidates_query import CandidateRequest
+from placebench.reference.api.responses import Body
+from placebench.reference.candidates.cached import answer_from_snapshot
+from placebench.reference.candidates.dedup.service import answer_by_shapes
+from placebench.reference.candidates.objects.solver import answer_by_objects
+from placebench.reference.optimizations import Ways
 from placebench.reference.settings import DEFAULTS, Settings
-from placebench.reference.shapes.answering import answer_by_shapes
-from placebench.reference.snapshot import answer_from_snapshot
-from placebench.reference.steps import Ways
 from placebench.reference.variants import Variant
 
 Algorithm = Callable[[Connection, CandidateRequest, Ways, Settings], Body]

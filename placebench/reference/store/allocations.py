@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, select
 
-from placebench.reference.problems import NotFound
+from placebench.reference.api.problems import NotFound
 from placebench.reference.store.consumers import forget_idle
 from placebench.tables import (
     allocations,

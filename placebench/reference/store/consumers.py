@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
-from placebench.reference.problems import ConcurrentUpdate
+from placebench.reference.api.problems import ConcurrentUpdate
 from placebench.tables import consumer_types, consumers, projects, users
 
 

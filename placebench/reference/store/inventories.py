@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from placebench.reference.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
+from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
 from placebench.reference.store import resource_classes
 from placebench.reference.store.providers import Locked, bump
 from placebench.tables import allocations, inventories

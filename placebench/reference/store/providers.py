@@ -1,6 +1,7 @@
 """Resource providers, each by itself; `trees.py` puts them into trees.
 
-A provider's row is the lock of all that hangs on it: `locked` takes it, `bump` moves its generation on.
+A provider's row is the lock of all that hangs on it: `locked` takes it, `bump` moves its generation on. A provider
+whose root_provider_id is NULL is not there, in no call, as in Placement.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
-from placebench.reference.problems import ConcurrentUpdate, Conflict, NotFound
+from placebench.reference.api.problems import ConcurrentUpdate, Conflict, NotFound
 from placebench.tables import resource_providers
 
 DUPLICATE_NAME: Final = "placement.duplicate_name"
@@ -70,10 +71,11 @@ def matching(connection: Connection, conditions: Sequence[ColumnElement[bool]]) 
 def id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]:
     """What a read of something that hangs on the provider needs of it; NotFound if there is none.
 
-    SELECT id, generation FROM resource_providers WHERE uuid = :uuid
+    SELECT id, generation FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL
     """
     own = resource_providers.c
-    row = connection.execute(select(own.id, own.generation).where(own.uuid == uuid)).one_or_none()
+    query = select(own.id, own.generation).where(own.uuid == uuid, own.root_provider_id.is_not(None))
+    row = connection.execute(query).one_or_none()
     if row is None:
         raise unknown(uuid)
     return row.id, row.generation
@@ -84,11 +86,12 @@ def locked(connection: Connection, uuid: str) -> Locked:
 
     No join: PostgreSQL would look at the joined rows in their old state once it has waited for the lock.
 
-    SELECT id, uuid, generation FROM resource_providers WHERE uuid = :uuid FOR UPDATE
+    SELECT id, uuid, generation FROM resource_providers
+    WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
     """
     own = resource_providers.c
-    query = select(own.id, own.uuid, own.generation).where(own.uuid == uuid).with_for_update()
-    row = connection.execute(query).one_or_none()
+    query = select(own.id, own.uuid, own.generation).where(own.uuid == uuid, own.root_provider_id.is_not(None))
+    row = connection.execute(query.with_for_update()).one_or_none()
     if row is None:
         raise unknown(uuid)
     return Locked(*row)

@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from placebench.reference.names import is_standard
-from placebench.reference.problems import BadRequest, Conflict, NotFound
+from placebench.reference.api.problems import BadRequest, Conflict, NotFound
+from placebench.reference.api.validation import is_standard
 from placebench.tables import inventories, resource_classes
 
 FIRST_CUSTOM_ID: Final = 10_000

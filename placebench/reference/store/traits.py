@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
-from placebench.reference.names import is_standard
-from placebench.reference.problems import BadRequest, Conflict, NotFound
+from placebench.reference.api.problems import BadRequest, Conflict, NotFound
+from placebench.reference.api.validation import is_standard
 from placebench.reference.store.providers import Locked, bump
 from placebench.tables import resource_provider_traits, traits
 

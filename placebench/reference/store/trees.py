@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, delete, insert, or_, select, text, update
 
-from placebench.reference.problems import BadRequest, Conflict
+from placebench.reference.api.problems import BadRequest, Conflict
 from placebench.reference.store.providers import Provider, found, locked, refuse_taken, unknown
 from placebench.tables import (
     allocations,
@@ -88,10 +88,10 @@ def remove(connection: Connection, uuid: str) -> None:
 def _placed(connection: Connection, uuid: str) -> Place | None:
     """Where the provider stands, held until the commit; None if there is none.
 
-    SELECT id, root_provider_id FROM resource_providers WHERE uuid = :uuid FOR UPDATE
+    SELECT id, root_provider_id FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
     """
-    query = select(_OWN.id, _OWN.root_provider_id).where(_OWN.uuid == uuid).with_for_update()
-    row = connection.execute(query).one_or_none()
+    query = select(_OWN.id, _OWN.root_provider_id).where(_OWN.uuid == uuid, _OWN.root_provider_id.is_not(None))
+    row = connection.execute(query.with_for_update()).one_or_none()
     return None if row is None else Place(*row)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from placebench.commands import doctor
-from placebench.profiler import sampling_thread
+from placebench.profiler.capture import sampling_thread
 
 
 @pytest.mark.parametrize(

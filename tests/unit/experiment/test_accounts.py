@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment.accounts import Accounts, Holding, account
-from placebench.telemetry.ledger import Ledger, Write, read_ledger
+from placebench.experiment.write_audit import Accounts, Holding, account
+from placebench.loadgen.write_log import Ledger, Write, read_ledger
 
 ONE = {"rp": {"VCPU": 1}}
 HELD = Holding(ONE, 1)

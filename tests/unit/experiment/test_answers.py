@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from placebench.experiment.answers import canonical, difference, first_difference, read_answer
+from placebench.experiment.canonical_response import canonical, difference, first_difference, read_answer
 
 
 def answer(*, providers: tuple[str, ...] = ("p1", "p2"), traits: tuple[str, ...] = ("A", "B"), amount: int = 1) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
-from placebench.experiment.arms import read_arms
+from placebench.experiment.variants import read_arms
 
 
 def test_variants_and_the_control() -> None:

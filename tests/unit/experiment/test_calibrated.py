@@ -8,8 +8,8 @@ import pytest
 from fake_run import FakeRun, write_run
 
 from placebench import results
-from placebench.compare.calibration import calibrate
-from placebench.experiment.calibrated import found_out, keep, kept, state_file
+from placebench.experiment.calibration_store import found_out, keep, kept, state_file
+from placebench.stats.calibration import calibrate
 
 
 @pytest.fixture(autouse=True)

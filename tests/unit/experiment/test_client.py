@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment.client import Client, body_file, command
+from placebench.experiment.client_process import Client, body_file, command
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

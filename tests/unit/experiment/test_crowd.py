@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from placebench.experiment.crowd import drive
+from placebench.experiment.concurrent_clients import drive
 
 
 class Service(BaseHTTPRequestHandler):

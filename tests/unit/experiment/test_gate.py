@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from placebench.errors import GateFailedError
-from placebench.experiment.answers import breach, canonical, difference, read_answer
-from placebench.experiment.client import body_file
-from placebench.experiment.gate import AnswerGate
+from placebench.experiment.canonical_response import breach, canonical, difference, read_answer
+from placebench.experiment.client_process import body_file
 from placebench.experiment.records import Block
+from placebench.experiment.same_responses import AnswerGate
 
 
 def document(*roots: str, summaries: tuple[str, ...] | None = None) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class FakeService:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers: dict[str, bytes] = {}
         self.asked: list[str] = []
-        monkeypatch.setattr("placebench.experiment.gate.ask", self._ask)
+        monkeypatch.setattr("placebench.experiment.same_responses.ask", self._ask)
 
     def _ask(self, url: str, request: str) -> Any:
         self.asked.append(request)

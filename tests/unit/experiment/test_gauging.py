@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import LoadError
-from placebench.experiment.gauging import loaded, taken_apart
+from placebench.experiment.breakdown_study import loaded, taken_apart
 from placebench.experiment.records import LoadResult
 from placebench.telemetry import Telemetry, load
 

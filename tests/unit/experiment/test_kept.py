@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from placebench.errors import RunFolderError
-from placebench.experiment.kept import KeptHead, claim_folder, same_question
 from placebench.experiment.records import RunHead
+from placebench.experiment.run_folder import KeptHead, claim_folder, same_question
 
 HEAD = RunHead(
     name="x",

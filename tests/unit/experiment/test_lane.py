@@ -5,7 +5,7 @@ import math
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.experiment.lane import UNCHANGED, Lane, Shape
+from placebench.runtime.network.delay_queue import UNCHANGED, Lane, Shape
 
 
 def test_what_is_pipelined_is_delayed_once() -> None:

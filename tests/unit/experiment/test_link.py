@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import make_url
 
 from placebench.errors import LoadError, PlacebenchError
-from placebench.experiment.lane import Shape
-from placebench.experiment.link import Traffic, linked, linked_service
+from placebench.runtime.network.delay_queue import Shape
+from placebench.runtime.network.link import Traffic, linked, linked_service
 
 
 @pytest.fixture

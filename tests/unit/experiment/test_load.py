@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from placebench.compare import quantile
 from placebench.errors import LoadError
-from placebench.experiment.load import LOCUSTFILES, LoadSpec, run_load
+from placebench.experiment.http_request import get
+from placebench.experiment.load_run import LOCUSTFILES, LoadSpec, run_load
 from placebench.experiment.records import LoadResult
-from placebench.experiment.requesting import get
-from placebench.experiment.server import RunningServer
 from placebench.paths import room
+from placebench.runtime.uwsgi import RunningServer
+from placebench.stats import quantile
 
 Served = Callable[..., RunningServer]
 Loaded = Callable[..., LoadResult]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
+from placebench.experiment.http_request import get
 from placebench.experiment.records import LoadResult
-from placebench.experiment.requesting import get
-from placebench.experiment.server import RunningServer
+from placebench.runtime.uwsgi import RunningServer
 
 Served = Callable[..., RunningServer]
 

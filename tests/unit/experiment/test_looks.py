@@ -4,12 +4,12 @@ import math
 import random
 from pathlib import Path
 
-from placebench.compare import hodges_lehmann
-from placebench.experiment.arms import read_arms
-from placebench.experiment.comparing import CONFIDENCE_OF_A_LOOK, LOOKS, Comparing, Settings
-from placebench.experiment.interleaved import append_blocks
+from placebench.experiment.compare_run import CONFIDENCE_OF_A_LOOK, LOOKS, Comparing, Settings
 from placebench.experiment.records import Block
+from placebench.experiment.replicate import append_blocks
+from placebench.experiment.variants import read_arms
 from placebench.seeding import topology_named
+from placebench.stats import hodges_lehmann
 
 RUNS = 4000
 AT_MOST = round(RUNS * 0.05 + 3 * math.sqrt(RUNS * 0.05 * 0.95))

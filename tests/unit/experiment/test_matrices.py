@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.arms import read_arm
-from placebench.experiment.combinations import Combination, combine
-from placebench.experiment.installed import Installed
 from placebench.experiment.matrices import AXES, Job, Matrix, matrix_named, names
-from placebench.experiment.origins import Origin
-from placebench.experiment.versions import pins, versions_of
+from placebench.experiment.matrix import Combination, combine
+from placebench.experiment.python_environment import Installed, pins, versions_of
+from placebench.experiment.source_checkout import Origin
+from placebench.experiment.variants import read_arm
 
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
 JOB = {"requests": 2, "trees": 3}
@@ -121,14 +120,20 @@ def test_a_driver_is_that_of_the_variant() -> None:
     ("written", "message"),
     [
         ("axis = 1", "unknown key 'axis', expected one of title"),
-        ("[axes]\nserver = ['apache']", "server holds 'apache', expected one of uwsgi, gunicorn, wsgiref, none"),
-        ("[axes]\nuser = [1]", r"unknown key 'user' in \[axes\], expected one of service"),
-        ("[axes]\nusers = [0]", "users is 0, expected a whole number from 1"),
-        ("[axes]\nservice = 'tuned'", "service is 'tuned', expected a list of values"),
-        ("[axes]\nservice = ['tuned']", r"no jobs, expected \[\[jobs\]\] with requests and trees"),
-        ("[[jobs]]\nrequests = 2", "trees of a job is None, expected a whole number from 1"),
-        ("repeats = 'five'\n[[jobs]]\nrequests = 2\ntrees = 2", "repeats is 'five', expected a whole number"),
-        ("[axes", "is not TOML"),
+        (
+            "[axes]\nserver = ['apache']",
+            r"axes.server\[0\]: expected one of gunicorn, none, uwsgi, wsgiref, saw 'apache'",
+        ),
+        ("[axes]\nuser = [1]", "axes: unknown key 'user', expected one of service"),
+        ("[axes]\nusers = [0]", r"axes.users\[0\]: expected a whole number >= 1, saw 0"),
+        ("[axes]\nservice = 'tuned'", "axes.service: expected a list, saw 'tuned'"),
+        ("[axes]\nservice = ['tuned']", "jobs is missing"),
+        ("[[jobs]]\nrequests = 2", r"jobs\[0\]: trees is missing"),
+        ("repeats = 'five'\n[[jobs]]\nrequests = 2\ntrees = 2", "repeats: expected a whole number, saw 'five'"),
+        ("[axes", "cannot be read: Expected ']'"),
+        (f"a = {'[' * 5000}", "cannot be read: nested deeper"),
+        ("[[jobs]]\nrequests = 10_000_000_000_000\ntrees = 2", r"jobs\[0\].requests: expected a whole number <= 10"),
+        ("request = '/é'\n[[jobs]]\nrequests = 1\ntrees = 2", "request: expected a text matching .*, saw '/é'"),
     ],
 )
 def test_a_mistake_is_named(written: str, message: str, tmp_path: Path) -> None:
@@ -142,7 +147,7 @@ def test_a_mistake_is_named(written: str, message: str, tmp_path: Path) -> None:
 
 def test_a_matrix_or_service_that_is_not_there(tmp_path: Path) -> None:
     """Those that come along are named; an unknown service is refused as everywhere."""
-    with pytest.raises(PlacebenchError, match=r"no matrix 'stacks' .*: expected profiler, sqlite, stack or a .toml"):
+    with pytest.raises(PlacebenchError, match=r"no matrix 'stacks': expected profiler, sqlite, stack or a .toml"):
         matrix_named("stacks")
     with pytest.raises(VariantError, match="no variant 'fast'"):
         combine(Matrix("m", "?", {"service": ["fast"]}, {}, [Job(1, 1)]))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment.memory import Memory, MemorySampler, memory_of
+from placebench.measure.processes import Memory, MemorySampler, memory_of
 
 ROLLUP = """\
 5630bc300000-7ffcd1dc9000 ---p 00000000 00:00 0                          [rollup]

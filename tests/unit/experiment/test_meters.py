@@ -1,6 +1,6 @@
 """What two looks at PostgreSQL's processes say about the time between them."""
 
-from placebench.experiment.meters import Backends
+from placebench.measure.meters import Backends
 
 BEFORE = Backends({11: 1.0, 12: 4.0}, sessions=40)
 

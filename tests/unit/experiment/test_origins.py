@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.experiment.arms import in_place, read_arms
-from placebench.experiment.origins import read_origin
+from placebench.experiment.source_checkout import read_origin
+from placebench.experiment.variants import in_place, read_arms
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment import processes
+from placebench.measure import processes
 
 BURN_IN_A_THREAD = """
 import threading, time

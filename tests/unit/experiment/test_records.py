@@ -8,9 +8,10 @@ import pytest
 
 from placebench import results
 from placebench.errors import RunFolderError
-from placebench.experiment.interleaved import append_blocks
-from placebench.experiment.kept import held, same_question
-from placebench.experiment.records import Block, LoadPass, LoadResult, Meters, RunHead
+from placebench.experiment.records import Block, LoadPass, LoadResult, RunHead
+from placebench.experiment.replicate import append_blocks
+from placebench.experiment.run_folder import held, same_question
+from placebench.measure.meters import Meters
 
 LOADED = LoadPass(
     variant="naive",
@@ -56,7 +57,7 @@ def block(replicate: int) -> Block:
 
 def test_a_run_goes_on_when_its_words_have_changed(tmp_path: Path) -> None:
     """Why a change is tried decides nothing; what is measured decides."""
-    trial = {"baseline": "naive", "variant": "tuned", "why": "as it was said then"}
+    trial = {"name": "tuned", "kind": "own", "baseline": "naive", "variant": "tuned", "why": "as it was said then"}
     begun = replace(HEAD, settings={"rounds": 6, "trials": [trial]})
     begun.save(tmp_path / "run.json")
 
@@ -102,7 +103,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     """Half a file is an error with its path."""
     (tmp_path / "run.json").write_text('{"name": "ru')
 
-    with pytest.raises(RunFolderError, match=r"run\.json cannot be read as RunHead"):
+    with pytest.raises(RunFolderError, match=r"run\.json: cannot be read: "):
         results.load(tmp_path)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from placebench.experiment.lane import Shape
-from placebench.experiment.relay import Relay
+from placebench.runtime.network.delay_queue import Shape
+from placebench.runtime.network.relay import Relay
 
 
 @dataclass

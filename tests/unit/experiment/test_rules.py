@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from placebench.experiment.records import LoadResult
-from placebench.experiment.rules import (
+from placebench.experiment.validity import (
     RULES,
     Moment,
     describe,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
+from placebench.experiment.capacity import Saturation, Step
 from placebench.experiment.records import LoadResult
-from placebench.experiment.saturation import Saturation, Step
-from placebench.experiment.server import RunningServer
-from placebench.report.saturation import result_line, write_saturation
+from placebench.report.capacity import result_line, write_saturation
+from placebench.runtime.uwsgi import RunningServer
 
 Served = Callable[..., RunningServer]
 
@@ -54,7 +54,7 @@ def test_users_are_doubled_until_answers_time_out(
             "--requests has no meaning in a search: its steps take --time seconds",
         ),
         (["--slo", "p95=5ms", "--locustfile", "noop"], "--locustfile noop: a search of a rate makes a load of its own"),
-        (["--until-errors", "--users", "0"], "--users 0, --rate None: expected more than 0"),
+        (["--until-errors", "--users", "0"], "argument --users: expected a whole number from 1 to 100000, saw '0'"),
         (["--slo", "p95=5ms"], "nothing answers at http://127.0.0.1:1"),
     ],
 )

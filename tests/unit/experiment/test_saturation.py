@@ -7,8 +7,7 @@ from itertools import accumulate
 import pytest
 
 from placebench.errors import LoadError
-from placebench.experiment.records import LoadResult
-from placebench.experiment.saturation import (
+from placebench.experiment.capacity import (
     Objective,
     Outcome,
     Saturation,
@@ -18,6 +17,7 @@ from placebench.experiment.saturation import (
     read_objective,
     until_errors,
 )
+from placebench.experiment.records import LoadResult
 
 
 def step(load: float, outcome: Outcome) -> Step:

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from placebench.errors import MissingExtraError, ServerError
-from placebench.experiment import uwsgi
-from placebench.experiment.requesting import get
-from placebench.experiment.server import RunningServer
+from placebench.experiment.http_request import get
+from placebench.runtime import uwsgi
+from placebench.runtime.uwsgi import RunningServer
 
 Served = Callable[..., RunningServer]
 
@@ -163,8 +163,8 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from placebench.experiment.load import LoadSpec, run_load
-from placebench.experiment.server import ServerSpec, serve
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.runtime.uwsgi import ServerSpec, serve
 
 app, folder = sys.argv[1:]
 server = serve(ServerSpec("none", module="small_app:application", environment={"PYTHONPATH": app}))

@@ -1,6 +1,6 @@
 """Bytes over time in a bounded number of bins."""
 
-from placebench.experiment.trace import MOST_BINS, Trace
+from placebench.runtime.network.relay import MOST_BINS, Trace
 
 
 def test_bytes_fall_into_the_bin_of_their_moment() -> None:

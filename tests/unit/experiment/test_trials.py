@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import MissingExtraError, PlacebenchError
-from placebench.experiment.experiments import experiment_named, read_experiment
-from placebench.experiment.trials import ablation_trials, ladder_trials
-from placebench.reference.steps.optimization import Optimization
+from placebench.experiment.trials import ablation_trials, experiment_named, ladder_trials, read_experiment
+from placebench.reference.optimizations.optimization import Optimization
 from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, variant
 
 
@@ -122,20 +121,28 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
     ("text", "message"),
     [
         ('arms = ["a", "b"]\ncolour = 1', "unknown key 'colour', expected one of name, arms, trials, request"),
-        ('arms = ["a", "b"]\ntrees = "many"', "trees is 'many', expected a whole number"),
-        ('arms = ["a"]', r"arms is \['a'\], expected a list of two names or more"),
-        ("trees = 5", "arms is None, expected a list of two names or more"),
-        ('arms = ["a", "b"]\n[[trials]]\nvariant = "b"', "baseline of a trial is None, expected one of a, b"),
-        ('arms = ["a", "b"]\n[[trials]]\nspeed = 1', "unknown key 'speed', expected one of name, kind"),
+        ('arms = ["a", "b"]\ntrees = "many"', "trees: expected a whole number or null, saw 'many'"),
+        ('arms = ["a"]', r"arms: expected a list of length >= 2, saw \['a'\]"),
+        ("trees = 5", "arms is missing"),
+        ('arms = ["a", "b"]\n[[trials]]\nvariant = "b"', r"trials\[0\]: baseline is missing"),
+        (
+            'arms = ["a", "b"]\n[[trials]]\nspeed = 1',
+            r"trials\[0\]: unknown key 'speed', expected one of baseline, variant, name, kind",
+        ),
         (
             'arms = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nshows_in = "x"',
             "expected one of cpu_s, wall_s",
         ),
-        ("arms = [", "is not TOML: "),
-        ('arms = ["a", "b"]\ntrials = "b"', r"trials is 'b', expected tables, as in \[\[trials\]\]"),
+        ("arms = [", "cannot be read: Invalid value"),
+        (f"arms = {'[' * 5000}", "cannot be read: nested deeper than anything"),
+        ('arms = ["a", "b"]\nreplicates = 1e400', "replicates: expected a whole number or null, saw inf"),
+        ('arms = ["a", "b"]\ntrials = "b"', "trials: expected a list, saw 'b'"),
         ('arms = ["a", "b", "a"]', "arms names 'a' twice: `placebench compare` holds a program to itself"),
-        ('name = "a/b"\narms = ["a", "b"]', "name is 'a/b', expected a folder's name"),
-        ('arms = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nwhy = 3', "why is 3, expected a text"),
+        ('name = "a/b"\narms = ["a", "b"]', "name: expected a text matching regex .*, saw 'a/b'"),
+        (
+            'arms = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nwhy = 3',
+            r"trials\[0\].why: expected a text, saw 3",
+        ),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -152,6 +159,6 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> No
 def test_no_such_experiment() -> None:
     """Neither a name nor a file."""
     with pytest.raises(
-        PlacebenchError, match=r"no experiment 'ladders' .*: expected ladder, ablation, a file, or one of summ"
+        PlacebenchError, match=r"no experiment 'ladders': expected ladder, ablation, a file, or one of summ"
     ):
         experiment_named("ladders")

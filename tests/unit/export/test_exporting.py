@@ -6,7 +6,7 @@ import pytest
 
 from placebench.errors import ExportError
 from placebench.export import Allocation, Cloud, Provider, export
-from placebench.export.turns import MOST_TURNS
+from placebench.export.exporter import MOST_TURNS
 from placebench.topology import Claim, Inventory, Take, read, toml_of
 
 GPU, DISK = Inventory("VGPU", 4), Inventory("DISK_GB", 100)

@@ -32,10 +32,9 @@ from placebench.page.charts import (
     scatter,
     shares,
 )
-from placebench.page.charts.histogram import bins
-from placebench.page.charts.legend import shortened
+from placebench.page.charts.distributions import bins
 from placebench.page.picture_file import picture_file
-from placebench.page.scale import Scale
+from placebench.page.svg import Scale, shortened
 
 HOSTILE = "<script>alert('1')</script>&\"{0}"
 

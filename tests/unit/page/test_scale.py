@@ -2,7 +2,7 @@
 
 import pytest
 
-from placebench.page.scale import linear_scale, log_scale
+from placebench.page.svg import linear_scale, log_scale
 
 
 def test_a_linear_scale_places_in_proportion() -> None:

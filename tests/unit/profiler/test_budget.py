@@ -8,8 +8,8 @@ import pytest
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Recording, Statement
-from placebench.profiler.budget import Budget
-from placebench.profiler.statement import Caller
+from placebench.profiler.analysis.budget import Budget
+from placebench.profiler.model.statement import Caller
 
 STATEMENT = Statement(
     "select ?", "f", 0.0, caller=Caller("/app/views.py", 7, "view"), row_count=2, round_trips=1, execute_s=0.001
@@ -110,7 +110,9 @@ def test_the_pytest_plugin_fails_a_test_that_broke_its_budget(tmp_path: Path) ->
 
 def test_the_pytest_plugin_loads_nothing_until_it_is_asked() -> None:
     """It is imported in every run of pytest where placebench is installed."""
-    code = "import sys, placebench.profiler.pytest_plugin; print({'sqlalchemy', 'jinja2'} & set(sys.modules))"
+    code = (
+        "import sys, placebench.profiler.integrations.pytest_plugin; print({'sqlalchemy', 'jinja2'} & set(sys.modules))"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert loaded == "set()\n"

@@ -7,9 +7,9 @@ import pytest
 from pyinstrument.session import Session
 
 from placebench.profiler import Recording, Statement
-from placebench.profiler.difference import Change, frame_name, shown
-from placebench.profiler.plans import PlanNode
-from placebench.profiler.stacks import leaf
+from placebench.profiler.analysis.difference import Change, frame_name, shown
+from placebench.profiler.capture.stack import leaf
+from placebench.profiler.model.plan import PlanNode
 
 
 def statement(fingerprint: str, **fields: Any) -> Statement:

@@ -62,8 +62,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
-    for name in ("shop", "shop.wsgi"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("shop", None)
+    if wsgi := sys.modules.pop("shop.wsgi", None):
+        wsgi.engine.dispose()
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

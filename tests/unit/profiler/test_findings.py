@@ -7,9 +7,9 @@ from sqlalchemy import Column, Engine, ForeignKey, Integer, MetaData, String, Ta
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 from placebench.profiler import Recording, SqlProfiler, Statement, Transaction
-from placebench.profiler.findings import Limits, find
-from placebench.profiler.plans import PlanNode
-from placebench.profiler.statement import Caller
+from placebench.profiler.analysis.findings import Limits, find
+from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.model.statement import Caller
 
 HERE = Caller("/app/views.py", 10, "view")
 THERE = Caller("/app/views.py", 20, "view")

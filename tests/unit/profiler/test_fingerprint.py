@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placebench.profiler.fingerprint import fingerprint, normalised, one_line, redacted, transaction_step
+from placebench.profiler.model.fingerprint import fingerprint, normalised, one_line, redacted, transaction_step
 
 SAME = [
     ("select a from t where b = 1", "SELECT a  FROM t\n WHERE b=2"),

@@ -18,11 +18,12 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.util import greenlet_spawn
 
 from placebench.errors import ProfilerError
-from placebench.profiler import SqlProfiler, flame, sampler
-from placebench.profiler.flame import Edge, innermost, timeline, without_profiler
-from placebench.profiler.merging import merge_sessions
-from placebench.profiler.sampling_thread import profile_function_defect
-from placebench.profiler.stacks import frames_of, leaf
+from placebench.profiler import SqlProfiler
+from placebench.profiler.analysis.merging import merge_sessions
+from placebench.profiler.capture import flame, sampler
+from placebench.profiler.capture.flame import Edge, innermost, timeline, without_profiler
+from placebench.profiler.capture.sampling_thread import profile_function_defect
+from placebench.profiler.capture.stack import frames_of, leaf
 
 WITH_PROFILE_FUNCTION = pytest.mark.skipif(profile_function_defect() is not None, reason=str(profile_function_defect()))
 SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000) select count(*) from n"

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 from pyinstrument.session import Session
 
-from placebench.profiler.icicle_difference import icicle_difference
+from placebench.profiler.output.flame_svg import icicle_difference
 
 
 def session(stacks: dict[tuple[str, ...], float]) -> Session:

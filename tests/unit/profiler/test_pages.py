@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyinstrument.session import Session
 
-from placebench.profiler.pages import write_flame_page, write_speedscope
-from placebench.profiler.stacks import leaf
+from placebench.profiler.capture.stack import leaf
+from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 

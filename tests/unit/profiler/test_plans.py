@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from placebench.profiler.flame import Edge, innermost, timeline, with_plans
-from placebench.profiler.plans import PlanNode, read_plan
+from placebench.profiler.capture.flame import Edge, innermost, timeline, with_plans
+from placebench.profiler.model.plan import PlanNode, read_plan
 
 DOCUMENT = {
     "Query Text": "select 'secret'",

@@ -33,7 +33,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Clocks, SqlProfiler
-from placebench.profiler.fingerprint import fingerprint
+from placebench.profiler.model.fingerprint import fingerprint
 
 TABLE = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hostile import VALUES, places, spoiled
 from pyinstrument.session import Session
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Span, Statement, Transaction
+from placebench.profiler.model.plan import PlanNode
 
 
 def recording(name: str = "GET /", **changed: object) -> Recording:
@@ -144,3 +146,32 @@ def test_the_table_of_many_requests_is_of_the_mean_one() -> None:
     )
     assert lines[3].startswith("  statements 2 · rows 20 · round trips ")
     assert lines[4].endswith("  (2 failed)")
+
+
+def test_a_spoiled_recording_is_refused_or_can_be_used(tmp_path: Path) -> None:
+    """Whatever stands at whatever place of it or of its flame; of what is taken all can be told."""
+    scan = PlanNode("Seq Scan", "orders", rows=10.0, loops=1, elapsed_s=0.5, children=(PlanNode("Result"),))
+    whole = recording(notes=("one",), session=Session([(["a\x00b\x001"], 2.0)], 0, 2, 1, 1, 2, [], "", 1, [], []))
+    whole.statements = [replace(whole.statements[0], plan=scan), whole.statements[1]]
+    path = tmp_path / "one.json"
+    whole.save(path)
+    files = {file: file.read_text() for file in (path, path.with_suffix(".pyisession"))}
+    refused = 0
+    for file, text in files.items():
+        document = json.loads(text)
+        for place in places(document):
+            for value in VALUES:
+                file.write_text(spoiled(document, place, value))
+                refused += not can_be_used(path, whole)
+        file.write_text(text)
+
+    assert refused > 500
+
+
+def can_be_used(path: Path, whole: Recording) -> bool:
+    """Whether the recording is taken; then its summary, its findings and its difference can be had."""
+    try:
+        loaded = Recording.load(path)
+    except ProfilerError:
+        return False
+    return bool(str(loaded.summary()) and str(whole.diff(loaded)) and list(loaded.findings()) is not None)

@@ -16,7 +16,7 @@ from placebench.profiler import (
     transactions_frame,
     write_difference_page,
 )
-from placebench.profiler.statement import Caller
+from placebench.profiler.model.statement import Caller
 
 HOSTILE = "</td><script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
 

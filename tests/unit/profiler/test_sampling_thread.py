@@ -19,10 +19,11 @@ import sqlalchemy
 from sqlalchemy import Engine, text
 
 import placebench
-from placebench.profiler import Recording, SqlProfiler, flame, sampling_thread
-from placebench.profiler.merging import mean_session
-from placebench.profiler.sampling_thread import profile_function_defect, thread_interval_s
-from placebench.profiler.stacks import Frames, frames_of, named
+from placebench.profiler import Recording, SqlProfiler
+from placebench.profiler.analysis.merging import mean_session
+from placebench.profiler.capture import flame, sampling_thread
+from placebench.profiler.capture.sampling_thread import profile_function_defect, thread_interval_s
+from placebench.profiler.capture.stack import Frames, frames_of, named
 
 STRESS = Path(__file__).with_name("sampled_under_stress.py")
 STRESS_S = 3.0
@@ -210,7 +211,7 @@ def test_merged_estimates_begin_with_the_request(engine: Engine) -> None:
 
 def test_a_long_record_keeps_so_many_samples(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The older ones are thinned out."""
-    monkeypatch.setattr("placebench.profiler.sampling_thread._MOST_SAMPLES", 4)
+    monkeypatch.setattr("placebench.profiler.capture.sampling_thread._MOST_SAMPLES", 4)
     ticks = iter(range(7))
     made = sampling_thread.ThreadSamples(lambda: float(next(ticks)), 0.020, pytest.fail)
     made._thread.remove(made)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from placebench.profiler.wire import meter_of
+from placebench.profiler.capture.tcp_info import meter_of
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from placebench.reference.chunking import chunked
+from placebench.reference.api.compression import chunked
 
 PARTS = [b"[1,", b"", b"2" * 20, b"]"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from placebench.reference.compressing import compressed
+from placebench.reference.api.compression import compressed
 
 LONG = b'{"a": "' + b"x" * 2000 + b'"}'
 

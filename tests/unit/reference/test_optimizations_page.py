@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment.arms import read_arms
-from placebench.experiment.experiments import read_experiment
-from placebench.reference.steps.optimization import HEADLINE, Optimization
+from placebench.experiment.trials import read_experiment
+from placebench.experiment.variants import read_arms
+from placebench.reference.optimizations.optimization import HEADLINE, Optimization
 from placebench.reference.variants import CATALOGUE
 
 DOCS = Path(__file__).parents[3] / "docs"

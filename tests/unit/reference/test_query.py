@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from placebench.reference.problems import BadRequest
-from placebench.reference.query import CandidateRequest, RequestGroup, parse
+from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup, parse
+from placebench.reference.api.problems import BadRequest
 
 A, B = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 UNDEFINED = "placement.undefined_code"

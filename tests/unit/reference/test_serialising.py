@@ -1,6 +1,6 @@
 """The ways to write the document."""
 
-from placebench.reference.steps.serialising import by_json, by_orjson
+from placebench.reference.optimizations.serialization import by_json, by_orjson
 
 
 def test_a_capacity_beyond_64_bits_is_written_by_both() -> None:

@@ -4,13 +4,12 @@ import re
 
 import pytest
 
-from placebench.compare import COUNTED, METRICS
 from placebench.errors import MissingExtraError, VariantError
-from placebench.reference.steps import optimization
-from placebench.reference.steps.collector import collector_as_shipped, collector_frozen
-from placebench.reference.steps.heap import given_back, kept
-from placebench.reference.steps.reach import all_trees
-from placebench.reference.steps.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
+from placebench.reference.optimizations import optimization
+from placebench.reference.optimizations.garbage_collection import collector_as_shipped, collector_frozen
+from placebench.reference.optimizations.malloc import given_back, kept
+from placebench.reference.optimizations.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
+from placebench.reference.optimizations.settings import all_trees
 from placebench.reference.variants import (
     CATALOGUE,
     OPTIMIZATIONS,
@@ -23,6 +22,7 @@ from placebench.reference.variants import (
     third_ways,
     variant,
 )
+from placebench.stats import COUNTED, METRICS
 
 
 def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:

@@ -9,7 +9,7 @@ from fake_run import MANIFEST, FakeRun, write_run
 
 from placebench.experiment.records import RunHead
 from placebench.report import write_report
-from placebench.report.calibrated import calibrated
+from placebench.report.calibration import calibrated
 
 CPU = {
     "metric": "cpu_s",

@@ -9,8 +9,7 @@ from fake_experiment import ARMS, write_experiment
 from placebench import results
 from placebench.experiment.records import CountedPass
 from placebench.experiment.trials import Trial
-from placebench.report.claims import claims_of
-from placebench.report.ledger import ledger_of
+from placebench.report.optimizations import claims_of, ledger_of
 
 RUNGS = {"naive": 0.0, "naive+slots": -0.05, "naive+slots+copies": -0.05, "tuned": -0.05}
 TRIALS = (

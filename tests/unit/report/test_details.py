@@ -8,8 +8,8 @@ from fake_run import FakeRun, write_run
 from placebench import results
 from placebench.experiment.records import WatchedPass
 from placebench.report import write_report
-from placebench.report.details import compared, contrasted
 from placebench.report.figures import Figures, figures_of
+from placebench.report.page import compared, contrasted
 
 THREE = {"naive": 0.0, "tuned": -0.7, "tuned-slots": -0.5}
 

@@ -7,7 +7,7 @@ from fake_run import FakeRun, write_run
 
 from placebench import results
 from placebench.experiment.records import RunHead, StatementCount, WirePass
-from placebench.report.difference import difference_document, difference_table
+from placebench.report.run_difference import difference_document, difference_table
 
 
 def run(folder: Path, statements: float, *, seed: int = 1, equal: bool = True) -> results.Run:

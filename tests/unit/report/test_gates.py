@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 import pytest
 from fake_run import FakeRun, write_run
 
-from placebench.compare import Comparison, compare_blocks, compare_counts
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
 from placebench.experiment.records import Block, WirePass
+from placebench.report.ci_files import hand_over
 from placebench.report.gates import held_to, judge, read_gate
-from placebench.report.handover import hand_over
+from placebench.stats import Comparison, compare_blocks, compare_counts
 
 
 def made(

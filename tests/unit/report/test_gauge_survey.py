@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.surveys import append_line
+from placebench.experiment.study import append_line
 from placebench.report import document_of, text_of
 
 PARTS = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")
@@ -80,3 +81,12 @@ def test_nothing_can_be_quicker_than_the_no_op(folder: Path) -> None:
     text = text_of(measured(folder, 100.0, 130.0))
 
     assert "More than the no-op was answered by traits, which nothing can: the machine had other things to do" in text
+
+
+def test_endpoints_that_failed_are_rows_whichever_they_are(folder: Path) -> None:
+    """The no-op, the traits or both failed: there are always two rows, and the failed ones say why."""
+    measured(folder, 200.0, 100.0)
+
+    for failed, rows in with_failures(folder):
+        assert len(rows) == 2
+        assert [row["reason"] for row in rows].count(REASON) == failed

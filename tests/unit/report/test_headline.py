@@ -7,11 +7,11 @@ import pytest
 from fake_experiment import ARMS, write_experiment
 
 from placebench import results
-from placebench.compare import Comparison
 from placebench.experiment.trials import Trial
 from placebench.report import write_report
 from placebench.report.figures import Figures, figures_of
 from placebench.report.headline import below_it, headline, several_sentence
+from placebench.stats import Comparison
 
 FASTER = Comparison(
     baseline="naive",

@@ -7,11 +7,10 @@ from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
 from placebench.experiment.records import StatementCount, WirePass
-from placebench.experiment.spent import Spent, harness_share, together
+from placebench.experiment.replicate import Spent, harness_share, together
 from placebench.report import comparisons_of, write_report
-from placebench.report.frames import FrameChange, frame_changes, relative
-from placebench.report.statements import statement_changes
-from placebench.report.words import statement_shortened
+from placebench.report.sentences import statement_shortened
+from placebench.report.variant_pairs import FrameChange, frame_changes, relative, statement_changes
 
 
 def inside(tmp_path: Path) -> results.Run:

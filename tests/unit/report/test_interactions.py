@@ -8,11 +8,11 @@ import pytest
 from fake_experiment import ARMS, TRIALS, write_experiment
 
 from placebench import results
-from placebench.compare.interaction import remainder
 from placebench.experiment.records import Block
 from placebench.experiment.trials import Trial
 from placebench.report import document_of, text_of
-from placebench.report.interactions import in_words, interactions_of
+from placebench.report.optimizations import in_words, interactions_of
+from placebench.stats.multiple_testing import remainder
 
 ADDING_UP = {
     "naive": 0.0,

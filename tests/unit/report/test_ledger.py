@@ -9,11 +9,11 @@ import pytest
 from fake_experiment import ARMS, write_experiment
 
 from placebench import results
-from placebench.compare.verdict import Verdict
 from placebench.experiment.records import WirePass
 from placebench.report import document_of, text_of
 from placebench.report.comparisons import comparisons_of
-from placebench.report.ledger import ledger_of, ledger_text, write_ledger
+from placebench.report.optimizations import ledger_of, ledger_text, write_ledger
+from placebench.stats.verdict import Verdict
 
 
 def experiment(

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.experiment.matrices import AXES
 from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.surveys import append_line
+from placebench.experiment.study import append_line
 from placebench.report import document_of, text_of, write_report
 
 TOOK_S = {
@@ -144,3 +145,27 @@ def test_an_application_without_a_name_keeps_its_secrets(tmp_path: Path) -> None
 
     assert "env=SECRET_KEY=***" in page
     assert "c0ffee" not in page + text_of(results.load(folder))
+
+
+def test_combinations_that_failed_are_rows_whichever_they_are(folder: Path) -> None:
+    """Four combinations, one to four of which failed, controls too: four rows, and the failed ones say why."""
+    for failed, rows in with_failures(folder):
+        assert len(rows) == 4
+        assert [row.get("duration_s") is None for row in rows].count(True) == failed
+        assert [row["reason"] for row in rows].count(REASON) == failed
+        assert {row["versions"]["python"] for row in rows} == {"3.11.7"}
+
+
+def test_a_combination_that_failed_later_keeps_what_was_measured(folder: Path) -> None:
+    """Three of five repeats count: a row of three, which says so."""
+    run = results.load(folder)
+    point = run.head.settings["points"][0]
+    made = [each for each in run.measurements if each.point != point or each.repeat < 3]
+    (folder / "measurements.jsonl").unlink()
+    for each in (*made, Measurement(point, 3, {}, REASON)):
+        append_line(folder / "measurements.jsonl", each)
+
+    row, *others = document_of(results.load(folder))["rows"]
+
+    assert (row["n"], row["reason"]) == (3, f"3 of 5 repeats count: {REASON}")
+    assert {each["reason"] for each in others} == {None}

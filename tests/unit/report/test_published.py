@@ -7,10 +7,10 @@ from pathlib import Path
 from fake_experiment import write_experiment
 
 from placebench import results
-from placebench.compare.calibration import calibrate
-from placebench.experiment.calibrated import found_out
+from placebench.experiment.calibration_store import found_out
 from placebench.experiment.records import WirePass
-from placebench.report.published import in_lines, published
+from placebench.report.export import in_lines, published
+from placebench.stats.calibration import calibrate
 
 
 def test_the_figures_of_an_experiment_are_a_small_document(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> 
     (tmp_path / "bad" / "run.json").write_text("{")
     listed = write_index(tmp_path).read_text()
 
-    assert "cannot be read as RunHead" in listed
+    assert "run.json: cannot be read: " in listed
     assert (tmp_path / "latest").readlink() == Path("good")
 
 

@@ -9,8 +9,10 @@ from fake_run import FakeRun, write_run
 
 from placebench import paths, results
 from placebench.cli import main
-from placebench.report import comparison_table, summary, terminal_table, write_report
-from placebench.report.published import published
+from placebench.experiment.records import FailedPart
+from placebench.report import comparison_table, summary, terminal_table, text_of, write_report
+from placebench.report.ci_files import hand_over
+from placebench.report.export import published
 from placebench.report.text import aligned
 
 
@@ -63,6 +65,36 @@ def test_the_document_has_the_promised_names(tmp_path: Path) -> None:
     assert document["comparisons"][0]["ratio"] == pytest.approx(0.165 / 0.52, rel=0.03)
     assert document["ladder"][0]["counted"]["statements"] == 29
     assert document["ladder"][-1]["closed"]["latency"].keys() == {"p50_s", "p90_s", "p95_s", "p99_s"}
+
+
+def test_parts_that_failed_are_named(tmp_path: Path) -> None:
+    """A missing profile and a comparison without replicates, everywhere; one that was made again on the page alone.
+
+    No password of a URL reaches any of them.
+    """
+    run = results.load(write_run(tmp_path / "run"))
+    failed = [
+        FailedPart("profile", "tuned", "no answer from postgresql://me:secret@db/x"),
+        FailedPart("comparison", "", "0 of 6 replicates count"),
+        FailedPart("count", "naive", "a worker died", made_again=True),
+    ]
+    run = replace(run, blocks=[], head=replace(run.head, failed_parts=failed))
+    run.head.save(run.folder / "run.json")
+
+    hand_over(run.folder, ())
+    page, text, markdown = write_report(run).read_text(), text_of(run), (run.folder / "summary.md").read_text()
+
+    for said in (page, text, markdown):
+        assert "The profile of tuned failed: no answer from postgresql://me:" in said
+        assert "The comparison failed: 0 of 6 replicates count" in said
+        assert "secret" not in said
+    assert "The count of naive: a worker died" in page
+    assert [(each["part"], each["variant"], each["made_again"]) for each in summary(run)["failed_parts"]] == [
+        ("profile", "tuned", False),
+        ("comparison", "", False),
+        ("count", "naive", True),
+    ]
+    assert "secret" not in json.dumps(summary(run))
 
 
 def test_replicates_that_were_all_thrown_away_are_counted(tmp_path: Path) -> None:

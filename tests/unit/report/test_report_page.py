@@ -8,7 +8,7 @@ from fake_run import FakeRun, write_run
 
 from placebench.errors import RunFolderError
 from placebench.report import write_report
-from placebench.report.manifest import flattened, masked
+from placebench.report.environment import flattened, masked
 
 
 class Text(HTMLParser):

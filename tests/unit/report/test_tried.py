@@ -1,7 +1,7 @@
 """Short names of arms."""
 
-from placebench.report.surveys.telling import service_named
-from placebench.report.tried import arm_shortened
+from placebench.report.comparisons import arm_shortened
+from placebench.report.studies.study import service_named
 
 RUNGS = ("naive", "naive+summaries", "naive+summaries+usages", "naive+summaries+usages+sets", "tuned")
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from placebench.compare import Comparison, compare_counts, compare_watched
-from placebench.report.words import (
+from placebench.report.sentences import (
     comparison_sentence,
     detectable_text,
     effect_text,
@@ -15,6 +14,7 @@ from placebench.report.words import (
     power_text,
     verdict_text,
 )
+from placebench.stats import Comparison, compare_counts, compare_watched
 
 MADE = Comparison(
     baseline="naive",

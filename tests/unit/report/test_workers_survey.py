@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.experiment.records import Measurement, RunHead
@@ -101,3 +102,13 @@ def test_the_page_shows_sharing_lost_over_time(told: Callable[..., dict[str, Any
 
     assert 1 == page.count("<h2>Sharing lost over time, shared state</h2>")
     assert 2 == page.count("throughput against memory</h2>")
+
+
+def test_mixes_that_failed_are_rows_whichever_they_are(told: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Two mixes by two workloads, one to four of which failed: there are always four rows, and those say why."""
+    told(0.1)
+
+    for failed, rows in with_failures(tmp_path):
+        assert len(rows) == 4
+        assert {row["mix"] for row in rows} == {"1 x 4", "4 x 1"}
+        assert [row["reason"] for row in rows].count(REASON) == failed

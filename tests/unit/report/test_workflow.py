@@ -1,7 +1,8 @@
-"""The workflow for CI says nothing that the program does not understand."""
+"""The workflows for CI say nothing that the program does not understand, and run the tests on every Python."""
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,12 @@ def test_it_compares_variants_that_ask_the_database_each_time() -> None:
 
     assert named == ["tuned, shapes"]
     assert "env=PLACEBENCH_VARIANT=${{ matrix.variant }}" in text
+
+
+@pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
+def test_the_tests_run_on_every_python() -> None:
+    """From the oldest that pyproject.toml allows to the newest there is."""
+    project = tomllib.loads((WORKFLOW.parents[2] / "pyproject.toml").read_text())["project"]
+    (pythons,) = re.findall(r"python: \[(.*)\]", WORKFLOW.with_name("tests.yml").read_text())
+
+    assert [">=3.11", '"3.11", "3.12", "3.13", "3.14"'] == [project["requires-python"], pythons]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine, func, select, text
+from sqlalchemy.pool import NullPool
 
 from placebench import tables
 from placebench.errors import DatabaseError, SeedError
@@ -130,7 +131,7 @@ def test_no_trees_make_the_schema_only(url: str) -> None:
     """The tables and the standard classes, no provider, no receipt."""
     receipt = seed(topology_named("nested-perfload", trees=0), url, loader="sql")
 
-    with create_engine(url).connect() as connection:
+    with create_engine(url, poolclass=NullPool).connect() as connection:
         counts = [
             connection.scalar(select(func.count()).select_from(table))
             for table in (tables.resource_classes, tables.resource_providers, tables.placebench_receipts)

@@ -2,7 +2,7 @@ from itertools import islice, pairwise
 
 import pytest
 
-from placebench.telemetry.arrivals import arrivals
+from placebench.loadgen.options import arrivals
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:

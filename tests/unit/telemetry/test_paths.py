@@ -1,6 +1,6 @@
 """Paths become a bounded number of patterns."""
 
-from placebench.telemetry.paths import PathPatterns, bounded_verb
+from placebench.telemetry.series_file import PathPatterns, bounded_verb
 
 
 def test_what_looks_like_an_id_is_one() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.telemetry.samples import Samples
+from placebench.loadgen.samples import Samples
 
 
 class Clock:

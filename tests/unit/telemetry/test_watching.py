@@ -11,7 +11,7 @@ from sqlalchemy.pool import StaticPool
 
 from placebench import SqlProfiler
 from placebench.telemetry import Telemeter, Telemetry, load
-from placebench.telemetry.watching import WATCH
+from placebench.telemetry.telemeter import WATCH
 
 
 def ask(application: Callable[..., Any], path: str = "/orders/17", **environ: str) -> bytes:
@@ -134,6 +134,7 @@ def test_the_profiler_adds_spans_and_statements(telemeter: Telemeter, tmp_path: 
     ask(telemeter.wsgi(application), path="/plain")
     ask(telemeter.wsgi(profiler.wsgi(application)), path="/recorded")
     profiler.remove()
+    engine.dispose()
     telemetry = read(telemeter, tmp_path)
     found = rows(telemetry, "path", "series")
 

@@ -7,8 +7,8 @@ import pytest
 
 from placebench.seeding import topology_named
 from placebench.topology import Claim, Inventory, Kind, Node, Take, Topology, stocks_of
-from placebench.topology.claim import overdrawn
-from placebench.topology.filling import drawn
+from placebench.topology.tree import overdrawn
+from placebench.topology.utilization import drawn
 
 NAMES = ("nested-perfload", "flat-perfload", "shared-storage", "wide", "deep", "mixed", "partly-used")
 

@@ -2,7 +2,7 @@
 
 from uuid import uuid5
 
-from placebench.topology.identity import NAMESPACE, Identity
+from placebench.topology.topology import NAMESPACE, Identity
 
 
 def test_an_id_is_the_uuid5_of_seed_topology_and_path() -> None:

@@ -72,7 +72,7 @@ def test_trees_and_seed_of_the_caller_go_first(file: Path) -> None:
         ("trees = 3", "trees = true", "trees: expected a whole number from 0 to 1073741823, saw True"),
         ("request = ", "#", "request: expected the path and query that it is measured with, such as"),
         ('"/allocation_candidates?resources=VCPU:1"', '"VCPU:1"', "request: expected the path and query"),
-        ('[[providers]]\nname = "cn"', '[providers]\nname = "cn"', ": is no TOML: "),
+        ('[[providers]]\nname = "cn"', '[providers]\nname = "cn"', ": cannot be read: "),
         ('name = "gpu"', 'name = "cn"', "providers[1].name: expected a name that no other provider has, saw 'cn'"),
         ('name = "gpu"', 'name = "g p"', "providers[1].name: expected a name of letters, digits, '_', '.', '-'"),
         ('name = "gpu"', "name = 7", "at most 100, saw 7"),

@@ -10,7 +10,7 @@ from sqlalchemy.pool import StaticPool
 from werkzeug.test import Client, TestResponse
 
 from placebench import tables
-from placebench.reference.app import make_app
+from placebench.reference.api.pipeline import make_app
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from placebench.reference import journey
-from placebench.reference.call import Call
+from placebench.reference.api import pipeline
+from placebench.reference.api.call import Call
 
 
 def test_the_versions_document_needs_neither_token_nor_version(service: Any) -> None:
@@ -171,7 +171,7 @@ def test_a_bug_is_answered_and_logged(
     def broken(_call: Call) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(journey, "WAY_IN", (broken,))
+    monkeypatch.setattr(pipeline, "WAY_IN", (broken,))
     with caplog.at_level(logging.ERROR):
         response = service.send("GET", "/")
 

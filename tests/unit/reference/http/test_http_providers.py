@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from placebench import tables
+
+STOCK = {"total": 8, "reserved": 0, "min_unit": 1, "max_unit": 8, "step_size": 1, "allocation_ratio": 1.0}
 
 
 def uuid(number: int) -> str:
@@ -151,6 +153,88 @@ def test_a_provider_that_something_stands_on_stays(tree: Any) -> None:
     assert tree.outcome("DELETE", parent) == (409, "placement.resource_provider.cannot_delete_parent")
     assert tree.outcome("DELETE", used) == (409, "placement.resource_provider.inuse")
     assert tree.outcome("DELETE", f"/resource_providers/{uuid(99)}") == (404, "placement.undefined_code")
+
+
+@pytest.fixture
+def rootless(tree: Any) -> Any:
+    """The same, but for 4, which a Placement of old has left without a root; a consumer has something of it."""
+    with tree.engine.begin() as connection:
+        connection.execute(insert(tables.inventories).values(resource_provider_id=4, resource_class_id=0, **STOCK))
+        who = {"id": 1, "external_id": "somebody"}
+        connection.execute(insert(tables.projects).values(who))
+        connection.execute(insert(tables.users).values(who))
+        consumer = {"uuid": uuid(70), "generation": 1, "project_id": 1, "user_id": 1}
+        connection.execute(insert(tables.consumers).values(consumer))
+        row = {"resource_provider_id": 4, "consumer_id": uuid(70), "resource_class_id": 0, "used": 1}
+        connection.execute(insert(tables.allocations).values(row))
+        of_provider = tables.resource_providers.c.uuid == uuid(4)
+        connection.execute(update(tables.resource_providers).where(of_provider).values(root_provider_id=None))
+    return tree
+
+
+def claim(generation: int | None, *providers: str) -> dict[str, Any]:
+    """One VCPU of each provider."""
+    allocations = {provider: {"resources": {"VCPU": 1}} for provider in providers}
+    who = {"project_id": "somebody", "user_id": "somebody", "consumer_type": "INSTANCE"}
+    return {"allocations": allocations, "consumer_generation": generation, **who}
+
+
+@pytest.mark.parametrize(
+    ("method", "below", "body"),
+    [
+        ("GET", "", None),
+        ("PUT", "", {"name": "rp5"}),
+        ("DELETE", "", None),
+        ("GET", "/inventories", None),
+        ("PUT", "/inventories", {"resource_provider_generation": 0, "inventories": {}}),
+        ("DELETE", "/inventories/VCPU", None),
+        ("GET", "/traits", None),
+        ("PUT", "/traits", {"resource_provider_generation": 0, "traits": []}),
+        ("GET", "/aggregates", None),
+        ("PUT", "/aggregates", {"resource_provider_generation": 0, "aggregates": []}),
+        ("GET", "/usages", None),
+        ("GET", "/allocations", None),
+    ],
+)
+def test_a_provider_without_a_root_is_not_found(rootless: Any, method: str, below: str, body: Any) -> None:
+    """404 for every call on it, as if there were none."""
+    path = f"/resource_providers/{uuid(4)}{below}"
+
+    assert (404, "placement.undefined_code") == rootless.outcome(method, path, body)
+
+
+def test_a_provider_without_a_root_can_be_named_by_nobody(rootless: Any) -> None:
+    """Not as a parent, nor by a claim or the reshaper; but its name and uuid are taken."""
+    below, moved = {"name": "rp5", "parent_provider_uuid": uuid(4)}, {"name": "rp1", "parent_provider_uuid": uuid(4)}
+    shape = {"inventories": {uuid(4): {"resource_provider_generation": 0, "inventories": {}}}, "allocations": {}}
+    refused, taken = (400, "placement.undefined_code"), (409, "placement.duplicate_name")
+
+    assert refused == rootless.outcome("POST", "/resource_providers", below)
+    assert refused == rootless.outcome("PUT", f"/resource_providers/{uuid(1)}", moved)
+    assert refused == rootless.outcome("PUT", f"/allocations/{uuid(71)}", claim(None, uuid(4)))
+    assert refused == rootless.outcome("POST", "/allocations", {uuid(70): claim(1, uuid(1), uuid(4))})
+    reshaped = rootless.send("POST", "/reshaper", shape, headers={"X-Roles": "service"})
+    assert "placement.resource_provider.not_found" == reshaped.json["errors"][0]["code"]
+    assert taken == rootless.outcome("POST", "/resource_providers", {"name": "rp4"})
+    assert taken == rootless.outcome("POST", "/resource_providers", {"name": "rp5", "uuid": uuid(4)})
+
+
+def test_a_provider_without_a_root_is_in_no_list(rootless: Any) -> None:
+    """Whatever it is asked by; an in_tree that names it is nobody's, before any other fault."""
+    listed = rootless.get("/resource_providers")["resource_providers"]
+
+    assert ["rp1", "rp2", "rp3"] == [provider["name"] for provider in listed]
+    for query in (f"uuid={uuid(4)}", "name=rp4", "resources=VCPU:1", f"in_tree={uuid(4)}&required=CUSTOM_NOBODY"):
+        assert {"resource_providers": []} == rootless.get(f"/resource_providers?{query}")
+
+
+def test_what_was_taken_of_a_provider_without_a_root_can_be_given_back(rootless: Any) -> None:
+    """The consumer's allocations show it, and go with a claim for nothing."""
+    path = f"/allocations/{uuid(70)}"
+
+    assert [uuid(4)] == list(rootless.get(path)["allocations"])
+    assert (204, None) == rootless.outcome("POST", "/allocations", {uuid(70): claim(1)})
+    assert {"allocations": {}} == rootless.get(path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""Addresses of services, and what they are asked for, as a user writes them.
+
+The key pieces are `service_address` and `check_request`.
+"""
+
+import re
+from urllib.parse import SplitResult, quote, urlsplit
+
+from placebench.errors import PlacebenchError
+
+REQUEST = r"/[!-\"$-~]*"
+"""A path and query as they are sent: ASCII without blanks, and no fragment."""
+
+
+def service_address(url: str, *, error: type[PlacebenchError] = PlacebenchError) -> SplitResult:
+    """The parts of a service's URL; raises *error* for what is none, as with a port that does not exist."""
+    try:
+        address = urlsplit(url)
+        whole = address.scheme in {"http", "https"} and address.hostname and address.port != 0 and url.isascii()
+    except ValueError:
+        whole = False
+    if not whole:
+        raise error(f"{url!r} is not the URL of a service, such as http://127.0.0.1:8000")
+    return address
+
+
+def check_request(request: str) -> str:
+    """The same path and query; raises PlacebenchError for one that cannot be sent as it is."""
+    if re.fullmatch(REQUEST, request):
+        return request
+    if request.startswith("/") and "#" not in request:
+        sent = quote(request, safe="".join(map(chr, range(0x21, 0x7F))))
+        raise PlacebenchError(f"the request {request!r} has to be sent percent-encoded: {sent}")
+    raise PlacebenchError(f"the request {request!r} is no path: expected /path?query")

@@ -1,0 +1,156 @@
+"""Reads files whose content is declared: JSON, lines of JSON and TOML, checked against the types of what they hold.
+
+The key pieces are `read_json`, `read_lines` and `read_toml`, and `check` for a document that is at hand. What does not
+fit is one line that names the file, the key, what was expected and what was seen. Keys that a type does not know are
+left alone, but in a `msgspec.Struct` that forbids them.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import shorten
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from placebench.errors import PlacebenchError
+
+T = TypeVar("T")
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+"""So large that a float still holds it exactly."""
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Amount = Annotated[float, Meta(ge=0, le=1e15)]
+"""Seconds, bytes or counts that may be 0."""
+Positive = Annotated[float, Meta(ge=1e-9, le=1e15)]
+"""The same where nothing is impossible: a ratio of two of them is a number."""
+
+_PLACE = re.compile(r"(.*) - at `(?:key` in `)?\$(.*)`", re.DOTALL)
+_STEPS = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_QUOTED = re.compile(r"`([^`]*)`")
+_WORDS = {
+    "array": "a list",
+    "object": "an object",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+}
+_SHOWN_AT_MOST = 60
+_NESTED_AT_MOST = 16
+_TOO_DEEP = "nested deeper than anything that placebench writes"
+
+
+def read_json(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> T:
+    """The JSON document in a file as a *kind*; raises *error* for one that is none, or cannot be read."""
+    return decode_json(_content(path, error), kind, str(path), error=error)
+
+
+def decode_json(content: bytes, kind: type[T], source: str, *, error: type[PlacebenchError]) -> T:
+    """The same of content at hand; source: what the message begins with."""
+    return _decoded(content, kind, msgspec.json.decode, source, error)
+
+
+def read_lines(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> list[T]:
+    """Each line of a file as a *kind*; a last line that a kill cut short is left out, and a missing file has none."""
+    if not path.is_file():
+        return []
+    *lines, _ = _content(path, error).split(b"\n")
+    return [
+        decode_json(line, kind, f"{path}: line {number}", error=error) for number, line in enumerate(lines, start=1)
+    ]
+
+
+def read_toml(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> T:
+    """As `read_json`, of a TOML file."""
+    return _decoded(_content(path, error), kind, msgspec.toml.decode, str(path), error)
+
+
+def check(document: Any, kind: Any, source: str, *, error: type[PlacebenchError]) -> None:
+    """Raise *error* where *document* does not fit *kind*; source: what the message begins with."""
+    if _is_deeper(document, _NESTED_AT_MOST):
+        raise error(f"{source}: cannot be read: {_TOO_DEEP}")
+    try:
+        msgspec.convert(document, kind)
+    except msgspec.ValidationError as found:
+        raise error(f"{source}: {_described(found, document, kind)}") from found
+
+
+def _content(path: Path, error: type[PlacebenchError]) -> bytes:
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as found:  # a name may hold a null character
+        raise error(f"{path}: cannot be read: {getattr(found, 'strerror', None) or found}") from found
+
+
+def _decoded(content: bytes, kind: type[T], decode: Callable[..., Any], source: str, error: type[PlacebenchError]) -> T:
+    try:
+        made: T = decode(content, type=kind)
+    except msgspec.ValidationError as found:
+        raise error(f"{source}: {_described(found, _unchecked(content, decode), kind)}") from found
+    except RecursionError as found:
+        raise error(f"{source}: cannot be read: {_TOO_DEEP}") from found
+    except ValueError as found:
+        raise error(f"{source}: cannot be read: {found}") from found
+    return made
+
+
+def _unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
+    """The document as it is, for what was seen in it."""
+    try:
+        return decode(content)
+    except (ValueError, RecursionError):
+        return msgspec.UNSET
+
+
+def _is_deeper(document: Any, levels: int) -> bool:
+    """Whether lists and objects are nested in more levels: what walks through them later would not come to its end."""
+    inside = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inside)
+
+
+def _described(found: msgspec.ValidationError, seen: Any, kind: Any) -> str:
+    """'settings.hops: expected a whole number >= 1, saw -1'; seen: the whole document."""
+    placed = _PLACE.fullmatch(str(found))
+    what, place = (placed[1], placed[2]) if placed else (str(found), "")
+    declared: Any = msgspec.inspect.type_info(kind)
+    for key, number in _STEPS.findall(place):
+        seen, declared = _value_in(seen, key or number), _type_in(declared, key)
+    told = _expected(what, declared)
+    if seen is not msgspec.UNSET and told.startswith("expected"):
+        told = f"{told.partition(', got ')[0]}, saw {shorten(repr(seen), _SHOWN_AT_MOST, placeholder=' …')}"
+    return f"{place.lstrip('.')}: {told}" if place else told
+
+
+def _expected(what: str, declared: Any) -> str:
+    """What msgspec says, in the words of our messages."""
+    name = what.rpartition(" ")[2].strip("`")
+    if "unknown field" in what:
+        known = ", ".join(each.encode_name for each in getattr(declared, "fields", ()))
+        return f"unknown key {name!r}, expected one of {known}"
+    if "missing required field" in what:
+        return f"{name} is missing"
+    if "enum value" in what:
+        return f"expected one of {', '.join(map(str, getattr(declared, 'values', ())))}"
+    said = _QUOTED.sub(lambda found: " or ".join(_WORDS.get(each, each) for each in found[1].split(" | ")), what)
+    return said[0].lower() + said[1:]
+
+
+def _value_in(document: Any, step: str) -> Any:
+    """What stands there; UNSET where that cannot be said."""
+    if isinstance(document, dict):
+        return document.get(step, msgspec.UNSET)
+    return document[int(step)] if isinstance(document, list) and step.isdecimal() else msgspec.UNSET
+
+
+def _type_in(declared: Any, key: str) -> Any:
+    """The type of a field, or of what a list or a mapping holds; None where that cannot be said."""
+    for each in getattr(declared, "types", (declared,)):
+        if key:
+            found = next((field.type for field in getattr(each, "fields", ()) if field.encode_name == key), None)
+        else:
+            found = getattr(each, "item_type", None) or getattr(each, "value_type", None)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,180 @@
+"""What a request is made of: each endpoint loaded for its throughput, and taken apart by telemetry request by request.
+
+The key piece is `gauging`, which makes the `Question` of `placebench gauge`. A measurement is two fresh servers: one
+loaded by as many users as it has workers, without the profiler; and one worker asked by one user, with each statement
+recorded, so that nothing waits for anything but itself. Their telemetry stays in the run's folder.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from placebench.errors import LoadError
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.experiment.records import LoadResult
+from placebench.experiment.study import Ground, Measure, Point, Question
+from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.telemetry import Telemetry, load
+from placebench.topology import Topology
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOOP: Final = "no-op"
+ENDPOINTS: Final = (NOOP, "candidates", "candidates, limit 10", "one provider", "its inventories", "traits")
+QUICK_ENDPOINTS: Final = (NOOP, "candidates", "one provider")
+_WARM_UP_A_WORKER: Final = 4
+
+
+@dataclass(frozen=True)
+class Gauging:
+    """What is gauged."""
+
+    endpoints: tuple[str, ...]
+    """Of ENDPOINTS; the no-op among them."""
+    request: str
+    """That the endpoint "candidates" is asked."""
+    variant: str = "tuned"
+    processes: int = 2
+    time_s: float = 3.0
+    """Of each of the two loads of a measurement."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the head of the run."""
+        return {"variant": self.variant, "processes": self.processes, "time_s": self.time_s}
+
+
+def gauging(asked: Gauging, *, repeats: int) -> Question:
+    """The question of `placebench gauge`; a measurement has the fields of `loaded` and of `taken_apart`."""
+    return Question(
+        command="gauge",
+        points=tuple({"endpoint": name} for name in asked.endpoints),
+        repeats=repeats,
+        prepare=partial(_ready, asked),
+        request=asked.request,
+        settings=asked.to_json(),
+        variants=(asked.variant,),
+    )
+
+
+@contextmanager
+def _ready(asked: Gauging, ground: Ground) -> Iterator[Measure]:
+    requests = requests_of(asked.request, ground.topology)
+    yield lambda point, repeat: _measured(asked, ground, requests[point["endpoint"]], _part(ground, point, repeat))
+
+
+def requests_of(request: str, topology: Topology) -> dict[str, str]:
+    """Path and query of each endpoint; a provider is the root of the first tree."""
+    provider = f"/resource_providers/{topology.uuids(0)[0]}"
+    return {
+        NOOP: "/",
+        "candidates": request,
+        "candidates, limit 10": f"{request}&limit=10",
+        "one provider": provider,
+        "its inventories": f"{provider}/inventories",
+        "traits": "/traits",
+    }
+
+
+def _part(ground: Ground, point: Point, repeat: int) -> Path:
+    """Where the telemetry of this measurement goes; what one that failed has left there is gone."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in f"{point['endpoint']} {repeat + 1}")
+    part = ground.folder / "telemetry" / name.replace("--", "-")
+    shutil.rmtree(part, ignore_errors=True)
+    return part
+
+
+def _measured(asked: Gauging, ground: Ground, request: str, part: Path) -> dict[str, Any]:
+    busy = _asked(asked, ground, request, part / "loaded", processes=asked.processes)
+    _asked(asked, ground, request, part / "apart", processes=1, PLACEBENCH_PROFILE="light")
+    return {"path": request, **loaded(busy, load(part / "loaded")), **taken_apart(load(part / "apart"))}
+
+
+def _asked(
+    asked: Gauging, ground: Ground, request: str, part: Path, *, processes: int, **environment: str
+) -> LoadResult:
+    """A fresh server asked by as many users as it has workers; raises LoadError where a request failed."""
+    spec = ServerSpec(
+        database_url=ground.seeded,
+        variant=asked.variant,
+        processes=processes,
+        environment=environment,
+        telemetry=part,
+        log=ground.folder / "log" / "uwsgi-gauge.log",
+    )
+    with serve(spec) as server:
+        made = LoadSpec(
+            url=server.url,
+            request=request,
+            users=processes,
+            time_s=asked.time_s,
+            warmup=_WARM_UP_A_WORKER * processes,
+            seed=ground.topology.seed,
+            telemetry=part,
+        )
+        result = run_load(made, folder=ground.folder / "log")
+        server.check()
+    if result.failures:
+        raise LoadError(f"GET {request}: {result.failures} of {result.requests} failed: {result.failure_messages[0]}")
+    return result
+
+
+def loaded(result: LoadResult, telemetry: Telemetry) -> dict[str, Any]:
+    """Throughput, and how the requests fell on the workers.
+
+    shares: of the requests, a worker each, most first. chi_square: of their counts against equal ones, with
+    len(shares) - 1 degrees of freedom.
+    """
+    counts = telemetry.paired().groupby("worker_server", observed=True).size()
+    workers = [file.worker for file in telemetry.files if file.worker.startswith("worker-")]
+    each = sorted((int(counts.get(name, 0)) for name in workers), reverse=True)
+    fair = sum(each) / len(each)
+    return {
+        "requests": result.requests,
+        "throughput_per_s": result.throughput_per_s,
+        "client_cpu_share": result.client_cpu_s / result.elapsed_s,
+        "shares": [count / sum(each) for count in each],
+        "chi_square": sum((count - fair) ** 2 / fair for count in each),
+    }
+
+
+def taken_apart(telemetry: Telemetry) -> dict[str, Any]:
+    """The mean request in seconds: way_in + framework + python + pool + database + way_out is client, exactly.
+
+    way_in: from sending to the call of the application. framework, handler: as in `Telemetry`. database: inside the
+    driver. python: the rest of the handler. way_out: from the application's return to the last byte at the client.
+    Raises LoadError where no request was seen by both sides.
+    """
+    pairs = telemetry.paired()
+    if not len(pairs):
+        raise LoadError("no request of the client is in the server's telemetry: log/uwsgi-gauge.log may say why")
+    inside = _inside(telemetry.durations, pairs)
+    way_in = (pairs["started_s_server"] - pairs["started_s_client"]).mean()
+    client, handler = pairs["duration_s_client"].mean(), inside["handler"]
+    database = inside["statement"] + inside["transaction"]
+    parts = {
+        "client_s": client,
+        "way_in_s": way_in,
+        "framework_s": inside["framework"],
+        "python_s": handler - database - inside["pool"],
+        "pool_s": inside["pool"],
+        "database_s": database,
+        "way_out_s": client - way_in - inside["framework"] - handler,
+    }
+    statements = telemetry.durations["series"].eq("statement") & telemetry.durations["request"].isin(pairs["request"])
+    return {
+        **{name: float(seconds) for name, seconds in parts.items()},
+        "apart_requests": len(pairs),
+        "statements": int(statements.sum()) / len(pairs),
+    }
+
+
+def _inside(durations: "pd.DataFrame", pairs: "pd.DataFrame") -> Mapping[str, float]:
+    """Seconds of each series in the mean of these requests; 0 where there is none of it."""
+    sums = durations[durations["request"].isin(pairs["request"])].groupby("series", observed=True)["duration_s"].sum()
+    names = ("framework", "handler", "statement", "transaction", "pool")
+    return {name: float(sums.get(name, 0.0)) / len(pairs) for name in names}

@@ -1,0 +1,168 @@
+"""Are the answers the same? The canonical form of an answer, its digest, and the first difference of two.
+
+The order of candidates, of traits and of a mapping's providers is undefined in Placement, so answers are compared
+without it (docs/design.md, "Same answers"). What any other service answers is compared as the document it is.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from placebench.errors import LoadError
+from placebench.experiment.http_request import Reply, get
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to GET /allocation_candidates, in canonical form."""
+
+    candidates: frozenset[str]
+    """One text a candidate: its allocations and mappings, sorted."""
+    candidate_count: int
+    """As in the document; more than `candidates` when it repeats itself."""
+    summaries: dict[str, str]
+    """By provider's uuid, one text a summary."""
+
+    @property
+    def digest(self) -> str:
+        """The same for every answer that says the same."""
+        lines = [str(self.candidate_count), *sorted(self.candidates), *sorted(self.summaries.values())]
+        return _digest("\n".join(lines).encode())
+
+
+@dataclass(frozen=True)
+class OtherAnswer:
+    """What a service that is not Placement's answers: a JSON document, or any other bytes."""
+
+    document: Any
+    """As parsed; the body as text where it is no JSON."""
+
+    @property
+    def digest(self) -> str:
+        """The same for every document that says the same; the order of lists counts, that of keys does not."""
+        return _digest(_text(self.document).encode())
+
+
+def ask(url: str, request: str) -> Reply:
+    """Ask the service at *url* for *request* (path and query); raises LoadError unless it answers 200."""
+    try:
+        reply = get(url, request)
+    except OSError as error:
+        raise LoadError(f"{url}{request} gave no answer: {error}") from error
+    if reply.status != HTTPStatus.OK:
+        said = " ".join(reply.body[:300].decode(errors="replace").split())
+        raise LoadError(f"{url}{request} answered {reply.status} where 200 was expected: {said}")
+    return reply
+
+
+def fetch(url: str, request: str) -> Answer:
+    """The answer to a request for candidates; raises LoadError unless the service answers 200."""
+    return canonical(json.loads(ask(url, request).body))
+
+
+def read_answer(body: bytes) -> Answer | OtherAnswer:
+    """The body of an answer without the order that means nothing."""
+    try:
+        document = json.loads(body, parse_float=_number)
+    except ValueError:
+        return OtherAnswer(body.decode(errors="replace"))
+    if isinstance(document, dict) and {"allocation_requests", "provider_summaries"} <= document.keys():
+        return canonical(document)
+    return OtherAnswer(document)
+
+
+def canonical(document: dict[str, Any]) -> Answer:
+    """The document of an answer, without the order that means nothing."""
+    candidates = [_sorted_text(candidate) for candidate in document["allocation_requests"]]
+    summaries = {uuid: f"{uuid} {_sorted_text(summary)}" for uuid, summary in document["provider_summaries"].items()}
+    return Answer(frozenset(candidates), len(candidates), summaries)
+
+
+def difference(baseline: Answer | OtherAnswer, variant: Answer | OtherAnswer) -> str | None:
+    """One line that shows where *variant* says something else than *baseline*; None when they agree."""
+    if isinstance(baseline, Answer) and isinstance(variant, Answer):
+        return first_difference(baseline, variant)
+    if isinstance(baseline, Answer) or isinstance(variant, Answer):
+        return "one answers with allocation candidates, the other does not"
+    return next(_different_places(baseline.document, variant.document, "the document"), None)
+
+
+def first_difference(baseline: Answer, variant: Answer) -> str | None:
+    """One line that shows where *variant* says something else than *baseline*; None when they agree."""
+    for what, ours, theirs in (
+        ("candidate", baseline.candidates, variant.candidates),
+        ("summary", set(baseline.summaries.values()), set(variant.summaries.values())),
+    ):
+        if missing := sorted(ours - theirs):
+            return f"{len(missing)} of {len(ours)} {what} entries are missing, first: {missing[0]}"
+        if added := sorted(theirs - ours):
+            return f"{len(added)} {what} entries more than {len(ours)}, first: {added[0]}"
+    if baseline.candidate_count != variant.candidate_count:
+        return f"{variant.candidate_count} candidates where {baseline.candidate_count} were expected"
+    return None
+
+
+def breach(whole: Answer, limited: Answer, limit: int) -> str | None:
+    """Why *limited* is not a legal answer to a request with a limit, when *whole* is the one without; None if it is.
+
+    Legal are exactly min(limit, all) distinct members of the whole, with the summaries of just their trees.
+    """
+    expected = min(limit, whole.candidate_count)
+    if (limited.candidate_count, len(limited.candidates)) != (expected, expected):
+        seen = f"{limited.candidate_count} candidates, {len(limited.candidates)} of them distinct"
+        return f"{seen}, where {expected} were expected"
+    if strange := sorted(limited.candidates - whole.candidates):
+        return f"a candidate that the answer without a limit does not hold: {strange[0]}"
+    roots = {_root(whole, uuid) for each in limited.candidates for uuid in json.loads(each)["allocations"]}
+    summaries = {uuid: text for uuid, text in whole.summaries.items() if _root(whole, uuid) in roots}
+    return first_difference(Answer(limited.candidates, expected, summaries), limited)
+
+
+def _root(answer: Answer, uuid: str) -> str:
+    summary = json.loads(answer.summaries[uuid].partition(" ")[2])
+    return str(summary.get("root_provider_uuid", uuid))
+
+
+def _different_places(expected: Any, seen: Any, place: str) -> Iterator[str]:
+    """Each place of a document that differs, with both values cut short."""
+    if isinstance(expected, dict) and isinstance(seen, dict) and expected.keys() == seen.keys():
+        for key in expected:
+            yield from _different_places(expected[key], seen[key], f"{place}[{key!r}]")
+    elif isinstance(expected, list) and isinstance(seen, list) and len(expected) == len(seen):
+        for number, pair in enumerate(zip(expected, seen, strict=True)):
+            yield from _different_places(*pair, f"{place}[{number}]")
+    elif _text(expected) != _text(seen):  # for Python true is equal to 1
+        yield f"{place} is {_short(seen)} where {_short(expected)} was expected"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _number(text: str) -> float:
+    """1.0 as 1: JSON has one kind of number."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _sorted_text(value: Any) -> str:
+    return _text(_sorted(value))
+
+
+def _sorted(value: Any) -> Any:
+    """*value* with every list sorted: traits and a mapping's providers are sets written as lists."""
+    if isinstance(value, dict):
+        return {key: _sorted(inner) for key, inner in value.items()}
+    return sorted(value) if isinstance(value, list) else value

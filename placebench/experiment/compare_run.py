@@ -1,0 +1,226 @@
+"""One run of `compare`: seed, copy, count, then replicates until there are enough, each on disk before the next.
+
+The key piece is `Comparing.run`. A sitting makes the replicates that are missing, so that a run that was killed is
+resumed, and one that lost replicates to a rule gets others in their place (`placebench.experiment.replicate_loop`); the
+rules do not look at what was measured.
+"""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import PlacebenchError
+from placebench.experiment.counted_pass import statistics, wire_pass
+from placebench.experiment.environment import manifest
+from placebench.experiment.parts import Parts, Say, nobody, try_twice
+from placebench.experiment.passes import Bench, counted_pass
+from placebench.experiment.postgres_servers import Servers
+from placebench.experiment.profiled_pass import watched_pass
+from placebench.experiment.records import RunHead
+from placebench.experiment.replicate import Arms
+from placebench.experiment.replicate_loop import Replicates
+from placebench.experiment.run_folder import KeptHead, same_question
+from placebench.experiment.same_responses import AnswerGate
+from placebench.experiment.trials import Trial
+from placebench.experiment.validity import RULES
+from placebench.experiment.variants import Arm, in_place
+from placebench.runtime.postgres import Server
+from placebench.seeding import migrate_options, seed
+from placebench.stats import PRIMARY, compare_blocks
+from placebench.topology import Topology
+
+SCREEN, PUBLISH = 12, 30
+ROUNDS = 24
+LOOKS = (12, 24, 36)
+"""The only numbers of replicates at which a sequential run may stop; 36 is its end."""
+CONFIDENCE_OF_A_LOOK = 1 - 0.0221
+"""So that three looks together call identical programs different at most 5 times in 100 (Pocock 1977)."""
+_COLLECTED_REQUESTS = 6
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared, and how much of it is measured."""
+
+    arms: tuple[Arm, ...]
+    """The baseline first."""
+    request: str
+    replicates: int = SCREEN
+    looks: bool = False
+    """Sequentially, at LOOKS alone, instead of a fixed number of replicates."""
+    rounds: int = ROUNDS
+    block_s: float = 0.1
+    """Short, so that the arms of a round meet the same machine."""
+    counted_requests: int = 12
+    """Enough that a count which differs stays significant among the other metrics and arms."""
+
+    trials: tuple[Trial, ...] = ()
+    """What is compared with what; none: each arm with the first."""
+
+    def __post_init__(self) -> None:
+        """Raises PlacebenchError for numbers below those that make sense, and a request that is no path."""
+        if self.replicates < 0 or self.rounds < 1:
+            asked = f"{self.replicates} replicates of {self.rounds} rounds"
+            raise PlacebenchError(f"{asked}: expected 0 or more, of 1 or more")
+        if not self.request.startswith("/"):
+            raise PlacebenchError(f"the request {self.request!r} is no path: expected /path?query")
+
+    @property
+    def confidence(self) -> float:
+        """Of the intervals and the verdicts."""
+        return CONFIDENCE_OF_A_LOOK if self.looks else 0.95
+
+    @property
+    def most(self) -> int:
+        """How many replicates are made at the most, those that do not count left aside."""
+        return LOOKS[-1] if self.looks else self.replicates
+
+    def to_json(self) -> dict[str, Any]:
+        """For the head of the run; the same for the same question."""
+        kept = {name: value for name, value in asdict(self).items() if name not in ("arms", "request", "trials")}
+        arms = [arm.to_json() for arm in self.arms]
+        trials = [asdict(each) for each in self.trials]
+        return {**kept, "arms": arms, "trials": trials, "confidence": self.confidence, "rules": RULES.to_json()}
+
+
+class Comparing:
+    """One sitting of a comparison in one folder, on one PostgreSQL server."""
+
+    def __init__(self, topology: Topology, settings: Settings, folder: Path, server: Server) -> None:
+        """Raises RunFolderError when *folder* holds a run of another question."""
+        self._topology = topology
+        self._settings = settings
+        self._folder = folder
+        self._server = server
+        self._say: Say = nobody
+        self._note: Say = nobody
+        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"
+        self._kept = KeptHead(folder, same_question(folder, self._new_head()))
+        self._gate = AnswerGate(settings.request, save=self._kept.save)
+        self.replicates = Replicates(self._kept, self._gate, folder, arms=len(settings.arms), rounds=settings.rounds)
+
+    @property
+    def steps(self) -> int:
+        """How many steps are announced, if every replicate counts and no look ends the run."""
+        each = 2 if self._settings.most else 1
+        return 1 + each * len(self._settings.arms) + max(0, self._settings.most - len(self.replicates.valid()))
+
+    def run(self, say: Say, note: Say = nobody) -> None:
+        """Everything, in order; the folder is readable whatever is raised.
+
+        say: is told of each step as it begins; note: of what fails and is made again, or left out. Raises
+        GateFailedError when answers or data differ, UndecidedError when replicate after replicate does not count; a
+        program that does not start is a ServerError.
+        """
+        self._say, self._note = say, note
+        sources = self._folder / "sources"
+        with (
+            self._kept.until_the_end(),
+            Servers(self._server) as servers,
+            in_place(self._settings.arms, sources) as served,
+        ):
+            arms = self._prepared(servers, served)
+            self._counted(arms, servers)
+            self._collected(arms)
+            self._watched(arms)
+            self.replicates.make(arms, self._settings.most, say=say, note=note, decided=self._decided)
+            shutil.rmtree(self._folder / "answers", ignore_errors=True)
+
+    def _new_head(self) -> RunHead:
+        return RunHead(
+            name=self._folder.name,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            status="running",
+            request=self._settings.request,
+            topology=self._topology.title,
+            trees=self._topology.trees,
+            seed=self._topology.seed,
+            variants=[arm.name for arm in self._settings.arms],
+            receipt={},
+            manifest={},
+            settings=self._settings.to_json(),
+            same_answers={},
+            command="compare",
+        )
+
+    def _prepared(self, servers: Servers, arms: tuple[Arm, ...]) -> Arms:
+        """A seeded database on each server, and a copy of it for each arm, at the revisions that the arm wants."""
+        self._say(f"seed {self._topology.title}, {self._topology.trees} trees")
+        self._kept.begin_on(self._server)
+        names = {arm.name: f"{self._database}_{number}" for number, arm in enumerate(arms)}
+        for server in dict.fromkeys(map(servers.of, arms)):
+            url = server.create_database(self._database)
+            receipt = seed(self._topology, url)
+            if server is servers.of(arms[0]):
+                self._kept.stand_on(receipt=receipt.to_json(), manifest=manifest(url))
+        databases = {arm.name: servers.of(arm).create_database(names[arm.name], self._database) for arm in arms}
+        for arm in arms:
+            migrate_options(databases[arm.name], arm.revisions)
+        return Arms(
+            arms=arms,
+            databases=databases,
+            request=self._settings.request,
+            folder=self._folder,
+            block_s=self._settings.block_s,
+        )
+
+    @property
+    def _statistics(self) -> str:
+        return f"{self._database}_statistics"
+
+    def _counted(self, arms: Arms, servers: Servers) -> None:
+        """Each arm asked, held to the baseline's answer, and counted.
+
+        Raises ServerError or LoadError for an arm that cannot be counted in two attempts: its program does not work.
+        """
+        number = self._settings.counted_requests
+        with ExitStack() as stack:
+            read = {
+                server: stack.enter_context(statistics(server, self._statistics))
+                for server in dict.fromkeys(map(servers.of, arms.arms))
+            }
+            for arm in arms.arms:
+                self._say(f"{arm.name}: count of {number} requests")
+                meet = self._gate.meet if arm.request is None else _nobody
+                count = partial(wire_pass, arms, arm.name, requests=number, read=read[servers.of(arm)], meet=meet)
+                try_twice(f"{arm.name} count", count, self._note)
+        self._gate.all_met()
+
+    def _collected(self, arms: Arms) -> None:
+        """The garbage collections of each arm of ours, counted."""
+        parts = Parts(self._kept, self._note)
+        for arm in arms.arms:
+            if arm.ours and arm.request is None:
+                bench = Bench(arms.databases[arm.name], arms.request, self._folder, 1, 1, 1, self._topology.seed)
+                variant = arm.variables["PLACEBENCH_VARIANT"]
+                count = partial(counted_pass, bench, arm.name, requests=_COLLECTED_REQUESTS, variant=variant)
+                parts.make("count", arm.name, count)
+
+    def _watched(self, arms: Arms) -> None:
+        """Each arm under the profiler, for its flame; not again in a later sitting, nor where nothing is timed."""
+        for arm in arms.arms if self._settings.most else ():
+            if not (self._folder / f"watched-{arm.name}.json").is_file():
+                self._say(f"{arm.name}: profile")
+                watched_pass(arms, arm.name, note=self._note)
+
+    def _decided(self, valid: Sequence[int]) -> bool:
+        """Whether a sequential run is at a look, and every comparison has a verdict there."""
+        if not self._settings.looks or len(valid) not in LOOKS:
+            return False
+        baseline, *others = (arm.name for arm in self._settings.arms)
+        verdicts = [
+            compare_blocks(
+                self.replicates.blocks, baseline, other, PRIMARY, confidence=self._settings.confidence
+            ).verdict
+            for other in others
+        ]
+        return "cannot tell" not in verdicts
+
+
+def _nobody(name: str, url: str) -> None:
+    """An arm with a request of its own answers something else by right."""

@@ -1,0 +1,153 @@
+"""The counted pass of a comparison: what one request asks of the database, for any program alike; never timed.
+
+The key piece is `wire_pass`. Statements and rows are what pg_stat_statements counted for the arm's database, round
+trips and bytes what passed over a counting link (placebench.runtime.network.link); each request is counted by itself.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, NullPool, create_engine, make_url, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from placebench.experiment.canonical_response import ask
+from placebench.experiment.records import StatementCount, WirePass
+from placebench.experiment.replicate import Arms
+from placebench.runtime.network.link import Traffic, linked
+from placebench.runtime.postgres import Server
+from placebench.runtime.uwsgi import serve
+
+_WARM_UP_REQUESTS = 2
+_HASH_SEED = 1
+_COUNTED = """
+SELECT coalesce(sum(calls), 0), coalesce(sum(rows), 0) FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
+AND query !~* '^\\s*(begin|start transaction|commit|rollback)'
+"""
+
+_EACH = """
+SELECT query, sum(calls), sum(rows), sum(total_exec_time) / 1000 FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
+AND query !~* '^\\s*(begin|start transaction|commit|rollback)'
+GROUP BY query
+"""
+
+
+class Statistics:
+    """What PostgreSQL has counted so far of a database, by its name; None where it does not count."""
+
+    def __init__(self, connection: Connection | None) -> None:
+        self._connection = connection
+
+    def __call__(self, database: str) -> tuple[int, int] | None:
+        """Statements and rows; 1 round trip."""
+        if self._connection is None:
+            return None
+        statements, rows = self._connection.execute(text(_COUNTED), {"database": database}).one()
+        return int(statements), int(rows)
+
+    def each(self, database: str) -> dict[str, tuple[float, float, float]]:
+        """Calls, rows and seconds in the server of each statement, by its text without values; 1 round trip."""
+        if self._connection is None:
+            return {}
+        counted = self._connection.execute(text(_EACH), {"database": database})
+        return {sql: (float(calls), float(rows), float(seconds)) for sql, calls, rows, seconds in counted}
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What one request took."""
+
+    statements: int | None
+    rows: int | None
+    traffic: Traffic
+    body_bytes: int
+
+
+@contextmanager
+def statistics(server: Server, database: str) -> Iterator[Statistics]:
+    """pg_stat_statements of *server*, read from *database*, one of ours with nothing else in it.
+
+    CREATE EXTENSION pg_stat_statements; reading it is one round trip. On a server that has it not, or does not let our
+    role see it, nothing is counted.
+    """
+    engine = create_engine(server.create_database(database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield Statistics(connection if _available(connection) else None)
+    server.drop_database(database)
+
+
+def wire_pass(arms: Arms, name: str, *, requests: int, read: Statistics, meet: Callable[[str, str], None]) -> WirePass:
+    """Count *requests* requests of the arm *name*; *meet* is given its name and URL first.
+
+    Saved as wire-<name>.json. Raises ServerError when the arm does not start, LoadError when it does not answer 200.
+    """
+    arm, database_url = arms.named[name], arms.databases[name]
+    log = arms.folder / "log"
+    request = arm.request or arms.request
+    with (
+        linked(database_url, log=log / "link.log") as link,
+        serve(arm.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
+    ):
+        meet(name, server.url)
+        for _ in range(_WARM_UP_REQUESTS):
+            ask(server.url, request)
+        database = str(make_url(database_url).database)
+        counted, before = [], read.each(database)
+        for _ in range(requests):
+            traffic, work = link.traffic(), read(database)
+            body = ask(server.url, request).body
+            counted.append(_request(link.traffic().since(traffic), work, read(database), len(body)))
+        by_statement = _by_statement(before, read.each(database), requests)
+    made = _pass(name, counted, by_statement)
+    made.save(arms.folder / f"wire-{name}.json")
+    return made
+
+
+def _request(
+    traffic: Traffic, before: tuple[int, int] | None, after: tuple[int, int] | None, body_bytes: int
+) -> _Request:
+    if before is None or after is None:
+        return _Request(None, None, traffic, body_bytes)
+    return _Request(after[0] - before[0], after[1] - before[1], traffic, body_bytes)
+
+
+def _by_statement(
+    before: dict[str, tuple[float, float, float]], after: dict[str, tuple[float, float, float]], requests: int
+) -> list[StatementCount]:
+    """The means of one request, the dearest statement first."""
+    none = (0.0, 0.0, 0.0)
+    took = {
+        sql: [now - then for now, then in zip(sums, before.get(sql, none), strict=True)] for sql, sums in after.items()
+    }
+    made = [
+        StatementCount(" ".join(sql.split()), calls / requests, rows / requests, seconds / requests)
+        for sql, (calls, rows, seconds) in took.items()
+        if calls > 0
+    ]
+    return sorted(made, key=lambda each: each.exec_s, reverse=True)
+
+
+def _pass(name: str, counted: list[_Request], by_statement: list[StatementCount]) -> WirePass:
+    statements = [each.statements for each in counted if each.statements is not None]
+    rows = [each.rows for each in counted if each.rows is not None]
+    return WirePass(
+        variant=name,
+        statements=[float(each) for each in statements] or None,
+        rows=[float(each) for each in rows] or None,
+        round_trips=[float(each.traffic.round_trips) for each in counted],
+        bytes_sent=[float(each.traffic.bytes_sent) for each in counted],
+        bytes_received=[float(each.traffic.bytes_received) for each in counted],
+        body_bytes=[float(each.body_bytes) for each in counted],
+        by_statement=by_statement,
+    )
+
+
+def _available(connection: Connection) -> bool:
+    try:
+        connection.execute(text("CREATE EXTENSION pg_stat_statements"))
+        connection.execute(text(_COUNTED), {"database": ""})
+    except SQLAlchemyError:
+        return False
+    return True

@@ -1,0 +1,202 @@
+"""A load run: headless locust as a process of its own, and the exact samples that our locustfiles leave.
+
+The door is `run_load`.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from ipaddress import ip_address
+from pathlib import Path
+
+from placebench.addresses import service_address
+from placebench.errors import LoadError, MissingExtraError
+from placebench.experiment.records import LoadResult
+from placebench.experiment.write_audit import Accounts, account, holdings
+from placebench.loadgen.write_log import ledger_beside, read_ledger
+from placebench.paths import is_file, room
+from placebench.runtime.postgres import connected
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Keeper, fresh_folder, start
+
+LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
+Progress = Callable[[int, int], None]
+_PROGRESS_EVERY_S = 0.5
+_CONNECT_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class LoadSpec:
+    """The load to make; it ends after *time_s* or *requests*, whichever comes first; one of them is needed."""
+
+    url: str
+    request: str | None = None
+    """Path and query; None: what the locustfile asks by default."""
+    kind: str = "closed"
+    """A name in LOCUSTFILES, or the path of a locustfile that makes a placebench.loadgen.session.LoadSession."""
+    users: int = 1
+    """How many wait for answers in a closed load."""
+    rate_per_s: float | None = None
+    """Arrivals per second of an open load."""
+    time_s: float | None = None
+    """No request is started later; the ones under way are waited for."""
+    requests: int | None = None
+    """Exactly so many."""
+    warmup: int = 0
+    """Requests before these, in neither the time nor the result."""
+    seed: int = 1
+    """Of the open load's schedule."""
+    at_once: int = 400
+    """How many requests of an open load may be under way."""
+    answer_timeout_s: float = 300.0
+    database_url: str | None = None
+    """Where the writes of the run are looked for; None: the service is asked."""
+    telemetry: Path | None = None
+    """Where the client writes its telemetry; None: it writes none."""
+
+
+class LoadInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a load run; `result` is what was measured until then, None when that was nothing."""
+
+    def __init__(self, result: LoadResult | None) -> None:
+        super().__init__()
+        self.result = result
+
+
+def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) -> LoadResult:
+    """Run locust as *spec* says, and return what it saw; failed requests are in the result.
+
+    folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
+    progress: called with requests done and wanted, or with seconds, twice a second.
+    The writes of a run are accounted for at its end (`LoadResult.accounts`). Costs about a second of start. Raises
+    LoadError when nothing answers at spec.url or no request ended, DatabaseError when spec.database_url
+    does not answer, MissingExtraError without locust, LoadInterrupted on Ctrl-C.
+    """
+    _check(spec)
+    log = ChildLog(folder / "locust.log")
+    scratch = fresh_folder("locust-", folder.absolute())
+    samples_file = scratch / "samples.json"
+    with Keeper(scratch) as keeper:
+        child = start(_child(spec, scratch, samples_file, log), keeper)
+        try:
+            exit_code = _wait(child, spec, samples_file, progress)
+        except KeyboardInterrupt:
+            child.stop()
+            raise LoadInterrupted(_read(samples_file, spec)) from None
+        result = _read(samples_file, spec)
+    if result is None:
+        raise LoadError(f"locust ended with exit code {exit_code} before any request had ended; {log.end()}")
+    return result
+
+
+def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> ChildSpec:
+    return ChildSpec(
+        name="locust",
+        argv=_command(spec, samples_file),
+        env=_environment(spec.url),
+        # locust imports from where it runs: nothing lies here that could stand in for a module.
+        cwd=scratch,
+        log=log.path,
+    )
+
+
+def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
+    options = {
+        "--locustfile": _locustfile(spec.kind),
+        "--host": spec.url.rstrip("/"),
+        "--users": spec.users,
+        "--spawn-rate": spec.users,
+        "--candidates-path": None if spec.kind == "noop" else spec.request,
+        "--rate": spec.rate_per_s,
+        "--at-once": spec.at_once,
+        "--measure-s": spec.time_s,
+        "--requests": spec.requests,
+        "--warmup": spec.warmup,
+        "--seed": spec.seed,
+        "--answer-timeout": spec.answer_timeout_s,
+        "--samples-file": samples_file,
+        # Even an empty one: our own environment may name another folder.
+        "--telemetry": "" if spec.telemetry is None else spec.telemetry.absolute(),
+    }
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    return [sys.executable, "-m", "locust", "--headless", "--only-summary", *given]
+
+
+def _environment(url: str) -> dict[str, str]:
+    """Ours, without what locust itself would read as options."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCUST_")}
+    with suppress(ValueError):
+        ip_address(service_address(url).hostname or "")
+        # gevent looks even an address up in a thread: 20 % of the generator's CPU for each new connection.
+        environment.setdefault("GEVENT_RESOLVER", "block")
+    return environment
+
+
+def _wait(child: Child, spec: LoadSpec, samples_file: Path, progress: Progress | None) -> int:
+    """Until locust ends by itself; returns its exit code."""
+    started = time.monotonic()
+    while True:
+        with suppress(TimeoutError):
+            return child.wait(_PROGRESS_EVERY_S)
+        if progress and spec.requests is not None:
+            progress(_requests_so_far(samples_file), spec.requests)
+        elif progress and spec.time_s is not None:
+            progress(min(round(time.monotonic() - started), round(spec.time_s)), round(spec.time_s))
+
+
+def _requests_so_far(samples_file: Path) -> int:
+    try:
+        return int(samples_file.with_suffix(".count").read_text() or 0)
+    except FileNotFoundError:
+        return 0
+
+
+def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
+    """What locust left, with each write accounted for; None when not one request ended."""
+    if not samples_file.exists():
+        return None
+    result = LoadResult.load(samples_file)
+    if not result.requests:
+        return None
+    ledger = ledger_beside(samples_file)
+    return replace(result, accounts=_accounts(ledger, spec)) if ledger.exists() else result
+
+
+def _accounts(ledger: Path, spec: LoadSpec) -> Accounts:
+    writes = read_ledger(ledger)
+    consumers = {write.consumer: None for write in writes}
+    return account(writes, holdings(consumers, url=spec.url, database_url=spec.database_url))
+
+
+def _check(spec: LoadSpec) -> None:
+    if find_spec("locust") is None:
+        raise MissingExtraError("a load run needs locust, which is not installed: pip install 'placebench[bench]'")
+    if spec.time_s is None and spec.requests is None:
+        raise LoadError("a load run without an end: say how long (--time) or how many requests (--requests)")
+    if spec.kind == "open" and spec.rate_per_s is None:
+        raise LoadError("an open load without a rate: say how many arrivals a second (--rate)")
+    for name in ("users", "rate_per_s", "time_s", "requests", "at_once", "answer_timeout_s"):
+        if (value := getattr(spec, name)) is not None and value <= 0:
+            raise LoadError(f"{name} is {value}: expected more than 0")
+    if spec.database_url:
+        with connected(spec.database_url):
+            pass  # said now, and not after the load
+    address = service_address(spec.url, error=LoadError)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname, port), timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise LoadError(f"nothing answers at {spec.url} ({error}): start the service first") from error
+
+
+def _locustfile(kind: str) -> Path:
+    if kind in LOCUSTFILES:
+        return room("locustfiles") / LOCUSTFILES[kind]
+    path = Path(kind)
+    if not is_file(path):
+        raise LoadError(f"no locustfile {kind!r}: give the path of one, or {', '.join(LOCUSTFILES)}")
+    return path.absolute()

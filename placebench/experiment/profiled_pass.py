@@ -1,0 +1,137 @@
+"""The watched pass of a comparison: each arm under the profiler, apart from the timed blocks, for its flame.
+
+The key piece is `watched_pass`. What is watched is slower, so nothing of it is timed. An arm of another environment is
+watched where placebench is installed there too; where it is not, the pass says so and the comparison goes on.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from placebench.errors import LoadError, ServerError
+from placebench.experiment.canonical_response import ask
+from placebench.experiment.parts import FAILURES, Say, nobody, try_twice
+from placebench.experiment.records import WatchedPass
+from placebench.experiment.replicate import Arms, reason_of
+from placebench.experiment.variants import Arm
+from placebench.profiler.analysis.merging import merge_sessions
+from placebench.profiler.model.recording import Recording, flame_beside, notes_of, write_whole
+from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
+from placebench.runtime.uwsgi import ServerSpec, serve
+
+_SERVED = "placebench.profiler.integrations.served"
+_NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame"
+_WARM_UP_REQUESTS = 2
+_FEWEST, _MOST, _ENOUGH_S = 3, 40, 2.0
+_HASH_SEED = 1
+_WRITTEN_WITHIN_S = 10.0
+
+
+def watched_pass(arms: Arms, name: str, *, note: Say = nobody) -> WatchedPass:
+    """Watch 3 to 40 requests of the arm *name*, some two seconds of them; saved as watched-<name>.json.
+
+    Where it fails it is tried once more, which *note* is told. With a flame come profile-<name>.html, .speedscope.json
+    and .pyisession, the mean of the requests.
+    """
+    arm = arms.named[name]
+    made = WatchedPass(variant=name, requests=0, reason=_cannot(arm))
+    if not made.reason:
+        try:
+            made = try_twice(f"{name} profile", lambda: _watch(arms, arm), note)
+        except FAILURES as error:
+            made = replace(made, reason=reason_of(error))
+    made.save(arms.folder / f"watched-{name}.json")
+    return made
+
+
+def _cannot(arm: Arm) -> str:
+    """Why this arm cannot be watched; empty where it can."""
+    if arm.request is not None:
+        return "it is asked something else"
+    if arm.ours:
+        return ""
+    if arm.python is None or _holds_placebench(arm):
+        return ""
+    return f"placebench is not installed beside {arm.python}: {arm.python} -m pip install placebench"
+
+
+def _holds_placebench(arm: Arm) -> bool:
+    """Whether its environment has the profiler with all that a flame needs; costs the start of a Python."""
+    asks = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_SERVED!r}) is None)"
+    environment = {**os.environ, **arm.variables}
+    asked = subprocess.run([str(arm.python), "-c", asks], env=environment, capture_output=True, check=False)
+    return asked.returncode == 0
+
+
+def _watch(arms: Arms, arm: Arm) -> WatchedPass:
+    """Serve it once more, watched, and keep its flame."""
+    folder = arms.folder / "log" / f"watched-{arm.name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    log = arms.folder / "log" / f"uwsgi-{arm.name}.log"
+    spec = _watched(arm, arm.spec(arms.databases[arm.name], hash_seed=_HASH_SEED, log=log), folder)
+    with serve(spec) as server:
+        for _ in range(_WARM_UP_REQUESTS):
+            ask(server.url, arms.request)
+        asked = _ask_for_a_while(server.url, arms.request)
+        recorded = _recorded(folder, arms.request, _WARM_UP_REQUESTS + asked)[-asked:]
+    watched = WatchedPass(arm.name, len(recorded), notes=list(notes_of(recording for _, recording in recorded)))
+    _keep(arms.folder / f"profile-{arm.name}", [session for session, _ in recorded], arm, watched)
+    shutil.rmtree(folder)
+    return watched
+
+
+def _watched(arm: Arm, spec: ServerSpec, folder: Path) -> ServerSpec:
+    """The same service, with the profiler around it."""
+    if arm.ours:
+        asked = {"PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
+        return replace(spec, environment={**spec.environment, **asked})
+    asked = {
+        "PLACEBENCH_WATCH_APP": arm.module,
+        "PLACEBENCH_WATCH_MODE": "flame",
+        "PLACEBENCH_WATCH_DIR": str(folder),
+    }
+    return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **asked})
+
+
+def _ask_for_a_while(url: str, request: str) -> int:
+    began, asked = time.monotonic(), 0
+    while asked < _FEWEST or (asked < _MOST and time.monotonic() - began < _ENOUGH_S):
+        ask(url, request)
+        asked += 1
+    return asked
+
+
+def _recorded(folder: Path, request: str, expected: int) -> list[tuple[Path, Recording]]:
+    """The flame and the recording of each request as they came; the last one is written after its answer was read."""
+    name = f"GET {urlsplit(request).path}"
+    deadline = time.monotonic() + _WRITTEN_WITHIN_S
+    while True:
+        paths = sorted(folder.glob("*.recording.json"), key=_number)
+        recorded = [(flame_beside(path), Recording.load(path)) for path in paths]
+        found = [(flame, recording) for flame, recording in recorded if recording.name == name]
+        if len(found) >= expected:
+            return found
+        if time.monotonic() > deadline:
+            raise ServerError(f"the profiler left {len(found)} of {expected} recordings")
+        time.sleep(0.05)
+
+
+def _number(path: Path) -> int:
+    """Of `<pid>-<counter>.recording.json`, the counter."""
+    return int(path.name.partition("-")[2].partition(".")[0])
+
+
+def _keep(page: Path, sessions: list[Path], arm: Arm, watched: WatchedPass) -> None:
+    if not sessions:
+        raise LoadError("not one request was watched")
+    session = merge_sessions(sessions, application=("placebench/reference",) if arm.ours else ())
+    html = page.with_name(f"{page.name}.html")
+    write_flame_page(session, html, title=arm.name, requests=watched.requests, notes=watched.notes)
+    write_speedscope(session, page.with_name(f"{page.name}.speedscope.json"))
+    write_whole(page.with_name(f"{page.name}.pyisession"), json.dumps(session.to_json()))

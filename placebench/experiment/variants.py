@@ -1,0 +1,246 @@
+"""What can be compared: variants of the reference service, the real Placement, the control, anybody's WSGI application.
+
+The key piece is `read_arms`:
+
+    tuned-slots                                     a variant of the reference service
+    noop                                            the control: `GET /` of the tuned variant, which touches no database
+    placement                                       openstack-placement as installed beside --placement-python
+    app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,name=NAME
+                                                    a WSGI application; {database_url} in a value is its database
+    ANY,pg:work_mem=64kB,pg:jit=on                  any of these on a PostgreSQL with settings of its own
+    app=…,rev=REVISION,with=PACKAGE==VERSION        the same at a revision of its git repository, or with that version
+
+Each arm runs in its own environment, as shipped, under a uWSGI of that environment.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import PlacebenchError, VariantError
+from placebench.experiment.documents import LONGEST_NAME
+from placebench.experiment.source_checkout import Origin, read_origin, standing
+from placebench.paths import is_file, profiles
+from placebench.reference.variants import variant
+from placebench.runtime.uwsgi import ServerSpec, program
+
+CONTROL, PLACEMENT = "noop", "placement"
+_REFERENCE = "placebench.reference.wsgi:application"
+_KEYS = ("app", "python", "path", "env", "name", "rev", "with")
+_REPEATED = ("env", "with")
+_SETTING = "pg:"
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@-]+")
+# No authentication, no debug log, and nothing written at its start.
+_PLACEMENT_VARIABLES = {
+    "OS_PLACEMENT_DATABASE__CONNECTION": "{database_url}",
+    "OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP": "False",
+    "OS_API__AUTH_STRATEGY": "noauth2",
+    "OS_DEFAULT__DEBUG": "False",
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One program that is compared, and how it is served."""
+
+    name: str
+    """Unique in its comparison, and fit for the name of a file."""
+    module: str = _REFERENCE
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of its environment; {database_url} stands for its database's URL."""
+    python: str | None = None
+    """Of the environment that it is installed in; None: this one."""
+    request: str | None = None
+    """What it is asked; None: what the comparison asks. An arm with a request of its own is not held to the answers."""
+    ours: bool = True
+    """Whether it is the reference service, which can count its own collections."""
+    workers: tuple[int, int] = (1, 1)
+    """Processes, and threads in each."""
+    revisions: tuple[str, ...] = ()
+    """Optional ones of the schema, which its copy of the database is brought to."""
+    postgres: Mapping[str, str] = field(default_factory=dict)
+    """Settings of its PostgreSQL; none: it shares the comparison's."""
+    origin: Origin | None = None
+    """The revision and the packages that have to be put in place for it."""
+
+    def spec(self, database_url: str, *, hash_seed: int, log: Path) -> ServerSpec:
+        """The arm on its own database; one worker with one thread where it does not say otherwise."""
+        variables = {name: value.replace("{database_url}", database_url) for name, value in self.variables.items()}
+        return ServerSpec(
+            database_url=database_url,
+            environment={**variables, "PYTHONHASHSEED": str(hash_seed)},
+            module=self.module,
+            processes=self.workers[0],
+            threads=self.workers[1],
+            python=Path(self.python) if self.python else None,
+            any_answer_is_ready=not self.ours,
+            log=log,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For a run's head: what is needed to know it again."""
+        plain = {name: value for name, value in vars(self).items() if name != "origin"}
+        made = {**plain, "workers": list(self.workers), "revisions": list(self.revisions)}
+        return {**made, "origin": self.origin.to_json()} if self.origin else made
+
+
+def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> tuple[Arm, ...]:
+    """The arms that a command line names, baseline first; the same one twice is an A/A comparison.
+
+    Raises VariantError for a name that does not exist, PlacebenchError for an application that cannot be served and
+    MissingExtraError for an environment without uWSGI.
+    """
+    if len(texts) < 2:
+        named = "one arm was" if texts else "no arms were"
+        raise PlacebenchError(f"{named} named: a comparison needs two, the baseline first")
+    seen: Counter[str] = Counter()
+    arms = []
+    for text in texts:
+        arm = read_arm(text, placement_python)
+        seen[arm.name] += 1
+        arms.append(arm if seen[arm.name] == 1 else replace(arm, name=f"{arm.name}.{seen[arm.name]}"))
+    check_programs(arms)
+    return tuple(arms)
+
+
+def check_programs(arms: Sequence[Arm]) -> None:
+    """Raise MissingExtraError for an arm whose environment has no uWSGI."""
+    for arm in arms:
+        program(Path(arm.python) if arm.python else None)
+
+
+def read_arm(text: str, placement_python: Path | None = None) -> Arm:
+    """The arm of this name, with the settings of its PostgreSQL that stand in parts of their own.
+
+    Raises as `read_arms` does, but for a uWSGI that is missing.
+    """
+    parts = text.split(",")
+    settings = dict(_setting(text, part) for part in parts if part.startswith(_SETTING))
+    arm = _program(",".join(part for part in parts if not part.startswith(_SETTING)), placement_python)
+    name = ",".join((arm.name, *(f"{_SETTING}{key}={value}" for key, value in settings.items())))
+    if len(name) > LONGEST_NAME:
+        raise PlacebenchError(
+            f"the arm {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one of "
+            f"{LONGEST_NAME} at most, an application by name="
+        )
+    return replace(arm, name=_NOT_IN_A_NAME.sub("_", name), postgres=settings)
+
+
+def _setting(text: str, part: str) -> tuple[str, str]:
+    name, sign, value = part.removeprefix(_SETTING).partition("=")
+    if not (name and sign and value):
+        raise PlacebenchError(f"{part!r} in the arm {text!r}: expected pg:NAME=VALUE, such as pg:work_mem=64kB")
+    return name.lower(), value
+
+
+def _program(text: str, placement_python: Path | None) -> Arm:
+    if text == CONTROL:
+        return Arm(CONTROL, variables={"PLACEBENCH_VARIANT": "tuned"}, request="/")
+    if text == PLACEMENT:
+        return _placement(placement_python)
+    if "=" in text:
+        return _application(text)
+    try:
+        chosen = variant(text)
+    except VariantError as error:
+        raise VariantError(f"{error}; or {CONTROL}, {PLACEMENT}, app=module:callable,python=PATH") from error
+    return Arm(
+        text,
+        variables={"PLACEBENCH_VARIANT": text},
+        workers=chosen.deployment.workers or (1, 1),
+        revisions=chosen.revisions,
+    )
+
+
+def _placement(python: Path | None) -> Arm:
+    python = python or _of_tox()
+    if python is None:
+        raise PlacebenchError(
+            "the arm placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-binary "
+            "and uwsgi: name it with --placement-python PATH, such as .tox/oracle/placement/bin/python after "
+            "`tox -e oracle`"
+        )
+    return Arm(
+        PLACEMENT,
+        module="placement.wsgi.api:application",
+        variables=_PLACEMENT_VARIABLES,
+        python=str(_existing(python)),
+        ours=False,
+    )
+
+
+def _of_tox() -> Path | None:
+    """The Python that `tox -e oracle` puts Placement beside, where it was run in this checkout."""
+    made = profiles().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
+    return made if made.is_file() else None
+
+
+def _application(text: str) -> Arm:
+    given: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    packages: list[str] = []
+    for part in text.split(","):
+        key, _, value = part.partition("=")
+        if key not in _KEYS or not value or (key in given and key not in _REPEATED):
+            raise PlacebenchError(
+                f"{part!r} in the arm {text!r}: expected app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,"
+                "rev=REVISION,with=PACKAGE==VERSION,name=NAME, each once but env and with"
+            )
+        if key == "env":
+            name, sign, said = value.partition("=")
+            if not sign:
+                raise PlacebenchError(f"env={value} in the arm {text!r}: expected env=NAME=VALUE")
+            variables[name] = said
+        packages += [value] if key == "with" else []
+        given[key] = value
+    if ":" not in given.get("app", ""):
+        raise PlacebenchError(f"the arm {text!r} names no application: expected app=module:callable")
+    if "path" in given:
+        variables["PYTHONPATH"] = str(Path(given["path"]).absolute())
+    return Arm(
+        _NOT_IN_A_NAME.sub("_", given.get("name", _called(given, packages))),
+        module=given["app"],
+        variables=variables,
+        python=str(_existing(Path(given["python"]))) if "python" in given else None,
+        ours=False,
+        origin=read_origin(folder=Path(given.get("path", ".")), revision=given.get("rev"), packages=packages),
+    )
+
+
+def _called(given: Mapping[str, str], packages: Sequence[str]) -> str:
+    """An arm that was given no name: its application, with what makes it another one."""
+    revision = f"@{given['rev']}" if "rev" in given else ""
+    return "+".join([given["app"] + revision, *packages])
+
+
+@contextmanager
+def in_place(arms: Sequence[Arm], folder: Path) -> Iterator[tuple[Arm, ...]]:
+    """The same arms with their revisions and packages below *folder* while the `with` block runs."""
+    with ExitStack() as stack:
+        # By number: a name may hold what separates the folders of a Python path.
+        yield tuple(stack.enter_context(_in_place(arm, folder / str(number))) for number, arm in enumerate(arms))
+    with suppress(OSError):  # there only where something was put in place
+        folder.rmdir()
+
+
+@contextmanager
+def _in_place(arm: Arm, place: Path) -> Iterator[Arm]:
+    if arm.origin is None:
+        yield arm
+        return
+    with standing(arm.origin, place, module=arm.module, python=arm.python) as folders:
+        named = [] if arm.origin.commit else [arm.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
+        path = os.pathsep.join([*folders, *filter(None, named)])
+        yield replace(arm, variables={**arm.variables, "PYTHONPATH": path})
+
+
+def _existing(python: Path) -> Path:
+    """The same path made absolute, its links kept: a virtual environment is known by where its Python lies."""
+    if not is_file(python):
+        raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
+    return python.absolute()

@@ -1,0 +1,23 @@
+"""How much can be asked for at the most, by its kind, on the command line and in files alike.
+
+What is larger cannot be measured in a lifetime: a number like that is a slip of the finger.
+"""
+
+from typing import Final
+
+TREES: Final = 10_000_000
+REPLICATES: Final = 10_000
+ROUNDS: Final = 10_000
+REPEATS: Final = 10_000
+REQUESTS: Final = 100_000_000
+RATE_PER_S: Final = 1e6
+USERS: Final = 100_000
+WORKERS: Final = 1024
+"""Processes of a server, and threads in each of them."""
+OPERATIONS: Final = 1_000_000
+HOPS: Final = 8
+SECONDS: Final = 7 * 24 * 3600.0
+BANDWIDTH_MBIT: Final = 1e6
+LEAST_SEED: Final = -(2**63)
+MOST_SEED: Final = 2**63 - 1
+"""What a signed number of 64 bits holds."""

@@ -1,0 +1,1 @@
+"""What locust runs: users, schedules, sample files and the log of writes."""

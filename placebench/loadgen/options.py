@@ -1,0 +1,97 @@
+"""The options of our locustfiles, beside locust's own, and the schedule of open-loop arrivals."""
+
+import argparse
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+ANSWER_TIMEOUT_S = 300.0
+AT_ONCE = 400
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """One load run as it was asked for."""
+
+    path: str
+    requests: int | None
+    warmup: int
+    measure_s: float | None
+    rate_per_s: float
+    at_once: int
+    seed: int
+    answer_timeout_s: float
+    samples_file: Path | None
+    telemetry: Path | None
+
+    @classmethod
+    def of(cls, parsed: argparse.Namespace) -> Self:
+        """What `add_options` has read."""
+        return cls(
+            path=parsed.candidates_path,
+            requests=parsed.requests,
+            warmup=parsed.warmup,
+            measure_s=parsed.measure_s,
+            rate_per_s=parsed.rate,
+            at_once=parsed.at_once,
+            seed=parsed.seed,
+            answer_timeout_s=parsed.answer_timeout,
+            samples_file=Path(parsed.samples_file) if parsed.samples_file else None,
+            telemetry=Path(parsed.telemetry) if parsed.telemetry else None,
+        )
+
+
+def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
+    """Our options with their defaults; *path* is what is asked unless --candidates-path says otherwise."""
+    group = parser.add_argument_group("placebench")
+    group.add_argument("--candidates-path", default=path, metavar="PATH", help="path and query to ask")
+    group.add_argument("--requests", type=_positive_int, help="stop when exactly so many requests have ended")
+    group.add_argument("--warmup", type=_natural, default=0, metavar="N", help="requests first that are not counted")
+    group.add_argument(
+        "--measure-s", type=_positive, metavar="S", help="start no request after so many seconds, the warm-up apart"
+    )
+    group.add_argument("--rate", type=_positive, default=10.0, help="open load: arrivals per second")
+    group.add_argument("--at-once", type=_positive_int, default=AT_ONCE, help="open load: most requests at once")
+    group.add_argument("--seed", type=int, default=1, help="open load: which schedule")
+    group.add_argument("--answer-timeout", type=_positive, default=ANSWER_TIMEOUT_S, metavar="S")
+    group.add_argument("--samples-file", metavar="FILE", help="write the exact samples there, as JSON")
+    group.add_argument(
+        "--telemetry",
+        metavar="DIR",
+        default=os.environ.get("PLACEBENCH_TELEMETRY"),
+        help="write the client's telemetry there (default: $PLACEBENCH_TELEMETRY)",
+    )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} was given, a number above 0 is needed")
+    return value
+
+
+def _positive_int(text: str) -> int:
+    return _whole(text, at_least=1)
+
+
+def _natural(text: str) -> int:
+    return _whole(text, at_least=0)
+
+
+def _whole(text: str, *, at_least: int) -> int:
+    value = int(text)
+    if value < at_least:
+        raise argparse.ArgumentTypeError(f"{text} was given, at least {at_least} is needed")
+    return value
+
+
+def arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
+    """Offsets in seconds from the start at which requests are due, for ever; the gaps are exponential."""
+    chance = random.Random(seed)
+    at = 0.0
+    while True:
+        at += chance.expovariate(rate_per_s)
+        yield at

@@ -1,0 +1,1 @@
+"""What processes and PostgreSQL use: CPU, memory and wait events."""

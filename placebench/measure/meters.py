@@ -1,0 +1,171 @@
+"""Reads what a service and its database take inside a stretch: CPU of both, memory of the service.
+
+The key pieces are `ServerMeter` and `look_at_backends`. What cannot be read is None ("not measured").
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from sqlalchemy import Row, make_url, text
+
+from placebench.decoding import Amount, Count
+from placebench.measure.processes import cpu_by_pid, pss_bytes, spent
+from placebench.runtime.postgres import APPLICATION_NAME, connected
+
+_PROC = Path("/proc")
+_LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True)
+class Meters:
+    """What the server side took meanwhile, start and end of the same stretch apart."""
+
+    worker_cpu_s: Amount
+    backend_cpu_s: Amount | None
+    """PostgreSQL's backends of this database; None where not all of it could be read."""
+    peak_pss_bytes: Count | None
+    """Proportional set size of the service's processes together, the highest of the samples."""
+
+
+@dataclass(frozen=True)
+class Backends:
+    """What the processes of PostgreSQL that work for one database have taken, at one look; ours are left out."""
+
+    cpu_s: Mapping[int, float]
+    """So far, by pid."""
+    sessions: int | None = None
+    """Begun so far, that of the look with them; None before PostgreSQL 15, which counts late or not at all."""
+
+    def unchanged_since(self, before: Self) -> bool:
+        """Whether the same processes have worked all the while, and nobody else came and went."""
+        return self.cpu_s.keys() == before.cpu_s.keys() and not self._hides_some_since(before)
+
+    def spent_since(self, before: Self) -> float | None:
+        """CPU seconds between two looks; a process that came meanwhile counts with its whole life.
+
+        None where one ended meanwhile: nobody can read what it took.
+        """
+        if before.cpu_s.keys() - self.cpu_s.keys() or self._hides_some_since(before):
+            return None
+        return spent(before.cpu_s, self.cpu_s)
+
+    def _hides_some_since(self, before: Self) -> bool:
+        """Whether more sessions began than processes came.
+
+        PostgreSQL may count a session late, where another one was counted at that moment: those of the processes that
+        were there before are allowed for.
+        """
+        if self.sessions is None or before.sessions is None:
+            return False
+        begun = self.sessions - before.sessions - 1  # without that of the look before
+        return begun > len(self.cpu_s.keys() - before.cpu_s.keys()) + len(before.cpu_s)
+
+
+def look_at_backends(database_url: str) -> Backends | str:
+    """What PostgreSQL's processes have taken for this database, or in one line why not all of it can be read.
+
+    No processes are needed for SQLite. Costs a connection and 1 round trip; raises DatabaseError where the server does
+    not answer any more.
+    """
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite":
+        return Backends({})  # it works in the process that asks
+    if url.get_backend_name() != "postgresql" or url.host not in _LOCAL_HOSTS:
+        return "the database is on another machine"
+    with connected(database_url) as connection:
+        found = connection.execute(text(_LOOK), {"ours": APPLICATION_NAME}).one()
+    pids = [*found.clients, *found.io_workers]
+    if not all(_is_postgresql(pid) for pid in pids):
+        return "the database is in a container of its own, whose processes are not to be seen from here"
+    return _hidden(found) or Backends(cpu_by_pid(pids), found.sessions)
+
+
+def backends(database_url: str) -> Backends | None:
+    """The same; None ("not measured") where not all can be read."""
+    seen = look_at_backends(database_url)
+    return None if isinstance(seen, str) else seen
+
+
+_LOOK = """
+SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_workers,
+       coalesce(current_setting('io_method', true), 'sync') AS io_method,
+       ARRAY(SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker') AS io_workers,
+       ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database()
+             AND backend_type = 'client backend' AND application_name <> :ours) AS clients,
+       (SELECT (to_jsonb(counted) ->> 'sessions')::bigint FROM pg_stat_database AS counted
+        WHERE datname = current_database() AND current_setting('server_version_num')::int >= 150000) AS sessions
+"""
+"""Settings are those that hold in this database for this role, as its backends have them. The workers of
+io_method=worker (PostgreSQL 18) serve every database; they are counted, for one arm works at a time."""
+
+
+def _hidden(found: Row[Any]) -> str:
+    """Which work is done where nobody can see for whom; empty where there is none."""
+    if found.parallel_workers:
+        return f"max_parallel_workers_per_gather is {found.parallel_workers}: parallel workers come and go unseen"
+    if found.io_method == "worker" and not found.io_workers:
+        return "io_method is worker, and the role may not see the workers: GRANT pg_read_all_stats to it"
+    if found.io_method not in ("sync", "worker"):
+        return f"io_method is {found.io_method}: the kernel works for the backends"
+    return ""
+
+
+def _is_postgresql(pid: int) -> bool:
+    """Whether a process of ours has this pid: a server in a container of its own tells pids that others have here."""
+    try:
+        return b"postgres" in (_PROC / str(pid) / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class ServerMeter:
+    """What one service and its database take inside the `with` block; memory is sampled every *sample_s*."""
+
+    def __init__(self, worker_pids: Callable[[], list[int]], database_url: str, *, sample_s: float = 0.25) -> None:
+        self._worker_pids = worker_pids
+        self._database_url = database_url
+        self._sample_s = sample_s
+        self._done = threading.Event()
+        self._sampler = threading.Thread(target=self._sample_memory, name="memory-sampler", daemon=True)
+        self._peak_pss: int | None = None
+        self._before: tuple[dict[int, float], Backends | None] = ({}, None)
+        self._after: tuple[dict[int, float], Backends | None] = ({}, None)
+
+    def __enter__(self) -> Self:
+        self._before = self.snapshot()
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._sampler.join()
+        self._after = self.snapshot()
+
+    def snapshot(self) -> tuple[dict[int, float], Backends | None]:
+        """CPU seconds so far: of the workers by pid, and the backends'."""
+        seen = backends(self._database_url)
+        return cpu_by_pid(self._worker_pids()), seen
+
+    def read(self) -> Meters:
+        """What was taken; call it after the `with` block."""
+        (workers_before, backends_before), (workers_after, backends_after) = self._before, self._after
+        return Meters(
+            worker_cpu_s=spent(workers_before, workers_after),
+            backend_cpu_s=backends_spent(backends_before, backends_after),
+            peak_pss_bytes=self._peak_pss,
+        )
+
+    def _sample_memory(self) -> None:
+        while True:
+            now = pss_bytes(self._worker_pids())
+            self._peak_pss = max(filter(None, (self._peak_pss, now)), default=None)
+            if self._done.wait(self._sample_s):
+                return
+
+
+def backends_spent(before: Backends | None, after: Backends | None) -> float | None:
+    """CPU seconds between two looks, as `Backends.spent_since`; None where either could not be made."""
+    return None if before is None or after is None else after.spent_since(before)

@@ -1,0 +1,177 @@
+"""CPU, scheduling delay and memory of processes as the kernel counts them, and the memory of a process tree over time.
+
+Memory that forked processes stop sharing by copy-on-write is counted apart.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+_PROC = Path("/proc")
+_STARVED = 1
+"""Place in schedstat: nanoseconds that a thread waited for a CPU."""
+_CPU_CLOCK = 2
+"""CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h: what the scheduler counted."""
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of process *pid* so far, with those of threads that ended; 0.0 for a process that is gone."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | _CPU_CLOCK) / 1e9
+    except OSError:
+        return 0.0
+
+
+def starved_s(pids: Iterable[int]) -> float:
+    """Seconds so far that threads of the processes could have run and had no CPU: others kept the machine busy."""
+    return sum(_starved_ns(task) for pid in pids for task in _tasks(pid)) / 1e9
+
+
+def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
+    """CPU seconds so far of each process."""
+    return {pid: cpu_s(pid) for pid in pids}
+
+
+def pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
+    """Proportional set size of the processes together, the files that they map counted whole, and once for all of them.
+
+    In parts, a file is the cheaper the more others map it: of two arms of the same code the one in the environment of
+    the harness took 6.2 % less (6.2 to 6.3, 12 replicates). None where the kernel does not let us read it, or does not
+    tell anonymous memory apart.
+    """
+    anonymous, files = 0, 0
+    try:
+        for seen in filter(None, (rollup(pid, proc) for pid in pids)):
+            anonymous += seen["Pss_Anon"]
+            files = max(files, seen["Rss"] - seen["Anonymous"])
+    except (PermissionError, KeyError):
+        return None
+    return anonymous + files
+
+
+def rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
+    """/proc/PID/smaps_rollup in bytes, nothing for one that is gone; raises PermissionError for somebody else's."""
+    try:
+        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return {name: int(value.split()[0]) * 1024 for name, value in (line.split(":") for line in lines)}
+
+
+def spent(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """CPU seconds between two readings; a process that came meanwhile counts with its whole life."""
+    return sum(now - before.get(pid, 0.0) for pid, now in after.items())
+
+
+def _tasks(pid: int) -> list[Path]:
+    try:
+        return list((_PROC / str(pid) / "task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _starved_ns(task: Path) -> int:
+    try:
+        return int((task / "schedstat").read_text().split()[_STARVED])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # the thread ended between the listing and the reading
+
+
+_MOST_SAMPLES = 240
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of one process, or summed over several; bytes."""
+
+    pss_bytes: int = 0
+    uss_bytes: int = 0
+    rss_bytes: int = 0
+    shared_dirty_bytes: int = 0
+
+    def __add__(self, other: "Memory") -> "Memory":
+        return Memory(
+            self.pss_bytes + other.pss_bytes,
+            self.uss_bytes + other.uss_bytes,
+            self.rss_bytes + other.rss_bytes,
+            self.shared_dirty_bytes + other.shared_dirty_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at the family."""
+
+    at_s: float
+    """Since the sampler began."""
+    family: Memory
+    workers_share_bytes: int
+    """What the workers share of the pages that were there when they were forked, summed over them."""
+
+
+def memory_of(pid: int, proc: Path = _PROC) -> Memory:
+    """What the process takes now; nothing for one that is gone. Raises PermissionError for somebody else's."""
+    seen = rollup(pid, proc)
+    if not seen:
+        return Memory()
+    return Memory(
+        pss_bytes=seen["Pss"],
+        uss_bytes=seen["Private_Clean"] + seen["Private_Dirty"],
+        rss_bytes=seen["Rss"],
+        shared_dirty_bytes=seen["Shared_Dirty"],
+    )
+
+
+class MemorySampler:
+    """Looks at the master and its workers every *sample_s* inside the `with` block, and once at each end.
+
+    A look at a worker of 100 MB takes some milliseconds, in which it cannot map memory. Past 240 samples every second
+    one is dropped, and the time between them doubled.
+    """
+
+    def __init__(self, master_pid: int, worker_pids: Sequence[int], *, sample_s: float = 0.1) -> None:
+        self.samples: list[Sample] = []
+        self._master_pid = master_pid
+        self._worker_pids = worker_pids
+        self._sample_s = sample_s
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory-sampler", daemon=True)
+        self._clock: Callable[[], float] = time.perf_counter
+        self._began_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._began_s = self._clock()
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._look()
+
+    @property
+    def peak(self) -> Memory:
+        """The family at the sample with the highest PSS."""
+        return max((sample.family for sample in self.samples), key=lambda each: each.pss_bytes)
+
+    @property
+    def lost_bytes(self) -> int:
+        """What copy-on-write has lost from the first sample to the last, over all workers."""
+        return self.samples[0].workers_share_bytes - self.samples[-1].workers_share_bytes
+
+    def _run(self) -> None:
+        while not self._done.wait(self._sample_s):
+            self._look()
+            if len(self.samples) > _MOST_SAMPLES:
+                del self.samples[1::2]
+                self._sample_s *= 2
+
+    def _look(self) -> None:
+        at_s = self._clock() - self._began_s
+        workers = [memory_of(pid) for pid in self._worker_pids]
+        family = sum(workers, start=memory_of(self._master_pid))
+        self.samples.append(Sample(at_s, family, sum(each.shared_dirty_bytes for each in workers)))

@@ -1,0 +1,1 @@
+"""What is computed from recordings: findings, summaries, differences, merged flame graphs and budgets."""

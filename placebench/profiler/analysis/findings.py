@@ -1,0 +1,355 @@
+"""What is worth changing, found in a recording: each finding with its place in the code and what to do.
+
+The key piece is `find`. A finder is a pure function from a recording and the limits to findings; `FINDERS` is the list.
+A finding says that a pattern was there, not that it is the cause of anything: compare before and after.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from placebench import units
+from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.model.recording import Recording
+from placebench.profiler.model.statement import Caller, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One pattern at one place.
+
+    kind: its name, such as "n+1". count: how often, or how many rows. seconds: what the statements in question took.
+    requests: how many requests the recording has of which these are the sums; `str()` shows seconds of one.
+    """
+
+    kind: str
+    title: str
+    advice: str
+    count: int
+    seconds: float
+    sql: str | None = None
+    caller: Caller | None = None
+    fingerprint: str | None = None
+    requests: int = 1
+
+    def __str__(self) -> str:
+        """Three or four lines for a terminal."""
+        lines = [f"{self.kind}: {self.title} ({units.duration(self.mean_s)})"]
+        lines.extend(f"    {line}" for line in (self.place, self.shortened_sql) if line)
+        return "\n".join([*lines, f"    → {self.advice}"])
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds of one request."""
+        return self.seconds / self.requests
+
+    @property
+    def place(self) -> str:
+        """The call site as text; empty in mode "light", which has none."""
+        return "" if self.caller is None else str(self.caller)
+
+    @property
+    def shortened_sql(self) -> str:
+        """The statement on one line."""
+        return one_line(self.sql or "")[:160]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on something is a finding; of one request where not said otherwise."""
+
+    repeats: int = 5
+    duplicates: int = 1
+    rows_again: int = 100
+    bytes_per_row: int = 2_000
+    cache_misses: int = 3
+    pool_wait_s: float = 0.010
+    scanned_rows: int = 10_000
+    idle_s: float = 0.050
+    estimate_error: float = 10.0
+    estimated_rows: int = 100
+    estimated_s: float = 0.001
+    spilled_kb: int = 1
+
+
+def find(recording: Recording, limits: Limits | None = None) -> tuple[Finding, ...]:
+    """All findings, the one with the most seconds at stake first; a few passes over the statements."""
+    requests = recording.requests
+    found = [replace(each, requests=requests) for finder in FINDERS for each in finder(recording, limits or Limits())]
+    return tuple(sorted(found, key=lambda finding: finding.seconds, reverse=True))
+
+
+def n_plus_one(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """The same statement from the same line with different values, many times in one request."""
+    for statements in _by_place(recording.statements):
+        # The further batches of one INSERT are no loop of the application's.
+        different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
+        most = _most_in_one_request(different)
+        if most >= limits.repeats:
+            yield _finding("n+1", _how_often(most, different[0]), _at_once(different[0]), different)
+
+
+def _how_often(most: int, statement: Statement) -> str:
+    """What is known of the repetition; a light recording has neither lines nor values."""
+    if statement.caller is None and statement.repeated is None:
+        return f"{most} times in one request; a recording in mode full tells from where, and whether with other values"
+    loading = f", loading {statement.relationship}" if statement.relationship else ""
+    return f"{most} times in one request from one line, with different values{loading}"
+
+
+def _at_once(statement: Statement) -> str:
+    """How to ask once for all of them."""
+    if statement.relationship is None:
+        return "ask once for all of them: a join, an IN list, or selectinload/joinedload for a relationship"
+    return f"load it with its parents: .options(selectinload({statement.relationship})), or joinedload"
+
+
+def duplicates(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """The same statement with the same values again in one request."""
+    for statements in _by_place(recording.statements):
+        again = [statement for statement in statements if statement.repeated]
+        if len(again) >= limits.duplicates:
+            yield _finding(
+                "duplicate",
+                f"{_times(_most_in_one_request(again))} in one request with values that it had asked for already",
+                "keep the first answer for the length of the request",
+                again,
+            )
+
+
+def rows_again(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Rows, known by their primary key, that another statement of the request had fetched."""
+    for statements in _by_place(recording.statements):
+        again = sum(statement.rows_again or 0 for statement in statements)
+        if again >= limits.rows_again * recording.requests:
+            rows = sum(statement.row_count or 0 for statement in statements)
+            yield _finding(
+                "rows again",
+                f"{units.average(again / recording.requests)} entities of {units.average(rows / recording.requests)} "
+                "rows had been fetched by another statement",
+                "fetch them once with all columns that are needed, and pass them on",
+                statements,
+                count=again,
+            )
+
+
+def wide_rows(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """More bytes a row than a page of results should need."""
+    for statements in _by_place(recording.statements):
+        measured = [each for each in statements if each.bytes_received is not None and each.row_count]
+        rows = sum(statement.row_count or 0 for statement in measured)
+        received = sum(statement.bytes_received or 0 for statement in measured)
+        # Of a plan's recording the bytes are mostly plans.
+        if recording.mode != "plans" and rows and received / rows > limits.bytes_per_row:
+            yield _finding(
+                "wide rows",
+                f"{units.size(received / rows)} a row over {units.count(rows)} rows",
+                "select only the columns that are used; defer large ones",
+                measured,
+            )
+
+
+def cache_misses(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """A statement that SQLAlchemy compiled again and again."""
+    for statements in _by_place(recording.statements):
+        missed = [statement for statement in statements if statement.cache_hit is False]
+        if len(missed) >= limits.cache_misses:
+            yield _finding(
+                "compiled again",
+                f"{len(missed)} of {len(statements)} times it was not in SQLAlchemy's cache",
+                "bind values as parameters instead of building them in; give own constructs inherit_cache; "
+                "raise query_cache_size if there are very many statements",
+                missed,
+                seconds=sum(statement.compile_s or 0.0 for statement in missed),
+            )
+
+
+def slow_pool(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Waiting for a connection that others hold."""
+    for statements in _by_place(recording.statements):
+        waited = [statement for statement in statements if (statement.pool_wait_s or 0.0) >= limits.pool_wait_s]
+        if waited:
+            yield _finding(
+                "slow pool",
+                f"{_times(len(waited))} it waited for a connection, up to "
+                f"{units.duration(max(statement.pool_wait_s or 0.0 for statement in waited))}",
+                "hold connections for a shorter time (no work between the statements of a transaction), or raise "
+                "pool_size to the number of threads",
+                waited,
+                seconds=sum(statement.pool_wait_s or 0.0 for statement in waited),
+            )
+
+
+def sequential_scans(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Whole tables read for few of their rows."""
+    for statement, node, alike in _nodes(recording):
+        scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
+        if node.kind == "Seq Scan" and node.condition and scanned >= limits.scanned_rows:
+            yield _finding(
+                "sequential scan",
+                f"{units.count(scanned)} rows of {node.relation} read for {units.count(node.rows)}: {node.condition}"
+                f"{_in_one_request(len(alike), recording)}",
+                "an index on the columns of the condition, if it keeps a small share of the table",
+                [statement],
+                count=round(scanned),
+                seconds=sum(each.self_s or 0.0 for each in alike),
+            )
+
+
+def wrong_estimates(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """The planner was far off, so it may have chosen the wrong way."""
+    for statement, node, alike in _nodes(recording):
+        error, most = node.estimate_error or 1.0, max(node.rows or 0.0, node.rows_expected)
+        # Fewer rows than expected may only mean that whoever asked for them had enough: LIMIT, EXISTS.
+        more = (node.rows or 0.0) > node.rows_expected
+        matters = most >= limits.estimated_rows and (node.elapsed_s or 0.0) >= limits.estimated_s
+        if error >= limits.estimate_error and matters and (more or not _stops_early(statement.plan)):
+            yield _finding(
+                "wrong estimate",
+                f"{node.title}: {units.count(node.rows)} rows where {units.count(node.rows_expected)} were expected",
+                "ANALYZE the table; for columns that depend on each other CREATE STATISTICS",
+                [statement],
+                seconds=sum(each.elapsed_s or 0.0 for each in alike),
+            )
+
+
+def spills(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Sorts and hashes that did not fit into work_mem."""
+    for statement, node, alike in _nodes(recording):
+        if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
+            yield _finding(
+                "spill",
+                f"{node.title} wrote {units.size(node.spilled_kb * 1024)} to disk"
+                f"{_in_one_request(len(alike), recording)}",
+                "raise work_mem for this transaction, or sort and join fewer columns",
+                [statement],
+                seconds=sum(each.self_s or 0.0 for each in alike),
+            )
+
+
+def idle_in_transaction(recording: Recording, limits: Limits) -> Iterator[Finding]:
+    """Transactions that were open while the application did something else: they hold a connection and its locks."""
+    places: dict[tuple[str, Caller | None], list[tuple[Statement, float]]] = {}
+    for statement, idle_s in _idle(recording):
+        if idle_s >= limits.idle_s:
+            places.setdefault((statement.fingerprint, statement.caller), []).append((statement, idle_s))
+    for found in places.values():
+        longest = max(idle_s for _, idle_s in found)
+        yield _finding(
+            "idle in transaction",
+            f"{_times(len(found))} a transaction waited for the application, up to {units.duration(longest)}; "
+            "this ran last",
+            "compute before or after it; read what is needed, commit, then work",
+            [statement for statement, _ in found],
+            seconds=sum(idle_s for _, idle_s in found),
+        )
+
+
+def _idle(recording: Recording) -> Iterator[tuple[Statement, float]]:
+    """The last statement of each transaction, and the seconds in which none of its statements ran."""
+    ends = {
+        (step.request, step.number): step.started_s
+        for step in recording.transactions
+        if step.kind in ("COMMIT", "ROLLBACK") and step.number is not None
+    }
+    inside: dict[tuple[int, int | None], list[Statement]] = {}
+    for statement in recording.statements:
+        inside.setdefault((statement.request, statement.transaction), []).append(statement)
+    for key, statements in inside.items():
+        if key in ends:
+            open_s = ends[key] - min(statement.started_s for statement in statements)
+            last = max(statements, key=lambda statement: statement.started_s)
+            yield last, open_s - sum(_driver_s(statement) for statement in statements)
+
+
+Finder = Callable[[Recording, Limits], Iterator[Finding]]
+FINDERS: tuple[Finder, ...] = (
+    n_plus_one,
+    duplicates,
+    rows_again,
+    wide_rows,
+    cache_misses,
+    slow_pool,
+    sequential_scans,
+    wrong_estimates,
+    spills,
+    idle_in_transaction,
+)
+
+
+def _finding(
+    kind: str,
+    title: str,
+    advice: str,
+    statements: Sequence[Statement],
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+) -> Finding:
+    """A finding at the place of the first of *statements*."""
+    first = statements[0]
+    return Finding(
+        kind=kind,
+        title=title,
+        advice=advice,
+        count=len(statements) if count is None else count,
+        seconds=sum(statement.elapsed_s for statement in statements) if seconds is None else seconds,
+        sql=first.sql,
+        caller=first.caller,
+        fingerprint=first.fingerprint,
+    )
+
+
+def _by_place(statements: Iterable[Statement]) -> Iterable[list[Statement]]:
+    """Statements by fingerprint and call site."""
+    places: dict[tuple[str, Caller | None], list[Statement]] = {}
+    for statement in statements:
+        places.setdefault((statement.fingerprint, statement.caller), []).append(statement)
+    return places.values()
+
+
+def _most_in_one_request(statements: Iterable[Statement]) -> int:
+    """How many of them ran in the request that has the most."""
+    counts: dict[int, int] = {}
+    for statement in statements:
+        counts[statement.request] = counts.get(statement.request, 0) + 1
+    return max(counts.values(), default=0)
+
+
+def _times(number: int) -> str:
+    """How often, in words."""
+    return "once" if number == 1 else f"{number} times"
+
+
+def _in_one_request(number: int, recording: Recording) -> str:
+    """How often something happened in the mean request, where that is more than once."""
+    mean = number / recording.requests
+    return f", {units.average(mean)} times in one request" if mean > 1 else ""
+
+
+def _nodes(recording: Recording) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
+    """Each node of the dearest plan of each statement and place, with those like it of all executions."""
+    for statements in _by_place(recording.statements):
+        planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
+        if planned:
+            statement, plan = max(planned, key=lambda each: each[1].elapsed_s or 0.0)
+            alike: dict[tuple[str, str | None], list[PlanNode]] = {}
+            for _, node in (each for _, other in planned for each in other.walk()):
+                alike.setdefault((node.title, node.condition), []).append(node)
+            yield from ((statement, node, alike[node.title, node.condition]) for _, node in plan.walk())
+
+
+def _stops_early(plan: PlanNode | None) -> bool:
+    """Whether some node of the plan may have asked for fewer rows than there are."""
+    kinds = ("Limit", "Semi", "Anti")
+    return plan is not None and any(kind in node.kind for _, node in plan.walk() for kind in kinds)
+
+
+def _driver_s(statement: Statement) -> float:
+    """Seconds in the driver."""
+    return (statement.execute_s or 0.0) + (statement.fetch_s or 0.0)

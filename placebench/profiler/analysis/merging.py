@@ -1,0 +1,121 @@
+"""The flames of many requests as one: each stack's mean time over all requests.
+
+The key pieces are `merge_sessions` and, for sessions in memory, `mean_session`. pyinstrument's own `Session.combine`
+puts the requests one after the other, and its page then shows each thread of each worker apart; here equal stacks of
+all requests are one.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from pathlib import Path
+
+from pyinstrument.frame_info import frame_info_get_identifier
+from pyinstrument.session import Session
+
+from placebench.errors import ProfilerError
+
+Stack = tuple[str, ...]
+
+_ROOT = "one request\x00\x000"
+
+
+def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = ()) -> Session:
+    """One session that is the mean request of all: each stack's time in all of them, divided by their number.
+
+    paths: `.pyisession` files as the middleware writes them. What stands above the profiled request (server, thread)
+    is cut off, so that requests of different threads and processes fall together; sample_count is of all of them.
+    application: folders like "placebench/reference" that count as the application's own code even where they are
+        installed. By default what is installed is a library, and shown folded.
+    Raises ProfilerError if there are no files, or one of them cannot be read.
+    """
+    return mean_session(map(load_session, paths), application=application)
+
+
+def mean_session(sessions: Iterable[Session], *, application: Sequence[str] = ()) -> Session:
+    """The same of sessions in memory. Raises ProfilerError if there are none."""
+    mean = _Mean()
+    for session in sessions:
+        mean.add(session)
+    if mean.first is None:
+        raise ProfilerError("no profiled requests to merge: expected at least one .pyisession file; did requests come?")
+    return mean.session(mean.first, application)
+
+
+class _Mean:
+    """The sums over sessions while they are read, one in memory at a time."""
+
+    def __init__(self) -> None:
+        self.first: Session | None = None
+        self._times: dict[Stack, float] = {}
+        self._requests = 0
+        self._samples = 0
+        self._duration_s = 0.0
+        self._cpu_s = 0.0
+
+    def add(self, session: Session) -> None:
+        """Add one request."""
+        self.first = self.first or session
+        self._requests += 1
+        self._samples += session.sample_count
+        self._duration_s += session.duration
+        self._cpu_s += session.cpu_time
+        above = [frame_info_get_identifier(frame) for frame in session.start_call_stack]
+        for frames, seconds in session.frame_records:
+            stack = (_ROOT, *frames[_shared(above, frames) :])
+            self._times[stack] = self._times.get(stack, 0.0) + seconds
+
+    def session(self, first: Session, application: Sequence[str]) -> Session:
+        """The mean of what was added."""
+        # pyinstrument makes one frame of equal neighbours only: sorted, equal beginnings are neighbours.
+        stacks = sorted(self._times, key=lambda stack: [frame_info_get_identifier(frame) for frame in stack])
+        return Session(
+            frame_records=[(list(stack), self._times[stack] / self._requests) for stack in stacks],
+            start_time=first.start_time,
+            duration=self._duration_s / self._requests,
+            min_interval=first.min_interval,
+            max_interval=first.max_interval,
+            sample_count=self._samples,
+            start_call_stack=[_ROOT],
+            target_description=f"mean of {self._requests} requests",
+            cpu_time=self._cpu_s / self._requests,
+            sys_path=first.sys_path,
+            sys_prefixes=_libraries(stacks, first.sys_prefixes, application) if application else first.sys_prefixes,
+        )
+
+
+def load_session(path: Path | str) -> Session:
+    """The session in a `.pyisession` file; raises ProfilerError if it cannot be read."""
+    try:
+        session: Session = Session.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        _check(session)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ProfilerError(f"{path} cannot be read as a pyinstrument session: {error}") from error
+    return session
+
+
+def _check(session: Session) -> None:
+    """Raise one of several errors where pyinstrument, which looks at nothing, took what is no session."""
+    if not isfinite(sum((session.start_time, session.duration, session.cpu_time, session.sample_count))):
+        raise ValueError("a number in it is not finite")
+    for stack, seconds in session.frame_records:
+        if not isfinite(seconds) or any(frame.count("\x00") < 2 for frame in stack):
+            raise ValueError(f"a frame record is {repr((stack, seconds))[:60]}")
+    "".join([session.target_description, *session.start_call_stack, *session.sys_path, *session.sys_prefixes])
+
+
+def _shared(above: Sequence[str], frames: Sequence[str]) -> int:
+    """How many of the first frames are the ones above the request."""
+    for depth, (identifier, frame) in enumerate(zip(above, frames, strict=False)):
+        if identifier != frame_info_get_identifier(frame):
+            return depth
+    return min(len(above), len(frames))
+
+
+def _libraries(stacks: Iterable[Stack], prefixes: Sequence[str], application: Sequence[str]) -> list[str]:
+    """The files under pyinstrument's library prefixes that do not lie in one of the application's folders."""
+    files = {frame.split("\x00")[1] for stack in stacks for frame in stack}
+    own = tuple(f"/{folder.strip('/')}/" for folder in application)
+    return sorted(
+        file for file in files if file.startswith(tuple(prefixes)) and not any(folder in file for folder in own)
+    )

@@ -1,0 +1,138 @@
+"""Python stacks, taken cheaply and named later, and the call site: the line that ran a statement."""
+
+import sys
+import threading
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import sqlalchemy
+
+from placebench.profiler.model.statement import Caller
+
+_LONGEST_LEAF = 160
+
+Frames = list[Any]
+"""Code and instruction of each frame in turn, the innermost one first: one list, for tuples wake the collector."""
+
+
+def frames_of(frame: FrameType | None) -> Frames:
+    """*frame* and those that called it; some 60 ns a frame."""
+    frames: Frames = []
+    while frame is not None:
+        frames += (frame.f_code, frame.f_lasti)
+        frame = frame.f_back
+    return frames
+
+
+def awaiting() -> Frames:
+    """The frames that entered the greenlet in which SQLAlchemy works under asyncio; none outside of one."""
+    current = running_greenlet()
+    # Others, such as gevent's, are entered by their hub, which called nobody.
+    if current is None or not getattr(current, "__sqlalchemy_greenlet_provider__", False):
+        return []
+    return frames_of(current.parent.gr_frame)
+
+
+def running_greenlet() -> Any:
+    """The greenlet that runs; None where greenlet is not loaded, or is being loaded at this moment."""
+    getcurrent = getattr(sys.modules.get("greenlet"), "getcurrent", None)
+    return None if getcurrent is None else getcurrent()
+
+
+def root_of_thread() -> str:
+    """The frame that pyinstrument puts above all others: the running thread."""
+    thread = threading.current_thread()
+    return f"{thread.name}\x00<thread>\x00{thread.ident}"
+
+
+# A name with its code, which keeps its id from being another's; finding a line walks through the code's table.
+_NAMES: dict[tuple[int, int], tuple[CodeType, str]] = {}
+_MOST_NAMES = 20_000
+
+
+class Stacks:
+    """Names frames as pyinstrument writes them: each place once in a process."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def __call__(self, frames: Frames) -> list[str]:
+        """The stack from the root to the innermost of *frames*."""
+        stack = list(map(self._name, frames[::2], frames[1::2]))
+        return [self._root, *reversed(stack)]
+
+    def _name(self, code: CodeType, instruction: int) -> str:
+        known = _NAMES.get((id(code), instruction))
+        if known is None:
+            if len(_NAMES) >= _MOST_NAMES:
+                _NAMES.clear()
+            known = _NAMES[id(code), instruction] = code, named(code, instruction)
+        return known[1]
+
+
+def named(code: CodeType, instruction: int) -> str:
+    """A frame in pyinstrument's form, its class taken from the code's own name: view, in /app.py, of class Shop."""
+    owner = code.co_qualname.rpartition("<locals>.")[2].rpartition(".")[0]
+    class_name = f"\x01c{owner}" if owner else ""
+    lines = (line for start, end, line in code.co_lines() if start <= instruction < end and line is not None)
+    line = next(lines, code.co_firstlineno)
+    return f"{code.co_name}\x00{code.co_filename}\x00{code.co_firstlineno}{class_name}\x01l{line}"
+
+
+@lru_cache(maxsize=256)
+def leaf(label: str, kind: str) -> str:
+    """pyinstrument's name for a frame that is no Python: one line of text, and *kind* where a file would stand."""
+    text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
+    shown = text if len(text) <= _LONGEST_LEAF else f"{text[:_LONGEST_LEAF]}…"
+    return f"{shown}\x00{kind}\x000"
+
+
+_DEEPEST = 80
+_MOST_FILES = 4096
+PROFILER_FOLDER = str(Path(__file__).parents[1])
+_SQLALCHEMY = (str(Path(sqlalchemy.__file__).parent), "<sqlalchemy generated", "<string>")
+_LIBRARIES = (PROFILER_FOLDER, *_SQLALCHEMY)
+# By folders: whether each file that was met lies in one of them.
+_INSIDE: dict[tuple[str, ...], dict[str, bool]] = {}
+
+
+def caller_of(frame: FrameType | None) -> Caller | None:
+    """The nearest line at or above *frame* that is neither SQLAlchemy's nor the profiler's; None if there is none.
+
+    Under asyncio SQLAlchemy works in a greenlet of its own whose stack holds none of the application's frames: the
+    walk goes on where that greenlet was entered. At most 80 frames a stack are looked at.
+    """
+    found = _nearest(frame, _LIBRARIES) or _nearest(_frame_before_greenlet(), _LIBRARIES)
+    return None if found is None else Caller(found.f_code.co_filename, found.f_lineno, found.f_code.co_qualname)
+
+
+def outside_profiler(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame at or above *frame* that is not the profiler's own."""
+    return _nearest(frame, (PROFILER_FOLDER,))
+
+
+def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType | None:
+    """The nearest frame whose file lies in none of *libraries*; some 50 ns a frame."""
+    inside = _INSIDE.setdefault(libraries, {})
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return None
+        filename = frame.f_code.co_filename
+        lies_in = inside.get(filename)
+        if lies_in is None:
+            if len(inside) > _MOST_FILES:
+                inside.clear()
+            lies_in = inside[filename] = filename.startswith(libraries)
+        if not lies_in:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _frame_before_greenlet() -> FrameType | None:
+    """The frame that entered the running greenlet; None outside of one. Never imports greenlet itself."""
+    parent = getattr(running_greenlet(), "parent", None)
+    frame: FrameType | None = None if parent is None else parent.gr_frame
+    return frame

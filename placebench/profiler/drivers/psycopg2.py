@@ -1,0 +1,108 @@
+"""Time inside psycopg2, which takes the classes of its connection and cursors at connect: `time_psycopg2`."""
+
+from collections.abc import Callable, MutableMapping
+from functools import cached_property
+from typing import Any
+
+from placebench.profiler.capture.auto_explain import NoticeList, PlanFeed
+from placebench.profiler.capture.tcp_info import WireMeter, meter_of
+from placebench.profiler.drivers.base import TimedConnection, Watcher, timed_class
+from placebench.profiler.drivers.cursor import NetworkCursor
+
+_READY = 1  # psycopg2.extensions.STATUS_READY: no transaction is open
+
+
+def time_psycopg2(watcher: Watcher, arguments: MutableMapping[str, Any]) -> None:
+    """Change the arguments of connect so that both classes are timed.
+
+    A connection class of the user's may choose its cursors by itself.
+    """
+    from psycopg2 import extensions
+
+    users_connection, users_cursor = arguments.get("connection_factory"), arguments.get("cursor_factory")
+    arguments["connection_factory"] = timed_class(
+        Psycopg2Connection, users_connection or extensions.connection, watcher
+    )
+    if users_cursor is not None or users_connection is None:
+        arguments["cursor_factory"] = timed_class(Psycopg2Cursor, users_cursor or extensions.cursor, watcher)
+
+
+def time_cursors(watcher: Watcher, connection: Any) -> None:
+    """Have a connection that somebody else made (`creator=`) make timed cursors; its own class cannot be changed."""
+    from psycopg2 import extensions
+
+    # A connection class of the application's may choose its cursors by itself.
+    usual = extensions.cursor if type(connection) is extensions.connection else None
+    users = connection.cursor_factory or usual
+    if users is not None and not isinstance(connection, Psycopg2Connection):
+        connection.cursor_factory = timed_class(Psycopg2Cursor, users, watcher)
+
+
+class Psycopg2Cursor(NetworkCursor):
+    """psycopg2 sends a BEGIN before the first statement of a transaction, and each executemany parameter set alone."""
+
+    connection: Any
+    name: str | None
+
+    def copy_expert(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
+        """psycopg2's COPY, timed."""
+        return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_copy(sql))  # type: ignore[misc]
+
+    def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
+        """The same into a whole table."""
+        with self.running(f"copy {table} from stdin", self.trips_of_execute() + 1):
+            return super().copy_from(file, table, *args, **kwargs)  # type: ignore[misc]
+
+    def copy_to(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
+        """The same out of a whole table."""
+        with self.running(f"copy {table} to stdout", self.trips_of_execute()):
+            return super().copy_to(file, table, *args, **kwargs)  # type: ignore[misc]
+
+    def callproc(self, name: str, *args: Any) -> Any:
+        """psycopg2's call of a function, timed."""
+        with self.running(f"select * from {name}(…)", self.trips_of_execute()):
+            return super().callproc(name, *args)  # type: ignore[misc]
+
+    def trips_of_execute(self) -> int:
+        connection = self.connection
+        return 2 if connection.status == _READY and not connection.autocommit else 1
+
+    def trips_of_executemany(self, parameters: Any) -> int | None:
+        # An iterator cannot be counted without using it up.
+        return len(parameters) + self.trips_of_execute() - 1 if hasattr(parameters, "__len__") else None
+
+    def streams(self) -> bool:
+        """Whether it has a name, as server-side cursors do."""
+        return self.name is not None
+
+    def trips_of_fetch(self) -> int:
+        """The same in one call: it runs for every statement."""
+        return 0 if self.name is None else 1
+
+
+class Psycopg2Connection(TimedConnection[Any]):
+    """psycopg2 sends COMMIT and ROLLBACK only if a transaction is open."""
+
+    fileno: Callable[[], int]
+    info: Any
+    notices: list[str]
+    status: int
+
+    @cached_property
+    def placebench_meter(self) -> WireMeter | None:
+        """Counts this connection's bytes; None where nobody can."""
+        return meter_of(self.fileno(), encrypted=self.info.ssl_in_use)
+
+    @cached_property
+    def placebench_plans(self) -> PlanFeed:
+        """What the server says of its plans."""
+        feed = PlanFeed()
+        self.notices = NoticeList(feed, self.notices)
+        return feed
+
+    def in_a_transaction(self) -> bool:
+        """Whether a BEGIN has been sent."""
+        return self.status != _READY
+
+    def trips_of_step(self, _step: str) -> int:
+        return 1 if self.in_a_transaction() else 0

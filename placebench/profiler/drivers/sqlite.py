@@ -1,0 +1,35 @@
+"""Time inside sqlite3, which takes the class of its connection at connect: `time_sqlite`."""
+
+import sqlite3
+from collections.abc import MutableMapping
+from typing import Any, ClassVar
+
+from placebench.profiler.drivers.base import TimedConnection, Watcher, timed_class
+from placebench.profiler.drivers.cursor import TimedCursor
+
+
+def time_sqlite(watcher: Watcher, arguments: MutableMapping[str, Any]) -> None:
+    """Change the arguments of connect so that the connection is timed."""
+    users = arguments.get("factory") or sqlite3.Connection
+    if isinstance(users, type):
+        made = timed_class(SqliteConnection, users, watcher)
+        made.placebench_cursor = timed_class(TimedCursor, sqlite3.Cursor, watcher)
+        arguments["factory"] = made
+
+
+class SqliteConnection(TimedConnection[Any]):
+    """sqlite3 asks its connection, not its connect function, for the class of a cursor."""
+
+    in_transaction: bool
+    placebench_cursor: ClassVar[type]
+
+    def in_a_transaction(self) -> bool:
+        """Whether sqlite3 has begun a transaction, which it does before the first write."""
+        return self.in_transaction
+
+    def cursor(self, factory: Any = None) -> Any:
+        """A timed cursor, of the class that was asked for if one was."""
+        cursor = (
+            self.placebench_cursor if factory is None else timed_class(TimedCursor, factory, self.placebench_watcher)
+        )
+        return super().cursor(cursor)  # type: ignore[misc]

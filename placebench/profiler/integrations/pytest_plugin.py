@@ -1,0 +1,78 @@
+"""SQL budgets in pytest: the marker and the fixture `sql_budget`.
+
+    @pytest.mark.sql_budget(statements=3, n_plus_one=0)
+    def test_the_list_of_orders(client): ...
+
+    def test_two_pages(client, sql_budget):
+        with sql_budget(statements=3):
+            client.get("/orders")
+
+This module is imported in every run of pytest where placebench is installed: it loads nothing until a test asks for a
+budget. Every engine of the process is watched; connections made before the first budget are counted without fetches.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from placebench.profiler.model.recording import Recording
+    from placebench.profiler.sql_profiler import SqlProfiler
+
+_PROFILER: "pytest.StashKey[SqlProfiler]" = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers",
+        "sql_budget(statements, rows, round_trips, duplicates, n_plus_one): the most that the test's SQL may cost",
+    )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take the profiler's hooks away."""
+    profiler = config.stash.get(_PROFILER, None)
+    if profiler is not None:
+        profiler.remove()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Record a test with the marker, and fail it if it passed and broke its budget."""
+    marker = item.get_closest_marker("sql_budget")
+    if marker is None:
+        return (yield)
+    with _within(item.config, item.name, marker.kwargs):
+        return (yield)
+
+
+@pytest.fixture
+def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContextManager[Recording]"]:
+    """A function that makes a block with a budget: `with sql_budget(statements=3) as recording:`."""
+
+    def block(**limits: int) -> "AbstractContextManager[Recording]":
+        return _within(request.config, request.node.name, limits)
+
+    return block
+
+
+@contextmanager
+def _within(config: pytest.Config, name: str, limits: Mapping[str, int]) -> "Iterator[Recording]":
+    """Record the block, and fail the test if it broke its budget; an error of its own goes first."""
+    # Loaded here: most runs of pytest have no budget.
+    from placebench.profiler.analysis.budget import Budget
+    from placebench.profiler.sql_profiler import SqlProfiler
+
+    unknown = set(limits) - set(Budget.names())
+    if unknown:
+        raise pytest.UsageError(f"sql_budget knows no {', '.join(sorted(unknown))}: only {', '.join(Budget.names())}")
+    if _PROFILER not in config.stash:
+        config.stash[_PROFILER] = SqlProfiler()
+    with config.stash[_PROFILER].record(name) as recording:
+        yield recording
+    broken = Budget(**limits).broken_by(recording)
+    if broken:
+        pytest.fail(f"SQL budget broken\n{broken}", pytrace=False)

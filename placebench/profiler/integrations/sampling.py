@@ -1,0 +1,179 @@
+"""Which requests are profiled and which recordings are kept: sampling, a header with a token, the slowest ones.
+
+The key pieces are `Gate`, which decides before a request and counts, and `RecordingFolder` and `RecordingShelf`, which
+keep what came out. They have no threads of their own and may be forked: names and counters are per process.
+"""
+
+import hmac
+import os
+import threading
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+from placebench.errors import ProfilerError
+from placebench.profiler.capture.active_recording import Options
+from placebench.profiler.model.recording import Recording, flame_beside
+
+MODES = ("light", "full", "sampled", "flame", "plans")
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How many requests of a process are kept, and which.
+
+    "first": the first ones; later requests run unprofiled. "slowest": all are profiled, and the slowest stay.
+    """
+
+    count: int = 200
+    which: Literal["first", "slowest"] = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Which requests are profiled at all.
+
+    rate: the share of requests, evenly spread: at 0.1 every tenth.
+    token: a request whose header says it is always profiled; None: no header is looked at. After the token it may
+        name a mode: `X-Placebench-Profile: TOKEN plans`. Nothing is ever sent back to the client.
+    """
+
+    rate: float = 1.0
+    token: str | None = None
+    header: str = "X-Placebench-Profile"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the requests of one process: profiled and kept, or profiled and dropped for slower ones."""
+
+    seen: int = 0
+    profiled: int = 0
+    dropped: int = 0
+
+
+class Store(Protocol):
+    """Where recordings go."""
+
+    def save(self, recording: Recording) -> int:
+        """Keep it; how many recordings were dropped for it."""
+
+
+class Gate:
+    """Decides for each request whether it is profiled, and how; threads may share it.
+
+    counts: of this process.
+    """
+
+    def __init__(self, options: Options, keep: Keep, sampling: Sampling) -> None:
+        if not 0.0 <= sampling.rate <= 1.0:
+            raise ProfilerError(f"sampling rate is {sampling.rate}: expected a share from 0 to 1")
+        self._options = options
+        self._keep = keep
+        self._sampling = sampling
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self.counts = Counts()
+
+    @property
+    def header(self) -> str | None:
+        """The header to look for; None if there is no token."""
+        return None if self._sampling.token is None else self._sampling.header
+
+    def options_for(self, header: str | None) -> Options | None:
+        """How the next request is profiled, or None: not at all; counts it. *header*: what it sent of `header`."""
+        asked = self._asked(header)
+        with self._lock:
+            if os.getpid() != self._pid:  # a forked worker counts from nothing
+                self._pid, self.counts = os.getpid(), Counts()
+            self.counts.seen += 1
+            if asked is None and not self._drawn():
+                return None
+            self.counts.profiled += 1
+        return asked or self._options
+
+    def dropped(self, count: int) -> None:
+        """Count recordings that were thrown away for others."""
+        with self._lock:
+            self.counts.dropped += count
+
+    def _drawn(self) -> bool:
+        """Whether it is this request's turn, and there is still room."""
+        seen, rate = self.counts.seen, self._sampling.rate
+        # Every 1/rate-th, without a random number: the first one at rate 1, the tenth at 0.1. The addition is for
+        # rates like 0.1, ten times of which is less than one in binary.
+        turn = int(seen * rate + 1e-9) > int((seen - 1) * rate + 1e-9)
+        return turn and (self._keep.which == "slowest" or self.counts.profiled < self._keep.count)
+
+    def _asked(self, header: str | None) -> Options | None:
+        """The options that a request with the right token asked for."""
+        if header is None or self._sampling.token is None:
+            return None
+        token, _, mode = header.strip().partition(" ")
+        if not hmac.compare_digest(token.encode(), self._sampling.token.encode()):
+            return None
+        return replace(self._options, mode=mode.strip()) if mode.strip() in MODES else self._options
+
+
+class RecordingFolder:
+    """The files of one process's requests: `<pid>-<counter>.recording.json` and, of a flame, `.pyisession`."""
+
+    def __init__(self, folder: Path, keep: Keep) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ProfilerError(f"folder {folder} for recordings cannot be made: {error.strerror}") from error
+        self._folder = folder
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._forget()
+
+    def save(self, recording: Recording) -> int:
+        """Write the recording and its flame whole or not at all, and delete the fastest one if there are too many."""
+        with self._lock:
+            if os.getpid() != self._pid:
+                self._forget()
+            self._saved += 1
+            path = self._folder / f"{self._pid}-{self._saved}"
+        recording.save(path.with_name(f"{path.name}.recording.json"))
+        with self._lock:
+            self._files.append((recording.elapsed_s, path))
+            if len(self._files) <= self._keep.count:
+                return 0
+            self._files.sort(key=lambda file: file[0], reverse=True)
+            _, fastest = self._files.pop()
+        gone = fastest.with_name(f"{fastest.name}.recording.json")
+        for each in (gone, flame_beside(gone)):
+            each.unlink(missing_ok=True)
+        return 1
+
+    def _forget(self) -> None:
+        """Begin anew, as a forked worker has to: its parent's files are not its own."""
+        self._pid = os.getpid()
+        self._saved = 0
+        self._files: list[tuple[float, Path]] = []
+
+
+class RecordingShelf:
+    """The recordings of one process in memory: the last ones, or the slowest ones in order of their coming."""
+
+    def __init__(self, recordings: "deque[Recording]", keep: Keep) -> None:
+        self._recordings = recordings
+        self._keep = keep
+        self._lock = threading.Lock()
+
+    def save(self, recording: Recording) -> int:
+        """Keep it, and drop the fastest or the oldest one if there are too many."""
+        most = min(self._keep.count, self._recordings.maxlen or self._keep.count)
+        with self._lock:
+            full = len(self._recordings) >= most
+            if full and self._keep.which == "slowest":
+                fastest = min((*self._recordings, recording), key=lambda each: each.elapsed_s)
+                if fastest is recording:
+                    return 1
+                self._recordings.remove(fastest)
+            elif full:
+                self._recordings.popleft()
+            self._recordings.append(recording)
+        return int(full)

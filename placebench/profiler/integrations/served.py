@@ -1,0 +1,42 @@
+"""Anybody's WSGI application under the profiler, for a WSGI server: `application`, made from the environment on import.
+
+    uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.profiler.integrations.served:application
+
+PLACEBENCH_WATCH_APP      module:callable; required
+PLACEBENCH_WATCH_MODE     a mode of the profiler, such as "flame"; default "light"
+PLACEBENCH_WATCH_DIR      where the recordings go, one a request; required
+
+Other names than the reference service's, which may be the application and would profile itself once more.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from placebench.errors import PlacebenchError, ProfilerError
+from placebench.profiler.integrations.in_process_client import application_named
+from placebench.profiler.integrations.wsgi import ProfiledApplication
+from placebench.profiler.sql_profiler import SqlProfiler
+
+
+def profiled_from(environment: Mapping[str, str]) -> ProfiledApplication:
+    """The application that these variables name, every engine of its process watched; ProfilerError for a bad one."""
+    for name in ("PLACEBENCH_WATCH_APP", "PLACEBENCH_WATCH_DIR"):
+        if not environment.get(name):
+            raise ProfilerError(
+                f"{name} is not set: expected {'module:callable' if name.endswith('APP') else 'a folder'}"
+            )
+    profiler = SqlProfiler()  # before the application is imported: connections that it makes at once are timed too
+    folder, mode = Path(environment["PLACEBENCH_WATCH_DIR"]), environment.get("PLACEBENCH_WATCH_MODE") or "light"
+    return profiler.wsgi(application_named(environment["PLACEBENCH_WATCH_APP"]), folder=folder, mode=mode)
+
+
+def _load() -> ProfiledApplication:
+    try:
+        return profiled_from(os.environ)
+    except PlacebenchError as error:
+        sys.exit(f"placebench: {error}")
+
+
+application = _load()

@@ -1,0 +1,1 @@
+"""What the profiler records, as pure data: recordings, statements, plans and fingerprints."""

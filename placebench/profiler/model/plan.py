@@ -1,0 +1,135 @@
+"""The plan that PostgreSQL ran, node by node: own time, estimate against truth, spills and buffers.
+
+The key piece is `PlanNode`, read by `read_plan` from the JSON of auto_explain or of EXPLAIN.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from placebench.profiler.model.checking import checked
+from placebench.profiler.model.fingerprint import redacted
+
+_CONDITIONS = ("Index Cond", "Recheck Cond", "Hash Cond", "Merge Cond", "Join Filter", "Filter", "One-Time Filter")
+_LONGEST_CONDITION = 400
+_MS = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """One node of a plan with the nodes below it; what was estimated only has None for all that was not measured.
+
+    kind: PostgreSQL's name of it, such as "Seq Scan". condition: its filters, constants as `?`.
+    rows_expected, rows: of all loops together. rows_removed: read and thrown away by a filter.
+    elapsed_s: of all loops, with the nodes below; summed over parallel workers it may exceed the statement's time.
+    blocks_hit, blocks_read: of the shared buffers, with the nodes below. spilled_kb: written to disk by this node.
+    """
+
+    kind: str
+    relation: str | None = None
+    index: str | None = None
+    condition: str | None = None
+    cost: float | None = None
+    rows_expected: float = 0.0
+    rows: float | None = None
+    rows_removed: float | None = None
+    loops: int | None = None
+    elapsed_s: float | None = None
+    blocks_hit: int | None = None
+    blocks_read: int | None = None
+    spilled_kb: int | None = None
+    children: tuple["PlanNode", ...] = ()
+
+    @property
+    def self_s(self) -> float | None:
+        """Seconds in this node and not below it; None of an estimate."""
+        if self.elapsed_s is None:
+            return None
+        return max(0.0, self.elapsed_s - sum(child.elapsed_s or 0.0 for child in self.children))
+
+    @property
+    def estimate_error(self) -> float | None:
+        """How many times the rows differ from what the planner expected, 1 or more either way; None of an estimate."""
+        if self.rows is None or self.loops == 0:
+            return None
+        low, high = sorted((max(self.rows, 1.0), max(self.rows_expected, 1.0)))
+        return high / low
+
+    @property
+    def title(self) -> str:
+        """What it is and on what: "Index Scan using t_pkey on t"."""
+        using = f" using {self.index}" if self.index else ""
+        return f"{self.kind}{using}{f' on {self.relation}' if self.relation else ''}"
+
+    @property
+    def shape(self) -> str:
+        """The plan without its numbers: equal for two executions that went the same way."""
+        below = ", ".join(child.shape for child in self.children)
+        return f"{self.title} ({below})" if below else self.title
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, "PlanNode"]]:
+        """Each node with its depth, this one first."""
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The node that `dataclasses.asdict` wrote."""
+        return checked(cls(**{**fields, "children": tuple(cls.from_json(child) for child in fields["children"])}))
+
+
+def read_plan(text: str, *, values: bool = False) -> PlanNode:
+    """The plan in a document of auto_explain or EXPLAIN (FORMAT JSON); its query text and parameters are dropped.
+
+    values: keep the constants in conditions, which may be secrets. Raises ValueError if it is no such document.
+    """
+    document = json.loads(text)
+    if isinstance(document, list):
+        document = document[0] if document else {}
+    if not isinstance(document, dict) or "Plan" not in document:
+        raise ValueError("no plan in this document")
+    return _node(document["Plan"], values=values)
+
+
+def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
+    """One node of PostgreSQL's JSON."""
+    loops = fields.get("Actual Loops")
+    condition = " and ".join(str(fields[key]) for key in _CONDITIONS if key in fields)[:_LONGEST_CONDITION]
+    milliseconds = _of_all_loops(fields, "Actual Total Time")
+    operation = fields.get("Operation")
+    return PlanNode(
+        kind=f"{operation}" if operation and fields["Node Type"] == "ModifyTable" else fields["Node Type"],
+        relation=fields.get("Relation Name") or fields.get("CTE Name") or fields.get("Function Name"),
+        index=fields.get("Index Name"),
+        condition=(condition if values else redacted(condition)) or None,
+        cost=fields.get("Total Cost"),
+        rows_expected=fields.get("Plan Rows", 0.0) * (loops or 1),
+        rows=_of_all_loops(fields, "Actual Rows"),
+        rows_removed=_of_all_loops(fields, "Rows Removed by Filter"),
+        loops=loops,
+        elapsed_s=None if milliseconds is None else milliseconds * _MS,
+        blocks_hit=fields.get("Shared Hit Blocks"),
+        blocks_read=fields.get("Shared Read Blocks"),
+        spilled_kb=_spilled(fields),
+        children=tuple(_node(child, values=values) for child in fields.get("Plans", ())),
+    )
+
+
+def _of_all_loops(fields: Mapping[str, Any], key: str) -> float | None:
+    """PostgreSQL gives means over a node's loops."""
+    value = fields.get(key)
+    return None if value is None else float(value) * int(fields.get("Actual Loops", 1))
+
+
+def _spilled(fields: Mapping[str, Any]) -> int | None:
+    """Kilobytes that a sort or a hash wrote to disk; 0 if it stayed in memory, None of what cannot spill."""
+    if "Sort Space Used" in fields:
+        return int(fields["Sort Space Used"]) if fields.get("Sort Space Type") == "Disk" else 0
+    if "Disk Usage" in fields:
+        return int(fields["Disk Usage"])
+    if "Hash Batches" in fields:
+        spilled = int(fields["Hash Batches"]) > 1
+        return int(fields.get("Temp Written Blocks", 0)) * 8 if spilled else 0
+    return None

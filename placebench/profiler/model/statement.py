@@ -1,0 +1,134 @@
+"""What a recording holds: statements, transactions and the user's own spans, each with its times in seconds.
+
+The key piece is `Statement`. A field that nothing could measure is None ("not measured"), never 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Self
+
+from placebench.profiler.model.checking import checked
+from placebench.profiler.model.plan import PlanNode
+
+
+class Caller(NamedTuple):
+    """The line of the application that ran a statement."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One execution of one statement at the driver: a batch of an insertmanyvalues is a statement of its own.
+
+    sql: as it was sent, literals redacted unless the recording was asked for parameters, cut after 4000 characters.
+    fingerprint: equal for statements that differ in values, comments or the length of an IN list only.
+    parameters: as text; None unless the recording was asked for them.
+    started_s: when it was handed to the driver, from the start of its recording.
+    compile_s: SQLAlchemy's compilation or cache look-up, binding and context; 0 where there is nothing to compile.
+    pool_wait_s: the wait for the connection, borne by the first statement after a checkout and 0 for the next ones.
+    execute_s, fetch_s: inside the driver; the rest of a statement's life (rows into objects) is Python's.
+    row_count: rows returned, or touched by a write.
+    bytes_sent, bytes_received: of the connection's TCP socket; None in mode "light", over TLS and on Unix sockets.
+    round_trips: messages that waited for an answer, the hidden BEGIN included.
+    cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, and for further batches.
+    error: the class of the driver's exception; its message too if the recording was asked for parameters.
+    plan: what PostgreSQL ran, in mode "plans" only.
+    transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and of a
+        transaction that began before the recording.
+    request: which of the recordings that were merged it comes from, 1 for the first.
+    rows_again: distinct primary keys among its rows that another statement of the same record had fetched already;
+        None in mode "light", and where no primary key is among the columns.
+    repeated: whether the same text had run with the same values in the same record; None in mode "light".
+    relationship: the relationship of the ORM that it loads, such as "Order.items"; None of all others.
+    batch: which batch of an insertmanyvalues it is, 1 for the first; None of all others.
+    """
+
+    sql: str
+    fingerprint: str
+    started_s: float
+    parameters: str | None = None
+    caller: Caller | None = None
+    compile_s: float | None = None
+    pool_wait_s: float | None = None
+    execute_s: float | None = None
+    fetch_s: float | None = None
+    row_count: int | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    round_trips: int | None = None
+    cache_hit: bool | None = None
+    error: str | None = None
+    plan: PlanNode | None = None
+    transaction: int | None = None
+    request: int = 1
+    rows_again: int | None = None
+    repeated: bool | None = None
+    relationship: str | None = None
+    batch: int | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """The sum of its measured parts, in seconds."""
+        parts = (self.compile_s, self.pool_wait_s, self.execute_s, self.fetch_s)
+        return sum(part for part in parts if part is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump, one key a field."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The statement that `to_json` wrote."""
+        caller, plan = fields["caller"], fields["plan"]
+        return checked(
+            cls(
+                **{
+                    **fields,
+                    "caller": None if caller is None else checked(Caller(*caller)),
+                    "plan": None if plan is None else PlanNode.from_json(plan),
+                }
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One step of a connection's life beside its statements.
+
+    kind: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, PREPARE; and around the transactions CONNECT,
+        PING (the pool's test of a connection) and POOL TIMEOUT.
+    elapsed_s: None for a BEGIN that the driver sends with the first statement: it is inside that statement's execute_s.
+    number: the transaction in its recording, 1 for the first; None outside of one.
+    request: which of the recordings that were merged it comes from, 1 for the first.
+    """
+
+    kind: str
+    started_s: float
+    elapsed_s: float | None = None
+    round_trips: int | None = None
+    number: int | None = None
+    error: str | None = None
+    request: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump, one key a field."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of the user's own code, named by `profiler.timed("label")`."""
+
+    label: str
+    started_s: float
+    elapsed_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump, one key a field."""
+        return asdict(self)

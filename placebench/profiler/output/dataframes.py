@@ -1,0 +1,52 @@
+"""A recording as pandas frames: a row a statement, a transaction step, a node of a plan.
+
+The key pieces are `statements_frame`, `transactions_frame` and `plans_frame`. They need the extra `frames`.
+"""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from placebench.errors import MissingExtraError
+from placebench.profiler.model.recording import Recording
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def statements_frame(recording: Recording) -> "pd.DataFrame":
+    """One row for each statement, a column a field; the call site in three columns. Raises MissingExtraError."""
+    rows = []
+    for statement in recording.statements:
+        row = statement.to_json()
+        caller = statement.caller
+        del row["plan"], row["caller"]
+        place = {"file": None, "line": None, "function": None} if caller is None else caller._asdict()
+        rows.append({**row, "elapsed_s": statement.elapsed_s, **place})
+    return _frame(rows)
+
+
+def transactions_frame(recording: Recording) -> "pd.DataFrame":
+    """One row for each transaction step. Raises MissingExtraError."""
+    return _frame([step.to_json() for step in recording.transactions])
+
+
+def plans_frame(recording: Recording) -> "pd.DataFrame":
+    """One row for each node of each plan, with its statement's index and its depth. Raises MissingExtraError."""
+    rows = []
+    for number, statement in enumerate(recording.statements):
+        for depth, node in () if statement.plan is None else statement.plan.walk():
+            row = asdict(node)
+            del row["children"]
+            rows.append({"statement": number, "depth": depth, **row, "self_s": node.self_s, "title": node.title})
+    return _frame(rows)
+
+
+def _frame(rows: list[dict[str, Any]]) -> "pd.DataFrame":
+    """The rows as a frame, if pandas is there."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "frames need pandas, which is not installed: pip install 'placebench[frames]'"
+        ) from error
+    return pd.DataFrame(rows)

@@ -1,0 +1,112 @@
+"""Response bodies in chunks, and compressed for clients that accept it."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Final
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from werkzeug.datastructures import Accept
+from werkzeug.http import parse_accept_header
+
+LEVEL: Final = 1
+WORTH_BYTES: Final = 1000
+"""A shorter body fits into a packet as it is."""
+_GZIP: Final = 31  # zlib's window of 32 KB (15), in gzip's frame (16 more)
+
+_ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None] | None
+
+
+def compressed(app: WSGIApplication) -> WSGIApplication:
+    """The application, its bodies of 1000 bytes and more in gzip where the client takes that; else as they are."""
+
+    def zipped(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        worth = False
+
+        def start(status: str, headers: list[tuple[str, str]], error: _ExceptionInfo = None) -> Any:
+            nonlocal worth
+            worth = _takes_gzip(environ) and _length(headers) >= WORTH_BYTES
+            return start_response(status, _told(headers) if worth else headers, error)
+
+        body = app(environ, start)
+        return _Zipped(body) if worth else body
+
+    return zipped
+
+
+def _takes_gzip(environ: WSGIEnvironment) -> bool:
+    asked = parse_accept_header(environ.get("HTTP_ACCEPT_ENCODING"), Accept)
+    return asked.quality("gzip") > 0 and environ["REQUEST_METHOD"] != "HEAD"
+
+
+def _length(headers: list[tuple[str, str]]) -> float:
+    """That of the body; infinite where it is written while it is sent."""
+    return next((float(value) for name, value in headers if name.lower() == "content-length"), float("inf"))
+
+
+def _told(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The headers of the compressed body, whose length is not known before its end."""
+    kept = [(name, value) for name, value in headers if name.lower() != "content-length"]
+    return [*kept, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+
+
+class _Zipped:
+    """A body, compressed part by part; closes what it reads from."""
+
+    def __init__(self, body: Iterable[bytes]) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        packer = zlib.compressobj(LEVEL, wbits=_GZIP)
+        for part in self._body:
+            if packed := packer.compress(part):
+                yield packed
+        yield packer.flush()
+
+    def close(self) -> None:
+        """Release what the body holds."""
+        getattr(self._body, "close", lambda: None)()
+
+
+_BODILESS: Final = ("1", "204", "304")
+
+
+def chunked(app: WSGIApplication) -> WSGIApplication:
+    """The application, with every body of unknown length framed in chunks where the client speaks HTTP/1.1."""
+
+    def framed(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        in_chunks = False
+
+        def start(status: str, headers: list[tuple[str, str]], error: _ExceptionInfo = None) -> Any:
+            nonlocal in_chunks
+            length_known = any(name.lower() == "content-length" for name, _ in headers)
+            in_chunks = not length_known and not status.startswith(_BODILESS) and _speaks_chunks(environ)
+            if in_chunks:
+                headers = [*headers, ("Transfer-Encoding", "chunked")]
+            return start_response(status, headers, error)
+
+        body = app(environ, start)
+        return _Frames(body) if in_chunks else body
+
+    return framed
+
+
+def _speaks_chunks(environ: WSGIEnvironment) -> bool:
+    return bool(environ["SERVER_PROTOCOL"] == "HTTP/1.1" and environ["REQUEST_METHOD"] != "HEAD")
+
+
+class _Frames:
+    """A body, each of its parts as a chunk; closes what it reads from."""
+
+    def __init__(self, body: Iterable[bytes]) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._body:
+            if part:
+                yield b"%x\r\n%b\r\n" % (len(part), part)
+        yield b"0\r\n\r\n"
+
+    def close(self) -> None:
+        """Release what the body holds."""
+        getattr(self._body, "close", lambda: None)()

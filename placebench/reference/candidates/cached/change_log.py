@@ -1,0 +1,137 @@
+"""What changed since a PostgreSQL snapshot, read from the change log."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Which transactions a snapshot shows: pg_current_snapshot()."""
+
+    text: str
+    oldest: int  # every transaction before this one is over
+    end: int  # this one and those after had not begun
+    running: frozenset[int]  # of those between, the ones that were not over
+
+    @classmethod
+    def read(cls, text: str) -> "Moment":
+        """The moment in PostgreSQL's form: `10:20:10,14,15`."""
+        oldest, end, running = text.split(":")
+        return cls(text, int(oldest), int(end), frozenset(map(int, running.split(","))) if running else frozenset())
+
+    def shows(self, transaction: int) -> bool:
+        """Whether what the transaction committed is visible, if it did commit."""
+        return transaction < self.oldest or (transaction < self.end and transaction not in self.running)
+
+    def follows(self, other: "Moment") -> bool:
+        """Whether everything that *other* shows is shown here, too; of two moments of one server, one does."""
+        return other.end <= self.end and not any(map(other.shows, self.running))
+
+
+# placebench_look stops here: whoever has slept that long reads everything.
+MOST: Final = 1_000
+NO_CHANGE_LOG: Final = (
+    "this database has no change log; `placebench seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
+)
+_LOOK: Final = "SELECT now, registered, holds, changes FROM placebench_look(%s, %s)"
+_NO_SUCH_FUNCTION: Final = "42883"
+
+Range = tuple[int, int]  # the lowest and the highest of some ids
+
+# The columns that say who has the thing of a name.
+_HOLDERS: Final = {
+    "trait": ("resource_provider_traits", "trait_id"),
+    "class": ("inventories", "resource_class_id"),
+    "aggregate": ("resource_provider_aggregates", "aggregate_id"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Ranges of ids by kind (provider, trait, class, aggregate): what was touched lies within."""
+
+    ranges: dict[str, list[Range]]
+
+    @property
+    def everything(self) -> bool:
+        """Whether more was touched than is told."""
+        return sum(map(len, self.ranges.values())) > MOST
+
+    def touches(self, *kinds: str) -> bool:
+        """Whether something of one of the kinds was touched."""
+        return any(kind in self.ranges for kind in kinds)
+
+    def among(self, provider_ids: Collection[int]) -> Iterator[int]:
+        """Those of the providers that may have been touched themselves."""
+        for first, last in self.ranges.get("provider", ()):
+            if last - first < len(provider_ids):
+                yield from (each for each in range(first, last + 1) if each in provider_ids)
+            else:
+                yield from (each for each in provider_ids if first <= each <= last)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the database says."""
+
+    moment: Moment
+    registered: bool  # the reader has its entry still, and the tables and triggers are what they were when it got it
+    holds: bool  # all statements of the transaction see this moment, and nothing else
+    changes: Changes | None  # None: nothing became visible since
+
+
+def look(connection: Connection, reader: str, since: Moment | None) -> Look:
+    """What became visible since, and at which moment this is; 1 round trip.
+
+    since: None for a reader that has seen nothing yet; nothing changed then.
+
+    SELECT now, registered, holds, changes FROM placebench_look(:reader, :since)
+    """
+    known = None if since is None else since.text
+    row = connection.exec_driver_sql(_LOOK, (reader, known)).one()
+    changed = read_changes(row.changes) if row.changes else None
+    return Look(since if since and row.now == known else Moment.read(row.now), row.registered, row.holds, changed)
+
+
+def read_changes(listed: str) -> Changes:
+    """The changes in placebench_look's form: `provider 3 3,trait 7 9`."""
+    ranges: dict[str, list[Range]] = defaultdict(list)
+    for each in listed.split(","):
+        kind, first, last = each.split()
+        ranges[kind].append((int(first), int(last)))
+    return Changes(dict(ranges))
+
+
+def roots_touched(connection: Connection, changes: Changes) -> set[int]:
+    """The roots, as they are now, above every provider that was touched or has a name that was; 1 round trip.
+
+    SELECT DISTINCT root_provider_id FROM resource_providers
+    WHERE id BETWEEN 3 AND 3 OR id IN (SELECT resource_provider_id FROM resource_provider_traits
+                                       WHERE trait_id BETWEEN 7 AND 9)
+    """
+    conditions = [_between("id", ranges) for kind, ranges in changes.ranges.items() if kind == "provider"]
+    for kind, (table, column) in _HOLDERS.items():
+        if kind in changes.ranges:
+            condition = _between(column, changes.ranges[kind])
+            conditions.append(f"id IN (SELECT resource_provider_id FROM {table} WHERE {condition})")
+    query = f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE {' OR '.join(conditions)}"
+    return {row[0] for row in connection.execute(text(query)) if row[0] is not None}
+
+
+def reason(error: DBAPIError) -> str:
+    """Why the log cannot be read, in one line."""
+    code = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
+    return NO_CHANGE_LOG if code == _NO_SUCH_FUNCTION else " ".join(str(error.orig).split())
+
+
+def _between(column: str, ranges: Iterable[Range]) -> str:
+    single = [first for first, last in ranges if first == last]
+    conditions = [f"{column} BETWEEN {first} AND {last}" for first, last in ranges if first != last]
+    if single:
+        conditions.append(f"{column} = ANY ('{{{','.join(map(str, single))}}}')")
+    return " OR ".join(conditions)

@@ -1,0 +1,295 @@
+"""What a matrix says: each combination's job with its interval, and what it costs over the control.
+
+The key piece is `tell`. An overhead is the median, over the repeats, of the difference from the control of the same
+repeat; so a machine that got slower between two repeats is in neither.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from placebench import units
+from placebench.experiment.matrices import AXES
+from placebench.experiment.records import Measurement
+from placebench.page.charts import Bar, bars
+from placebench.profiler.capture.sampling_thread import profile_function_defect
+from placebench.report.studies.study import Column, Picture, Told, counted, difference, failed, service_named
+from placebench.results import Run
+from placebench.stats import middle
+
+_FIGURES = (
+    Column("requests", "Requests", units.count),
+    Column("trees", "Trees", units.count),
+    Column("results", "Results", units.count),
+    Column("duration_s", "Duration", units.duration),
+    Column("duration_low_s", "from", units.duration),
+    Column("duration_high_s", "to", units.duration),
+    Column("n", "n", units.count),
+    Column("overhead_s", "Over the control", difference),
+    Column("overhead_low_s", "from", difference),
+    Column("overhead_high_s", "to", difference),
+    Column("overhead_per_result_s", "a result", difference),
+    Column("cpu_s", "Server CPU", units.duration),
+)
+_MOST_BARS = 24
+_VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
+_AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
+"""What was asked for; the column says what ran."""
+
+
+def tell(run: Run) -> Told:
+    """Rows in the order of the file; the chart is of the largest job."""
+    settings = run.head.settings
+    rows, axes = _rows(run), partial(_axes_of, settings)
+    return Told(
+        headline=_headline(settings, rows),
+        rows=rows,
+        columns=[*_axes([*rows, *(axes(point) for point, _ in failed(run))], settings), *_FIGURES],
+        pictures=_pictures(rows, settings),
+        remarks=list(_remarks(rows)),
+        reading=(
+            f"The control of a row is the same combination with {_told(settings['control']) or 'nothing exchanged'}.",
+            "Duration is the median of the repeats; five enclose the true one between their limits with 93.75 %.",
+            "Over the control is the median of the differences within each repeat; beside it, for each result.",
+            "A result is one allocation candidate in an answer.",
+        ),
+        limits=(
+            "One client after the other and locust's users are two programs: compare rows with the same users.",
+            "A job of few requests is over in milliseconds: its interval is wide, and that is what it is for.",
+            "Every server is new and warmed up; what the first requests after a start cost is not here.",
+        ),
+        axes=axes,
+    )
+
+
+def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    none = dict.fromkeys(_VERSIONS)
+    versions = next((each for each in settings["versions"] if _key(each["point"]) == _key(point)), none)
+    axes = {**AXES, **settings["usual"], **point}
+    return {
+        **axes,
+        "profiler": _profiler(axes["profiler"], versions["python"]),
+        "is_control": all(point[axis] == value for axis, value in settings["control"].items()),
+        "versions": {name: value for name, value in versions.items() if name != "point"},
+    }
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    settings = run.head.settings
+    measured = {_key(point): made for point, made in counted(run)}
+    return [
+        {
+            **_axes_of(settings, point),
+            "results": made[0].values["results"],
+            **_figures("duration", [each.values["duration_s"] for each in made]),
+            "cpu_s": _median([each.values["cpu_s"] for each in made]),
+            "body_bytes": made[0].values["body_bytes"],
+            **_overhead(point, made, settings["control"], measured),
+        }
+        for point, made in counted(run)
+    ]
+
+
+def _profiler(mode: str, python: str | None) -> str:
+    """The mode, and what it is on a Python on which "full" installs no profile function."""
+    version = tuple(int(number) for number in re.findall(r"\d+", python or "")[:3])
+    return f"{mode}, by a sampling thread" if mode == "full" and version and profile_function_defect(version) else mode
+
+
+def _figures(name: str, values: Sequence[float]) -> dict[str, Any]:
+    found = middle(values)
+    return {
+        f"{name}_s": found.median,
+        f"{name}_low_s": found.low,
+        f"{name}_high_s": found.high,
+        "confidence": found.confidence,
+        "n": found.n,
+    }
+
+
+def _overhead(
+    point: Mapping[str, Any],
+    made: Sequence[Measurement],
+    control: Mapping[str, Any],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> dict[str, Any]:
+    """Over the control, by the repeats that both have; nothing for the control itself, or where it was not measured."""
+    against = {each.repeat: each.values["duration_s"] for each in measured.get(_key({**point, **control}), ())}
+    pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
+    if not pairs or all(point[axis] == value for axis, value in control.items()):
+        return dict.fromkeys(_OVERHEAD)
+    found = middle([each.values["duration_s"] - before for each, before in pairs])
+    results = made[0].values["results"]
+    return {
+        "control_s": middle([before for _, before in pairs]).median,
+        "overhead_s": found.median,
+        "overhead_low_s": found.low,
+        "overhead_high_s": found.high,
+        "overhead_per_result_s": found.median / results if results else None,
+        "times_the_control": middle([each.values["duration_s"] / before for each, before in pairs]).median,
+    }
+
+
+_OVERHEAD = (
+    "control_s",
+    "overhead_s",
+    "overhead_low_s",
+    "overhead_high_s",
+    "overhead_per_result_s",
+    "times_the_control",
+)
+
+
+def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
+    """The axes on which the rows differ, at least the service; and the versions, where they do."""
+    axes = [axis for axis in settings["usual"] if axis not in _AXES_OF_VERSIONS]
+    varied = [axis for axis in axes if axis == "service" or _differ(row[axis] for row in rows)]
+    judged = [row for row in rows if not row["is_control"]] or rows
+    named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in judged)]
+    return [
+        *(
+            Column(
+                axis,
+                "Environment" if axis == "python" else axis.capitalize(),
+                partial(_named, rows) if axis == "service" else str,
+            )
+            for axis in varied
+        ),
+        *(Column("versions", _VERSIONS[name], partial(_version, name)) for name in named),
+    ]
+
+
+def _version(name: str, versions: Mapping[str, str | None]) -> str:
+    return versions[name] or "–"
+
+
+def _differ(values: Iterable[Any]) -> bool:
+    return len(set(map(str, values))) > 1
+
+
+def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    judged = [row for row in _largest(rows) if row["overhead_s"] is not None]
+    if not judged:
+        return f"{settings['title']} Not one combination was measured together with its control."
+    least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
+    job = f"{units.count(most['requests'])} requests of {units.count(most['trees'])} trees"
+    say = difference if least["overhead_s"] >= 0 else _less_or_more
+    told = f"{say(least['overhead_s'])} ({_label(least, rows)})"
+    if least is not most:
+        told += f" to {say(most['overhead_s'])} ({_label(most, rows)})"
+    return f"{settings['title']} {told} {'over' if say is difference else 'than'} the control, for {job}."
+
+
+def _less_or_more(seconds: float) -> str:
+    return f"{units.duration(abs(seconds))} {'less' if seconds < 0 else 'more'}"
+
+
+def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """'12.3 ms (6.1 µs a result; 11 ms to 13 ms, n = 5) for tuned, wsgiref'."""
+    limits = (
+        "no interval"
+        if row["overhead_low_s"] is None
+        else f"{difference(row['overhead_low_s'])} to {difference(row['overhead_high_s'])}"
+    )
+    each = f"{difference(row['overhead_per_result_s'])} a result; " if row["results"] else ""
+    return f"{difference(row['overhead_s'])} ({each}{limits}, n = {row['n']}) for {_label(row, rows)}"
+
+
+def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    judged = [row for row in _largest(rows) if row["overhead_s"] is not None]
+    if judged:
+        least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
+        yield f"Least over its control: {_cost(least, rows)}."
+        if least is not most:
+            yield f"Most: {_cost(most, rows)}."
+        yield from _directions([row for row in judged if row["overhead_low_s"] is not None])
+
+
+def _directions(judged: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How many are slower and quicker than their control."""
+    if not judged:
+        return
+    more = sum(row["overhead_low_s"] > 0 for row in judged)
+    less = sum(row["overhead_high_s"] < 0 for row in judged)
+    told = {
+        "took longer than their control": more,
+        "took less": less,
+        "cannot be told from theirs": len(judged) - more - less,
+    }
+    said = ", ".join(f"{units.count(number)} {what}" for what, number in told.items() if number)
+    yield f"Of {units.count(len(judged))} combinations that were asked the largest job, by all their repeats: {said}."
+
+
+def _pictures(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Picture]:
+    drawn = sorted(
+        (row for row in _largest(rows) if row["overhead_s"] is not None), key=lambda row: float(row["duration_s"])
+    )[:_MOST_BARS]
+    if not drawn:
+        return []
+    quicker = any(row["overhead_s"] < 0 for row in drawn)
+    labels = [
+        f"{_label(row, rows)}: {units.times(row['times_the_control'])}" if quicker else _label(row, rows)
+        for row in drawn
+    ]
+    chart = bars(
+        [Bar(label, _parts(row)) for label, row in zip(labels, drawn, strict=True)],
+        title="What the largest job took, and what of it is the control's",
+        description=", ".join(
+            f"{label} {units.duration(row['duration_s'])}" for label, row in zip(labels, drawn, strict=True)
+        ),
+        show=units.duration,
+        part_names=("the control", "over it"),
+    )
+    caption = f"The control is the same with {_told(settings['control'])}."
+    if quicker:
+        caption += " × is how much of its control's time each took; below 1 it was faster, and has no second part."
+    return [Picture("The largest job", chart, caption)]
+
+
+def _parts(row: Mapping[str, Any]) -> tuple[float, float]:
+    over = max(0.0, min(row["overhead_s"], row["duration_s"]))
+    return row["duration_s"] - over, over
+
+
+def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    most = max((row["requests"] * row["trees"] for row in rows), default=0)
+    return [row for row in rows if row["requests"] * row["trees"] == most]
+
+
+def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """The values by which the row differs from others, with their axis where they are numbers."""
+    return ", ".join(_values(row, rows)) or _named(rows, row["service"])
+
+
+def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    judged = [each for each in rows if not each["is_control"]]
+    for axis in ("service", "server", "client", "database", "python", "profiler", "users", "threads", "processes"):
+        if _differ(each[axis] for each in judged):
+            value = _named(rows, row[axis]) if axis == "service" else row[axis]
+            if axis != "server" or value != "none":
+                yield f"{axis} {value}" if isinstance(value, int) or axis == "profiler" else str(value)
+    for axis, name in zip(_AXES_OF_VERSIONS, ("service", "sqlalchemy", "driver"), strict=True):
+        if _differ(each[axis] for each in judged):
+            yield f"SQLAlchemy {row['versions'][name]}" if name == "sqlalchemy" else str(row["versions"][name])
+
+
+def _named(rows: Sequence[Mapping[str, Any]], service: str) -> str:
+    return service_named(service, [row["service"] for row in rows])
+
+
+def _told(control: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis} {value}" for axis, value in control.items())
+
+
+def _overhead_of(row: Mapping[str, Any]) -> float:
+    return float(row["overhead_s"])
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return middle(known).median if known else None
+
+
+def _key(point: Mapping[str, Any]) -> str:
+    return repr(sorted(point.items()))

@@ -1,0 +1,173 @@
+"""What the headline says: requests each second of every service, beside what was published about Placement.
+
+The key piece is `tell`.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from placebench import units
+from placebench.page.charts import Dot, dots
+from placebench.report.studies.study import Column, Picture, Told, counted, service_named
+from placebench.results import Run
+from placebench.stats import middle
+
+_ORIGINAL = "naive"
+_BEST = "tuned"
+
+
+def _times(factor: float | None) -> str:
+    return "–" if factor is None else units.times(factor)
+
+
+def _limit(rate_per_s: float | None) -> str:
+    return "–" if rate_per_s is None else units.rate(rate_per_s)
+
+
+_COLUMNS = (
+    Column("topology", "Topology"),
+    Column("clients", "Clients", units.count),
+    Column("requests", "Requests", units.count),
+    Column("rate_per_s", "Answered", units.rate),
+    Column("rate_low_per_s", "from", _limit),
+    Column("rate_high_per_s", "to", _limit),
+    Column("n", "n", units.count),
+    Column("latency_s_median", "Median latency", units.duration),
+    Column("cpu_s_per_request", "Server CPU a request", units.duration),
+    Column("times_naive", "Times naive", _times),
+    Column("published_before_per_s", "Published, before", _limit),
+    Column("published_after_per_s", "Published, after", _limit),
+    Column("ratio", "Times published", _times),
+)
+
+
+def tell(run: Run) -> Told:
+    """A row for each service, topology and number of clients; a chart for each of the last two."""
+    settings, rows = run.head.settings, _rows(run)
+    same = run.head.trees == settings["published_trees"]
+    return Told(
+        headline=_headline(rows, same=same),
+        rows=rows,
+        columns=[Column("service", "Service", partial(service_named, among=_services(rows))), *_COLUMNS],
+        pictures=[_picture(topology, clients, found, same=same) for (topology, clients), found in _groups(rows)],
+        remarks=[_about(settings), *([] if same else [_other_data(run.head.trees, settings)])],
+        reading=(
+            "Answered is the number of requests by the time from the first start to the last end, as ab reckons it.",
+            "Times published is that by the published figure after Placement's optimizations of 2019.",
+            f"Each measurement is a new uWSGI of {settings['processes']} processes with {settings['threads']} threads.",
+            "Locust asks; every service gave the same answer before it was loaded.",
+        ),
+        limits=(
+            "The published machine, its Python and its PostgreSQL were others: compare services within this run.",
+            "Client, service and PostgreSQL share this machine's processors.",
+            "10 requests are few: at 1 client look at the interval.",
+        ),
+    )
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    published = {(each["topology"], each["clients"]): each for each in run.head.settings["published"]}
+    same = run.head.trees == run.head.settings["published_trees"]
+    rates = {_key(point): middle([each.values["rate_per_s"] for each in made]) for point, made in counted(run)}
+    rows = []
+    for point, made in counted(run):
+        known = published.get((point["topology"], point["clients"]), {})
+        rate, after = rates[_key(point)], known.get("after_per_s")
+        naive = rates.get((_ORIGINAL, *_key(point)[1:]))
+        requests = round(made[0].values["rate_per_s"] * made[0].values["elapsed_s"])
+        cpu = [each.values["cpu_s"] for each in made if each.values["cpu_s"] is not None]
+        rows.append(
+            {
+                **point,
+                "requests": requests,
+                "trees": run.head.trees,
+                "elapsed_s": middle([each.values["elapsed_s"] for each in made]).median,
+                "rate_per_s": rate.median,
+                "rate_low_per_s": rate.low,
+                "rate_high_per_s": rate.high,
+                "confidence": rate.confidence,
+                "n": rate.n,
+                "latency_s_median": middle([each.values["latency_s_median"] for each in made]).median,
+                "cpu_s_per_request": middle(cpu).median / requests if cpu else None,
+                "body_bytes": made[0].values["body_bytes"],
+                "times_naive": rate.median / naive.median if naive else None,
+                "published_before_per_s": known.get("before_per_s"),
+                "published_after_per_s": after,
+                "ratio": rate.median / after if after and same else None,
+            }
+        )
+    return rows
+
+
+def _headline(rows: Sequence[Mapping[str, Any]], *, same: bool) -> str:
+    """The last service of the ladder with most clients on the nested cloud, beside naive and what was published."""
+    found = {row["service"]: row for row in rows if row["clients"] == 40 and row["topology"] == "nested-perfload"}
+    best = found.get(_BEST) or next(iter(found.values()), None)
+    if best is None:
+        return "The headline request was not measured with 40 clients."
+    said = f"{best['service']} answers {units.rate(best['rate_per_s'])} of the nested request with 40 clients"
+    if best["times_naive"] is not None and best["service"] != _ORIGINAL:
+        said += f", {units.times(best['times_naive'])} as many as {_ORIGINAL}"
+    if "placement" in found:
+        said += f"; the real Placement {units.rate(found['placement']['rate_per_s'])}"
+    if same:
+        return f"{said}; published are {units.rate(best['published_after_per_s'])}, on another machine."
+    return f"{said}."
+
+
+def _groups(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, int], list[dict[str, Any]]]]:
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["topology"], row["clients"]), []).append(row)
+    return list(groups.items())
+
+
+def _picture(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, same: bool) -> Picture:
+    drawn = [
+        Dot(
+            service_named(row["service"], _services(rows)),
+            row["rate_per_s"],
+            row["rate_low_per_s"],
+            row["rate_high_per_s"],
+            _role(row["service"]),
+        )
+        for row in rows
+    ]
+    first = rows[0]
+    if same and first["published_after_per_s"] is not None:
+        drawn += [
+            Dot("published, before", first["published_before_per_s"]),
+            Dot("published, after", first["published_after_per_s"]),
+        ]
+    users = f"{units.count(clients)} {'client' if clients == 1 else 'clients'}"
+    chart = dots(
+        drawn,
+        title=f"Requests answered each second, {topology}, {users}",
+        description=", ".join(f"{each.label} {units.rate(each.value)}" for each in drawn),
+        show=units.rate,
+    )
+    requests = units.count(first["requests"])
+    caption = f"Exactly {requests} requests. Further right is better; equal distances are equal factors."
+    return Picture(f"{topology}, {users}", chart, caption)
+
+
+def _services(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["service"] for row in rows]
+
+
+def _role(service: str) -> Any:
+    return {_ORIGINAL: "baseline", _BEST: "variant"}.get(service, "between")
+
+
+def _about(settings: Mapping[str, Any]) -> str:
+    return f"Published: {settings['published_source']}; on {settings['published_machine']}."
+
+
+def _other_data(trees: int, settings: Mapping[str, Any]) -> str:
+    of = units.count(settings["published_trees"])
+    return f"The published figures are of {of} trees, these of {units.count(trees)}: no ratio is made of the two."
+
+
+def _key(point: Mapping[str, Any]) -> tuple[str, str, int]:
+    return point["service"], point["topology"], point["clients"]

@@ -1,0 +1,11 @@
+"""A server to work on: one named by a URL, the embedded PostgreSQL, or one found on the machine.
+
+The door is `open_server`. It starts a private throwaway server that is gone with this process, or wraps the server that
+the user named, of which it only drops what it created.
+"""
+
+from placebench.runtime.postgres.check import APPLICATION_NAME, check_database, connected
+from placebench.runtime.postgres.server import Server, open_server
+from placebench.runtime.postgres.urls import normalise_url
+
+__all__ = ["APPLICATION_NAME", "Server", "check_database", "connected", "normalise_url", "open_server"]

@@ -1,0 +1,261 @@
+"""A server that outlives the command that started it, with data that stays: what `placebench db` works on.
+
+The key piece is `StandingServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
+logs, `programs`, a copy for an account that cannot read the installed ones, and `running`, a file that all processes of
+the server keep locked: process ids say nothing in another container. Unlike a private server it writes through to the
+disk: somebody may care for this data.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Annotated, Self
+
+from msgspec import Meta
+
+from placebench.decoding import read_json
+from placebench.errors import DatabaseError
+from placebench.runtime.postgres.account import Account, server_account
+from placebench.runtime.postgres.binaries import Binaries, copy_for, find, needs_copy
+from placebench.runtime.postgres.private_server import (
+    Place,
+    free_port,
+    is_free,
+    make_data,
+    measuring_settings,
+    one_line,
+)
+from placebench.runtime.postgres.urls import own_url
+from placebench.runtime.supervisor import Keeper, tail
+
+_LIMIT_S = 60
+_POLL_S = 0.02
+_LAST_PROCESSES_S = 5.0
+_CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "postgresql.conf", "running", "server.json")
+
+
+@dataclass(frozen=True)
+class Access:
+    """What `server.json` says: how to reach the server, and which PostgreSQL made its data (None: not made yet)."""
+
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    password: str
+    data_version: int | None = None
+    format_version: int = 1
+
+    def save(self, path: Path) -> None:
+        """Write the file in one step, readable by its owner alone."""
+        fresh = path.with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(json.dumps(asdict(self)))
+        fresh.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the file; raises DatabaseError when it is not what `save` wrote."""
+        try:
+            return read_json(path, cls, error=DatabaseError)
+        except DatabaseError as error:
+            raise DatabaseError(f"{error}; it is damaged: remove {path.parent}, its data is lost") from error
+
+
+@dataclass(frozen=True)
+class StandingServer:
+    """The server whose state lies in *folder*; any process of the same user can start, find and stop it."""
+
+    folder: Path
+
+    def start(self) -> bool:
+        """Start it, making its data at the first time; False when it ran already.
+
+        Raises DatabaseError with the end of its log when it does not start, or when *folder* holds something else.
+        """
+        account = server_account()
+        with one_line(f"no server could be started in {self.folder}"):
+            _make_folder(self.folder, account)
+            with _locked(self.folder):
+                if self._pid() is not None:
+                    return False
+                self._start(Place(self.folder, self._programs(account), account))
+        return True
+
+    def url(self) -> str:
+        """The URL of its maintenance database; raises DatabaseError when it does not run."""
+        if self._pid() is None:
+            raise DatabaseError(f"no server runs in {self.folder}: start it with placebench db start")
+        access = Access.load(self._access_file)
+        return own_url(access.password, access.port)
+
+    def stop(self) -> bool:
+        """Stop it, also when clients are connected; False when it did not run. The data stays."""
+        if (pid := self._pid()) is None:
+            return False
+        os.kill(pid, signal.SIGINT)
+        deadline = time.monotonic() + _LIMIT_S
+        while self._pid() is not None:
+            if time.monotonic() > deadline:
+                raise DatabaseError(
+                    f"the server in {self.folder} did not stop in {_LIMIT_S} s: {tail(self.folder / 'postgresql.log')}"
+                )
+            time.sleep(_POLL_S)
+        return True
+
+    def remove(self) -> bool:
+        """Remove what a stopped server left, its data too; False when there was nothing of a server in the folder."""
+        if not self._access_file.exists():
+            return False
+        for path in (self.folder / name for name in _CONTENTS):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
+        return True
+
+    @property
+    def _access_file(self) -> Path:
+        return self.folder / "server.json"
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.folder / "running"
+
+    def _pid(self) -> int | None:
+        """The postmaster's process id, None when no process of a server is left.
+
+        A process that got the number of one that crashed works elsewhere. Raises DatabaseError for a server whose
+        processes are not seen from here.
+        """
+        data = self.folder / "data"
+        try:
+            said = (data / "postmaster.pid").read_text(errors="replace").split()
+            pid = int(said[0]) if said and said[0].isdecimal() else 0
+            if Path(f"/proc/{pid}/cwd").readlink() == data.resolve():
+                return pid
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # no server, or one that is not seen from here
+        except PermissionError as error:
+            raise DatabaseError(
+                f"{error.filename} belongs to another user: work as that user, or name --dir"
+            ) from error
+        with suppress(FileNotFoundError, NotADirectoryError), self._lock_file.open("r+") as file:
+            self._lock(file)
+        return None
+
+    def _lock(self, file: IO[str]) -> None:
+        """Lock *file* when the last process of an earlier server is gone; waits for it as long as it takes to end."""
+        deadline = time.monotonic() + _LAST_PROCESSES_S
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise DatabaseError(
+                        f"a server runs in {self.folder} that is not seen from here, as one in another container is "
+                        "not: work with it there, or name another --dir"
+                    ) from error
+                time.sleep(_POLL_S)
+
+    def _programs(self, account: Account) -> Binaries:
+        """The programs that are here, or a fresh copy of them in the folder where *account* cannot run them."""
+        binaries = find()
+        if not needs_copy(account, binaries):
+            return binaries
+        copies = self.folder / "programs"
+        shutil.rmtree(copies, ignore_errors=True)
+        copies.mkdir()
+        return copy_for(account, binaries, copies)
+
+    def _start(self, place: Place) -> None:
+        access = self._access()
+        if access.data_version is None:
+            self._make_data(place, access)
+        elif access.data_version != place.version:
+            raise DatabaseError(
+                f"the data in {self.folder} was made by PostgreSQL {access.data_version}, but {place.version} is "
+                f"installed here: name another --dir, or give the data up with placebench db stop --remove"
+            )
+        if not is_free(access.port):
+            access = replace(access, port=free_port())
+        replace(access, data_version=place.version).save(self._access_file)
+        self._run_pg_ctl(place, access.port)
+
+    def _access(self) -> Access:
+        """What is known from before, or the port and the password of a new server, noted down before it is made."""
+        if not self._access_file.exists():
+            Access(free_port(), secrets.token_urlsafe(32)).save(self._access_file)
+        return Access.load(self._access_file)
+
+    def _make_data(self, place: Place, access: Access) -> None:
+        """Make the data; what an earlier attempt left half made goes first."""
+        shutil.rmtree(place.data, ignore_errors=True)
+        with Keeper() as keeper:
+            make_data(place, keeper, access.password, measuring_settings(place))
+
+    def _run_pg_ctl(self, place: Place, port: int) -> None:
+        """Let pg_ctl start the server in a session of its own and wait until it takes connections.
+
+        The pid file of a server that crashed goes first: where process 1 reaps nobody (a container without an init),
+        its postmaster stays a zombie, which PostgreSQL takes for alive. Backends that still live are found by their
+        shared memory (PostgreSQL 12 and later).
+        """
+        (place.data / "postmaster.pid").unlink(missing_ok=True)
+        place.log.touch(mode=0o600)
+        place.account.own(place.log)
+        self._lock_file.touch(mode=0o600)
+        command = [place.binaries.program("pg_ctl"), "start", "--wait", f"--timeout={_LIMIT_S}", "--silent"]
+        options = shlex.join(["-p", str(port), *place.server_options])
+        where = [f"--pgdata={place.data}", f"--log={place.log}", f"--options={options}"]
+        with self._lock_file.open("r+") as file:
+            self._lock(file)
+            done = place.account.run([*command, *where], environment=place.environment, inherit=[file.fileno()])
+        if done.returncode:
+            raise DatabaseError(f"PostgreSQL {place.version} did not start in {self.folder}: {tail(place.log)}")
+
+
+def state_folder() -> Path:
+    """Where the server lies that no --dir names: in $XDG_STATE_HOME or ~/.local/state.
+
+    Root's lies in /var/lib, in a folder for each $HOME: the unprivileged user that runs root's servers cannot enter
+    /root.
+    """
+    if named := os.environ.get("XDG_STATE_HOME"):
+        return Path(named) / "placebench" / "postgres"
+    if os.geteuid() != 0:
+        return Path.home() / ".local" / "state" / "placebench" / "postgres"
+    return Path("/var/lib/placebench") / f"postgres-{hashlib.sha256(os.fsencode(Path.home())).hexdigest()[:12]}"
+
+
+def _make_folder(folder: Path, account: Account) -> None:
+    """Make the folder for *account*; refuses one that holds anything but a server of ours."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not account.may_enter(folder.parent):
+        raise DatabaseError(
+            f"the user {account.name}, who runs root's servers, cannot enter {folder.parent}: name another --dir"
+        )
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if any(folder.iterdir()) and not (folder / "server.json").exists():
+        raise DatabaseError(f"{folder} holds other files: name a new or an empty folder with --dir")
+    account.enter(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time starts a server in *folder*."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,196 @@
+"""Scratch databases: what tells the databases that a run made from all others, and whether that run still lives.
+
+The mark is a comment on the database (`Mark`). Comments on databases are in a catalog that all databases share: every
+role can read them without connecting, and a copy does not inherit them. The key piece is `scratch_databases`, which
+lists what carries a mark. That a run lives is said by an advisory lock (`RunLock`).
+"""
+
+import json
+import os
+import platform
+import re
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Literal, Self
+
+from sqlalchemy import Connection, text
+
+from placebench.errors import DatabaseError
+from placebench.runtime.postgres.check import connected
+
+NAME_LIMIT = 63
+UNMARKED = 2_015_161_205
+"""The connection limit that a scratch database is created with, until it has its comment.
+
+CREATE DATABASE cannot run in one transaction with COMMENT: by this number, which nobody chooses, and its name, a
+database is known whose creator was killed between the two.
+"""
+State = Literal["running", "in use", "left"]
+_SAID = "scratch database of placebench, dropped at the end of its run: "
+_SUFFIX = re.compile(r"_([0-9a-f]{16})_\d+$")
+_PING_S = 5.0
+_AGAIN_AFTER_S = 1.0
+_RELEASE_LIMIT_S = 2.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the comment of a scratch database says."""
+
+    run: str
+    """Random, 16 hexadecimal digits: the key of the run's advisory lock."""
+    database: str
+    """Its name when it was made: a database with another name was renamed by somebody who keeps it."""
+    host: str
+    pid: int
+    created_at: str
+    """UTC, ISO 8601."""
+
+    @classmethod
+    def of(cls, run: str, database: str) -> Self:
+        """The mark of a database that this process makes now."""
+        return cls(run, database, platform.node(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @classmethod
+    def read(cls, comment: str | None) -> Self | None:
+        """The mark that *comment* is; None for any other comment."""
+        if not (comment or "").startswith(_SAID):
+            return None
+        with suppress(ValueError, TypeError):
+            return cls(**json.loads((comment or "").removeprefix(_SAID)))
+        return None
+
+    def comment(self) -> str:
+        """The comment that `read` reads."""
+        return _SAID + json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class ScratchDatabase:
+    """A database that a run of placebench made, and what is known of that run."""
+
+    name: str
+    run: str
+    mark: Mark | None
+    """None where its creator was killed before it could leave one."""
+    state: State
+    """left: the run holds its lock no more and nobody is connected to the database. Only such a one may go."""
+
+
+def scratch_name(label: str, run: str, number: int) -> str:
+    """A name that nobody has: *label*, cut where PostgreSQL would cut it, the run and the database's number in it."""
+    suffix = f"_{run}_{number}"
+    return label.encode()[: NAME_LIMIT - len(suffix)].decode(errors="ignore") + suffix
+
+
+def scratch_databases(connection: Connection) -> list[ScratchDatabase]:
+    """All scratch databases on the server, of whatever run, by name; 2 round trips.
+
+    A run is taken for alive while its advisory lock is held, in whichever database.
+    """
+    rows = connection.execute(
+        text(
+            "SELECT datname, datconnlimit, shobj_description(oid, 'pg_database'),"
+            " EXISTS (SELECT FROM pg_stat_activity WHERE datid = pg_database.oid) FROM pg_database ORDER BY datname"
+        )
+    ).all()
+    # After the databases, not before: a run has its lock before its first database.
+    alive = set(
+        connection.scalars(
+            text(
+                "SELECT lpad(to_hex(classid::bigint), 8, '0') || lpad(to_hex(objid::bigint), 8, '0')"
+                " FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
+            )
+        )
+    )
+    found = []
+    for name, limit, comment, connected_to in rows:
+        mark = Mark.read(comment)
+        if run := marked_by(name, limit, mark):
+            state: State = "running" if run in alive else "in use" if connected_to else "left"
+            found.append(ScratchDatabase(name, run, mark, state))
+    return found
+
+
+def marked_by(name: str, limit: int, mark: Mark | None) -> str | None:
+    """The run whose mark a database carries; None for a database that is not ours."""
+    if mark is not None:
+        return mark.run if mark.database == name else None
+    unfinished = _SUFFIX.search(name) if limit == UNMARKED else None
+    return unfinished[1] if unfinished else None
+
+
+def drop_left(url: str, databases: list[ScratchDatabase]) -> dict[str, str]:
+    """Drop those of *databases* whose run is gone; returns the server's reason for each that stays all the same.
+
+    DROP DATABASE name, without FORCE: PostgreSQL refuses where somebody has connected meanwhile.
+    """
+    problems = {}
+    for name in (database.name for database in databases if database.state == "left"):
+        try:
+            with connected(url) as connection:
+                connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {quoted(name)}".replace("%", "%%"))
+        except DatabaseError as error:
+            problems[name] = str(error)
+    return problems
+
+
+def quoted(name: str) -> str:
+    """A name as SQL wants it; longer than 63 bytes it would silently be cut."""
+    if not 0 < len(name.encode()) <= NAME_LIMIT:
+        raise DatabaseError(f"{name!r} cannot be the name of a database: 1 to {NAME_LIMIT} bytes are allowed")
+    return '"' + name.replace('"', '""') + '"'
+
+
+class RunLock:
+    """Says on a server that a run lives: an advisory lock, held by a connection of its own until `release`.
+
+    The lock goes with the connection, and so with the process, however that ends. It belongs to a transaction, which a
+    pooler such as PgBouncer leaves on one connection to the server; the transaction has neither a snapshot nor an id,
+    so that it holds nothing back. A thread pings every 5 s, and connects anew when the connection was lost.
+    """
+
+    def __init__(self, url: str, run: str) -> None:
+        """Return when the lock is held; raises DatabaseError when the server refuses the connection."""
+        self._url, self._key = url, int.from_bytes(bytes.fromhex(run), signed=True)
+        self._tried, self._released = threading.Event(), threading.Event()
+        self._refusal: DatabaseError | None = None
+        self._thread = threading.Thread(target=self._hold, name="run lock", daemon=True)
+        self._thread.start()
+        self._tried.wait()
+        if self._refusal is not None:
+            self.release()
+            raise self._refusal
+
+    def release(self) -> None:
+        """Let go of the lock; may be called again."""
+        self._released.set()
+        self._thread.join(_RELEASE_LIMIT_S)
+
+    def _hold(self) -> None:
+        while not self._released.is_set():
+            try:
+                with connected(self._url) as connection:
+                    self._hold_by(connection)
+            except DatabaseError as error:
+                if not self._tried.is_set():
+                    self._refusal = error
+                    self._tried.set()
+            self._released.wait(_AGAIN_AFTER_S)
+
+    def _hold_by(self, connection: Connection) -> None:
+        """Take the lock and keep it; at once back when an earlier connection, lost to us alone, still has it."""
+        connection.exec_driver_sql("BEGIN")
+        connection.execute(
+            text(
+                "SELECT set_config(name, CASE WHEN name LIKE 'tcp%' THEN '60' ELSE '0' END, true) FROM pg_settings"
+                " WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout',"
+                " 'tcp_keepalives_idle', 'tcp_keepalives_interval')"
+            )
+        )
+        if connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": self._key}):
+            self._tried.set()
+            while not self._released.wait(_PING_S):
+                connection.exec_driver_sql("SELECT 1")

@@ -1,0 +1,263 @@
+"""The process that stands between placebench and a child: `python -I -S shepherd.py CONTROL REPORT [FOLDER]`.
+
+CONTROL and REPORT are numbers of inherited pipes. Orders come in as JSON lines: `{"run": {...}}`, `{"stop": seconds}`,
+`{"kill": true}`; reports go out: `{"ready": true}`, `{"pid": n}`, `{"ended": pid, "returncode": n}`, `{"error": text}`.
+When CONTROL closes, or on SIGTERM, SIGINT or SIGHUP, the child is stopped, FOLDER is removed and the shepherd ends.
+
+It imports nothing of placebench and nothing outside the standard library, to be up in some 30 ms in any environment.
+The child is its own child, reaped only after its process group has been swept: a signal never hits a process that got
+the number later. Its one thread lives as long as it does, so PR_SET_PDEATHSIG, which is tied to the starting thread,
+is safe here (in placebench itself it would end a child together with the thread that happened to start it).
+"""
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ORPHANED_GRACE_S = 2.5  # placebench is gone: child and folder have to follow within 5 s
+QUIT_GRACE_S = 0.8
+KILL_GRACE_S = 5.0
+POLL_S = 0.01
+PR_SET_PDEATHSIG = 1
+IPC_RMID = 0
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Shepherd:
+    """Runs one child at a time, as ordered through the pipe *control*; tells what happened through *report*."""
+
+    def __init__(self, control: int, report: int) -> None:
+        self._control = control
+        self._report = report
+        self._pending = b""
+        self._abandoned = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stop_signal = int(signal.SIGTERM)
+        self._data: str | None = None
+        self._signals = listen_to_signals()
+
+    def work(self) -> None:
+        """Obey orders until the control pipe closes or a signal asks for the end; no child is left then."""
+        self._tell(ready=True)
+        for order in self._orders():
+            self._obey(order)
+        self._end_child(ORPHANED_GRACE_S)
+
+    def _orders(self) -> Iterator[dict[str, Any]]:
+        while not self._abandoned:
+            readable = wait_readable(self._control, self._signals)
+            if self._signals in readable and self._asked_to_end():
+                return
+            self._report_end()
+            if self._control in readable:
+                self._read_control()
+            while b"\n" in self._pending:
+                line, _, self._pending = self._pending.partition(b"\n")
+                yield json.loads(line)
+
+    def _asked_to_end(self) -> bool:
+        return any(number in END_SIGNALS for number in os.read(self._signals, 512))
+
+    def _read_control(self) -> None:
+        data = os.read(self._control, 65536)
+        self._pending += data
+        self._abandoned = not data
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if "run" in order:
+            self._run(order["run"])
+        elif "stop" in order:
+            self._end_child(order["stop"])
+        elif "kill" in order:
+            self._kill_group()
+
+    def _run(self, program: dict[str, Any]) -> None:
+        """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, data, as ChildSpec has them."""
+        self._stop_signal, self._data = program["stop_signal"], program["data"]
+        try:
+            self._child = spawn(program)
+        except (OSError, subprocess.SubprocessError) as error:
+            self._tell(error=getattr(error, "strerror", None) or str(error))
+        else:
+            self._tell(pid=self._child.pid)
+
+    def _end_child(self, grace_s: float) -> None:
+        """Stop signal, grace; SIGQUIT, at which PostgreSQL and uWSGI kill their own children; SIGKILL to the group."""
+        for number, patience_s in ((self._stop_signal, grace_s), (signal.SIGQUIT, QUIT_GRACE_S)):
+            if self._child is not None and not self._has_ended():
+                os.kill(self._child.pid, number)
+                self._await_end(patience_s)
+        self._kill_group()
+        self._await_end(KILL_GRACE_S)
+        self._report_end()
+
+    def _await_end(self, patience_s: float) -> None:
+        """Wait for the end of the child; not longer than ORPHANED_GRACE_S once placebench is gone."""
+        deadline = time.monotonic() + patience_s
+        while not self._has_ended() and time.monotonic() < deadline:
+            if self._abandoned:
+                time.sleep(POLL_S)
+            elif wait_readable(self._control, timeout_s=POLL_S):
+                self._read_control()
+                if self._abandoned:
+                    deadline = min(deadline, time.monotonic() + ORPHANED_GRACE_S)
+
+    def _has_ended(self) -> bool:
+        if self._child is None:
+            return True
+        return os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _report_end(self) -> None:
+        """Reap a child that has ended, after the rest of its process group."""
+        if self._child is not None and self._has_ended():
+            self._kill_group()
+            returncode = self._child.wait()
+            free_segment(self._data)
+            self._tell(ended=self._child.pid, returncode=returncode)
+            self._child = None
+
+    def _kill_group(self) -> None:
+        if self._child is None:
+            return
+        mapped = set()
+        if self._data:
+            os.killpg(self._child.pid, signal.SIGSTOP)  # so that none maps more while we look
+            mapped = shared_memory(self._child.pid)
+        os.killpg(self._child.pid, signal.SIGKILL)
+        for path in mapped:
+            path.unlink(missing_ok=True)
+
+    def _tell(self, **report: Any) -> None:
+        try:
+            os.write(self._report, json.dumps(report).encode() + b"\n")
+        except BrokenPipeError:
+            self._abandoned = True
+
+
+def spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    """Start a child in its own session. With pipes, it alone keeps the stdin and stdout that the shepherd was given."""
+    user, pipes = program["user"], program["pipes"]
+    identity: dict[str, Any] = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
+    with Path(program["log"] or os.devnull).open("ab") as output:
+        child = subprocess.Popen(
+            program["argv"],
+            env=program["env"],
+            cwd=program["cwd"],
+            stdin=None if pipes else subprocess.DEVNULL,
+            stdout=None if pipes else output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=die_with(os.getpid(), program["stop_signal"]),
+            **identity,
+        )
+    if pipes:
+        forget_standard_streams()
+    return child
+
+
+def die_with(parent: int, number: int) -> Callable[[], None]:
+    """What a new child calls before exec, to get signal *number* when *parent*, the shepherd, is itself killed."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+    def arrange() -> None:
+        if prctl is not None:
+            prctl(PR_SET_PDEATHSIG, number)
+            if os.getppid() != parent:
+                os._exit(1)  # a signal would meet the handlers of the shepherd, which are still here
+
+    return arrange
+
+
+def forget_standard_streams() -> None:
+    """Leave stdin and stdout to the child alone, so that the end of one side is seen by the other."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def listen_to_signals() -> int:
+    """A pipe that becomes readable when a child ends or the shepherd is asked to end.
+
+    Handled, and not ignored, a signal is back at its default in every child, also when placebench was started in the
+    background by a shell that has its jobs ignore SIGINT and SIGQUIT.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signals, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    signal.set_wakeup_fd(wakeup)
+    for number in (signal.SIGCHLD, *END_SIGNALS):
+        signal.signal(number, lambda *_: None)
+    return signals
+
+
+def wait_readable(*descriptors: int, timeout_s: float | None = None) -> list[int]:
+    """Those of *descriptors* that can be read or have closed; poll, because select ends at descriptor 1023."""
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poller.poll(None if timeout_s is None else timeout_s * 1000)]
+
+
+def shared_memory(group: int) -> set[Path]:
+    """The files in /dev/shm that PostgreSQL's processes of this process group have mapped: killed, they leave them."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if int((process / "stat").read_text().rpartition(")")[2].split()[2]) == group:
+                mapped = (line.split(maxsplit=5)[5:] for line in (process / "maps").read_text().splitlines())
+                found |= {Path(name) for (name,) in filter(None, mapped) if name.startswith("/dev/shm/PostgreSQL.")}
+    return found
+
+
+def free_segment(data: str | None) -> None:
+    """Remove the System V segment that a killed PostgreSQL left; the seventh line of its postmaster.pid names it.
+
+    Only one of the file's owner, who could write any number there. Where a process is still attached to the segment,
+    it goes with that process.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        lock_file = Path(data or os.devnull) / "postmaster.pid"
+        key, number = map(int, lock_file.read_text().splitlines()[6].split())
+        for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
+            columns = [int(word) for word in line.split()[:8]]  # key, id, …, owner
+            if (columns[0] % 2**32, columns[1], columns[7]) == (key % 2**32, number, lock_file.lstat().st_uid):
+                ctypes.CDLL(None).shmctl(number, IPC_RMID, None)
+
+
+def remove(folder: Path) -> None:
+    """Remove *folder*, again while a process that is just dying still writes into it."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)
+
+
+def main(control: str, report: str, folder: str = "") -> None:
+    """Make *folder*, serve, remove it."""
+    try:
+        if folder:
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Shepherd(int(control), int(report)).work()
+    except OSError as error:
+        with suppress(BrokenPipeError):
+            os.write(int(report), json.dumps({"error": str(error)}).encode() + b"\n")
+    finally:
+        if folder:
+            remove(Path(folder))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

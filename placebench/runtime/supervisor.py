@@ -1,0 +1,368 @@
+"""Starts every child process, and ends it when the parent dies, however it dies.
+
+`ChildSpec` says which program and how, `start` starts it, `Child` is the running one. A `Keeper` holds the pipes to one
+shepherd process (`shepherd.py`), which removes the child and its folder 5 s after the parent is gone at the latest.
+`ChildLog` reads what a child has written since its start.
+"""
+
+import atexit
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from placebench.errors import PlacebenchError
+from placebench.runtime.shepherd import free_segment, remove, wait_readable
+
+_SHEPHERD = Path(__file__).with_name("shepherd.py")
+_START_LIMIT_S = 60.0
+_SLICE_S = 0.2
+_open_keepers: list["Keeper"] = []
+
+
+class Keeper:
+    """One shepherd: runs one child at a time and removes *folder* at the end, whatever happens to this process.
+
+    folder: made when it is missing, with mode 0700; None for no folder.
+    pipes: stdin and stdout of the (then only) child are pipes to this process.
+    Raises PlacebenchError when the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path | None = None, *, pipes: bool = False) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._last: int | None = None
+        self._data: str | None = None
+        self._endings: dict[int, int] = {}
+        self._process, self._control, self._report = _start_shepherd(folder, pipes=pipes)
+        _open_keepers.append(self)
+        try:
+            self._receive("ready")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def stdin(self) -> IO[str] | None:
+        """The pipe into the child, line-buffered UTF-8 text; None without pipes."""
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> IO[str] | None:
+        """The pipe out of the child, UTF-8 text; None without pipes."""
+        return self._process.stdout
+
+    def run(self, order: dict[str, Any]) -> int:
+        """Start the program of *order* (ChildSpec.order), after the end of the one before; returns its process id.
+
+        Raises PlacebenchError with the system's reason when it cannot be started.
+        """
+        if self._last is not None:
+            self.wait(self._last)
+        self._data = order["data"]
+        self._tell(run=order)
+        self._last = pid = int(self._receive("pid")["pid"])
+        self._endings.pop(pid, None)
+        return pid
+
+    def poll(self, pid: int) -> int | None:
+        """How the child *pid* ended (negative: the signal), or None while it runs."""
+        with self._lock:
+            while pid not in self._endings and self._readable(0.0):
+                report = self._read_report() or {"ended": pid, "returncode": -signal.SIGKILL}
+                self._endings[report["ended"]] = report["returncode"]
+        return self._endings.get(pid)
+
+    def wait(self, pid: int, timeout_s: float | None = None) -> int:
+        """Wait for the end of the child *pid* and return how it ended; raises TimeoutError after *timeout_s*."""
+        deadline = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
+        while (returncode := self.poll(pid)) is None:
+            rest_s = deadline - time.monotonic()
+            if rest_s <= 0:
+                raise TimeoutError(f"still running after {timeout_s} s")
+            self._readable(min(rest_s, _SLICE_S))
+        return returncode
+
+    def stop(self, pid: int, grace_s: float) -> int:
+        """Ask the child *pid* to end, end it by force after *grace_s*; returns how it ended."""
+        if self.poll(pid) is None:
+            self._tell(stop=grace_s)
+        return self.wait(pid)
+
+    def kill(self, pid: int) -> None:
+        """End the child *pid* and its process group at once."""
+        if self.poll(pid) is None:
+            self._tell(kill=True)
+
+    def close(self) -> None:
+        """Let go of the shepherd and wait until child and folder are gone; safe to call again, also after Ctrl-C."""
+        self._control.close()
+        self._process.wait()
+        if not self._report.closed:
+            if self._last is not None:
+                self.poll(self._last)
+            self._report.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            _close_quietly(pipe)
+        if self._process.returncode:  # somebody killed the shepherd, and the child followed it
+            free_segment(self._data)
+            if self._folder is not None:
+                remove(self._folder)
+        if self in _open_keepers:
+            _open_keepers.remove(self)
+
+    def disown(self) -> None:
+        """Let go of the shepherd without waiting: what a forked process does."""
+        self._control.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tell(self, **order: Any) -> None:
+        with suppress(BrokenPipeError):  # the shepherd was killed: what follows reads so from the report pipe
+            self._control.write(json.dumps(order).encode() + b"\n")
+
+    def _receive(self, key: str) -> dict[str, Any]:
+        answered = self._readable(_START_LIMIT_S)
+        report = self._read_report() if answered else {"error": f"no answer in {_START_LIMIT_S} s"}
+        if key not in report:
+            raise PlacebenchError(report.get("error", "the process that guards it was killed"))
+        return report
+
+    def _readable(self, timeout_s: float) -> bool:
+        return bool(wait_readable(self._report.fileno(), timeout_s=timeout_s))
+
+    def _read_report(self) -> dict[str, Any]:
+        line = self._report.readline()
+        return json.loads(line) if line else {}
+
+
+def fresh_folder(prefix: str, parent: Path | None = None) -> Path:
+    """The path of a folder that nobody has, in *parent* or the folder for temporary files; nothing is made.
+
+    A `Keeper` makes it and removes it: one that was made before could stay when this process is killed in between.
+    """
+    return (parent or Path(tempfile.gettempdir())) / f"{prefix}{secrets.token_hex(8)}"
+
+
+def _start_shepherd(folder: Path | None, *, pipes: bool) -> tuple[subprocess.Popen[str], IO[bytes], IO[bytes]]:
+    control, orders = os.pipe()
+    reports, report = os.pipe()
+    arguments = [str(control), str(report), *([str(folder)] if folder else [])]
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_SHEPHERD), *arguments],
+            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            pass_fds=(control, report),
+            start_new_session=True,
+            encoding="utf-8",
+            bufsize=1,
+        )
+    except BaseException:  # Ctrl-C too: it may be there already, and ends when it is let go of
+        os.close(orders)
+        os.close(reports)
+        raise
+    finally:
+        os.close(control)
+        os.close(report)
+    return process, os.fdopen(orders, "wb", buffering=0), os.fdopen(reports, "rb", buffering=0)
+
+
+def _close_quietly(pipe: IO[str] | None) -> None:
+    """Close a pipe to a child that is gone: what it never read is lost."""
+    if pipe is not None:
+        with suppress(BrokenPipeError):
+            pipe.close()
+
+
+def _close_all() -> None:
+    for keeper in list(_open_keepers):
+        keeper.disown()
+    for keeper in list(_open_keepers):
+        keeper.close()
+
+
+def _disown_all() -> None:
+    for keeper in _open_keepers:
+        keeper.disown()
+    _open_keepers.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_disown_all)
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """A program to run, and how to end it."""
+
+    name: str
+    """For messages: "uwsgi", "PostgreSQL", "locust"."""
+    argv: Sequence[str]
+    env: Mapping[str, str] | None = None
+    """The whole environment; None: that of this process."""
+    cwd: Path | None = None
+    log: Path | None = None
+    """Where stdout and stderr are appended; None: nowhere."""
+    user: tuple[int, int] | None = None
+    """The uid and gid to run as (only root can ask for that); None: as this process."""
+    stop_signal: int = signal.SIGTERM
+    """What ends the program cleanly; goes to the program alone, not to its process group."""
+    grace_s: float = 10.0
+    """How long the clean end may take; then SIGQUIT, and 0.8 s later SIGKILL to the process group."""
+    remove: Path | None = None
+    """A folder that goes away with the child."""
+    pipes: bool = False
+    """Talk to the child: its stdin and stdout are pipes; only stderr goes to the log."""
+    data: Path | None = None
+    """The data folder of a program of PostgreSQL's: the shared memory that it leaves when it is killed goes too."""
+
+    def order(self) -> dict[str, Any]:
+        """What the shepherd is told."""
+        return {
+            "argv": list(map(str, self.argv)),
+            "env": None if self.env is None else dict(self.env),
+            "cwd": None if self.cwd is None else str(self.cwd),
+            "log": None if self.log is None else str(self.log),
+            "user": self.user,
+            "stop_signal": int(self.stop_signal),
+            "pipes": self.pipes,
+            "data": None if self.data is None else str(self.data),
+        }
+
+
+class Child:
+    """A running program in its own session: Ctrl-C in the terminal does not reach it, the guard ends it."""
+
+    def __init__(self, spec: ChildSpec, keeper: Keeper, *, owns_keeper: bool) -> None:
+        self.spec = spec
+        self._keeper = keeper
+        self._owns_keeper = owns_keeper
+        self.pid = _run(spec, keeper)
+
+    @property
+    def stdin(self) -> IO[str] | None:
+        """The pipe into the child, line-buffered UTF-8 text; None without `ChildSpec.pipes`."""
+        return self._keeper.stdin
+
+    @property
+    def stdout(self) -> IO[str] | None:
+        """The pipe out of the child, UTF-8 text; None without `ChildSpec.pipes`."""
+        return self._keeper.stdout
+
+    def poll(self) -> int | None:
+        """How the program ended (negative: the signal that ended it), or None while it runs."""
+        return self._keeper.poll(self.pid)
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the program to end by itself; raises TimeoutError after *timeout_s*."""
+        return self._keeper.wait(self.pid, timeout_s)
+
+    def stop(self) -> int:
+        """End the program and its folder, wait until both are gone, and return how it ended.
+
+        May be called again at any time, also after Ctrl-C interrupted the first call.
+        """
+        returncode = self._keeper.stop(self.pid, self.spec.grace_s)
+        if self._owns_keeper:
+            self._keeper.close()
+        return returncode
+
+    def kill(self) -> None:
+        """SIGKILL to the program and its process group, without waiting; `stop` still has to be called."""
+        self._keeper.kill(self.pid)
+
+    def log_tail(self, lines: int = 10) -> str:
+        """The last *lines* lines of the log, "" when there is none (any more)."""
+        return tail(self.spec.log, lines) if self.spec.log else ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def start(spec: ChildSpec, keeper: Keeper | None = None) -> Child:
+    """Start the program of *spec* under the guard.
+
+    keeper: run it there, as the next program beside its folder, which stays when the program is stopped.
+    Costs some 40 ms. Raises PlacebenchError when the program is missing or may not be run.
+    """
+    if keeper is not None:
+        return Child(spec, keeper, owns_keeper=False)
+    keeper = Keeper(spec.remove, pipes=spec.pipes)
+    try:
+        return Child(spec, keeper, owns_keeper=True)
+    except BaseException:
+        keeper.close()
+        raise
+
+
+def tail(path: Path, lines: int = 10) -> str:
+    """The last *lines* lines of a text file, "" when it does not exist."""
+    if not path.exists():
+        return ""
+    with path.open(errors="replace") as stream:
+        return "".join(deque(stream, maxlen=lines)).rstrip()
+
+
+def _run(spec: ChildSpec, keeper: Keeper) -> int:
+    try:
+        return keeper.run(spec.order())
+    except PlacebenchError as error:
+        raise PlacebenchError(f"cannot start {spec.name} ({spec.argv[0]}): {error}") from error
+
+
+__all__ = ["Child", "ChildSpec", "Keeper", "fresh_folder", "start", "tail"]
+
+
+_LINES_IN_A_MESSAGE = 4
+
+
+class ChildLog:
+    """A log file that a child appends to; what stood in the file before is left alone and not read.
+
+    Nothing is made here: the child's guard makes the file, whose folder has to be there by then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._begin = path.stat().st_size if path.exists() else 0
+
+    def text(self) -> str:
+        """Everything since the start."""
+        if not self.path.exists():
+            return ""
+        with self.path.open("rb") as stream:
+            stream.seek(self._begin)
+            return stream.read().decode(errors="replace")
+
+    def tail(self, lines: int = 10) -> str:
+        """The last *lines* lines that are not blank."""
+        written = [line.rstrip() for line in self.text().splitlines() if line.strip()]
+        return "\n".join(written[-lines:])
+
+    def end(self) -> str:
+        """The tail on one line, for a message."""
+        return "the end of its log: " + (self.tail(_LINES_IN_A_MESSAGE).replace("\n", " | ") or "(empty)")

@@ -1,0 +1,104 @@
+"""The connection that seeding works on, and its troubles told in one line."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, Table, create_engine, func, make_url, pool, select, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from placebench.errors import DatabaseError
+
+# Any number that nobody else takes.
+_LOCK = 7_362_651_118
+_PATIENCE = "30s"
+_NO_RIGHTS = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Connection]:
+    """One connection, closed afterwards, nobody else seeding meanwhile.
+
+    Raises DatabaseError, in one line and without the password, for no URL, no answer, a lost connection, a full disk,
+    missing rights, and what the database refuses. What was not committed by then is gone.
+    """
+    with _opened(url) as connection:
+        _wait_for_others(connection)
+        yield connection
+
+
+@contextmanager
+def reading(url: str) -> Iterator[Connection]:
+    """One connection that only reads, and sees one moment where the database can; waits for nobody.
+
+    Raises DatabaseError as `connected` does.
+    """
+    with _opened(url) as connection:
+        if connection.dialect.name == "sqlite":
+            yield connection
+        else:
+            yield connection.execution_options(isolation_level="REPEATABLE READ")
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Connection]:
+    engine = _engine(url)
+    driver = engine.dialect.loaded_dbapi
+    refusals = (driver.OperationalError, driver.InterfaceError, driver.NotSupportedError)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except (DBAPIError, driver.Error) as error:
+        cause = _first(error, (DBAPIError, driver.Error))
+        if not isinstance(cause, refusals) and not _lacks_rights(cause):
+            raise
+        raise DatabaseError(f"{shown(engine)}: {_first_line(cause)}") from error
+
+
+def shown(engine: Engine) -> str:
+    """The engine's URL as a message shows it, without anything that may be a password."""
+    return engine.url.set(query={}).render_as_string(hide_password=True)
+
+
+def continue_ids(connection: Connection, table: Table) -> None:
+    """Let the table's sequence go on after the highest id, which a loader has given and not the sequence.
+
+    SELECT setval(pg_get_serial_sequence('<table>', 'id'), coalesce(max(id), 0) + 1, false) FROM <table>
+    """
+    if connection.dialect.name == "postgresql" and "id" in table.c:
+        following = func.coalesce(func.max(table.c.id), 0) + 1
+        connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), following, False)))
+
+
+def _engine(url: str) -> Engine:
+    """An engine without a pool; a bare `postgresql://` means psycopg2, as everywhere in placebench."""
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgres", "postgresql"):
+            parsed = parsed.set(drivername="postgresql+psycopg2")
+        return create_engine(parsed, poolclass=pool.NullPool)
+    except (ArgumentError, ValueError) as error:
+        raise DatabaseError(f"no database URL: {error}; expected postgresql://user:password@host/name") from error
+
+
+def _wait_for_others(connection: Connection) -> None:
+    """Two seedings of one database go one after the other; for a table that is in use we do not wait so long."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
+        connection.execute(text(f"SET lock_timeout = '{_PATIENCE}'"))
+        connection.commit()
+
+
+def _first(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException:
+    """The trouble that the others came from: a connection that was lost cannot be rolled back either."""
+    while isinstance(error.__context__, kinds):
+        error = error.__context__
+    return error
+
+
+def _lacks_rights(error: BaseException) -> bool:
+    return getattr(error, "pgcode", None) in _NO_RIGHTS
+
+
+def _first_line(error: BaseException) -> str:
+    """What the driver said: "server closed the connection unexpectedly"."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,214 @@
+"""The comparison of two arms of an interleaved run, from its blocks to the verdict.
+
+The key piece is `compare_blocks`.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from typing import Any
+
+from placebench.errors import TooFewReplicatesError
+from placebench.stats.hodges_lehmann import Interval, hodges_lehmann, pseudo_median
+from placebench.stats.replicates import COUNTED, METRICS, WATCHED, Block, Replicates, reduce_blocks, that_count
+from placebench.stats.signed_rank import signed_rank_p
+from placebench.stats.verdict import CANNOT_TELL, FASTER, SLOWER, Verdict, decide, detectable_effect
+
+_OF_THE_INTERFACE = (
+    "baseline",
+    "variant",
+    "metric",
+    "ratio",
+    "low",
+    "high",
+    "confidence",
+    "p_adjusted",
+    "verdict",
+    "detectable",
+    "baseline_value",
+    "variant_value",
+    "margin",
+    "replicates",
+    "invalidated",
+    "reason",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How one metric of *variant* stands to that of *baseline*; ratios are variant over baseline, below 1 is less."""
+
+    baseline: str
+    variant: str
+    metric: str
+    ratio: float | None
+    """The best guess; without limits where the replicates are too few, None where the metric was not measured."""
+    low: float | None
+    high: float | None
+    confidence: float
+    replicates: int
+    """How many the interval rests on."""
+    invalidated: int
+    """How many were thrown away by a rule set before the run."""
+    verdict: Verdict
+    detectable: float | None
+    """The smallest log ratio that this comparison would have found in 4 of 5 runs."""
+    margin: float
+    reason: str
+    """Why it cannot tell, where it cannot: 'cannot tell: 3 replicates, 6 needed'."""
+    log_ratios: tuple[float, ...]
+    p: float | None = None
+    """Of no change, exact; None without replicates."""
+    p_adjusted: float | None = None
+    """The same, adjusted for the other metrics where it is one of several (`placebench.stats.multiple_testing`)."""
+    baseline_value: float | None = None
+    """The metric of the baseline, a request; the median of the replicates, of a count the mean of the requests."""
+    variant_value: float | None = None
+    variant_low: float | None = None
+    """The interval of the variant's own value; None for a count, and where the replicates are too few."""
+    variant_high: float | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether any replicate has a value of this metric."""
+        return bool(self.log_ratios)
+
+    @property
+    def differs(self) -> bool:
+        """Whether both arms have a value, and not the same."""
+        return None not in (self.baseline_value, self.variant_value) and self.baseline_value != self.variant_value
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Variant over baseline of each replicate, in the order they were made."""
+        return tuple(math.exp(each) for each in self.log_ratios)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures that `--json` promises, with how many replicates they rest on."""
+        return {name: getattr(self, name) for name in _OF_THE_INTERFACE}
+
+
+def compare_blocks(
+    blocks: Iterable[Block], baseline: str, variant: str, metric: str, *, confidence: float = 0.95
+) -> Comparison:
+    """Compare two arms by *metric* ("cpu_s", "wall_s" or "pss_bytes"); too few replicates are a verdict, not an error.
+
+    Raises KeyError for a metric that does not exist.
+    """
+    kept, rule = list(blocks), METRICS[metric]
+    reduced = reduce_blocks(kept, baseline, variant, rule)
+    made = _compared(baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence)
+    if made.low is not None:
+        level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=confidence)
+        return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
+    return replace(made, reason=f"not measured: {metric}") if not made.measured and that_count(kept) else made
+
+
+def compare_counts(
+    before: Sequence[float] | None,
+    after: Sequence[float] | None,
+    baseline: str,
+    variant: str,
+    metric: str,
+    *,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compare what was counted of two arms, request by request; None: it was not.
+
+    The requests stand in for replicates: a count is the same in every process. Two zeros are no change. A zero against
+    another number has no ratio, and so there is none for the whole: it is less or more by its values, unless the
+    requests contradict each other. Raises KeyError for a metric that does not exist.
+    """
+    pairs = tuple(zip(before or (), after or (), strict=False))
+    lone_zeros = any((then == 0) != (now == 0) for then, now in pairs)
+    ratios = () if lone_zeros else tuple(math.log(now / then) if then else 0.0 for then, now in pairs)
+    counted = Replicates(log_ratios=ratios, levels=pairs, invalidated=0)
+    margin = COUNTED[metric]
+    made = _compared(baseline, variant, metric, counted, margin=margin, confidence=confidence, middle=fmean)
+    if not lone_zeros:
+        return made
+    verdict, reason = _judge_values(pairs)
+    return replace(made, verdict=verdict, reason=reason)
+
+
+def compare_watched(
+    before: Sequence[float],
+    after: Sequence[float],
+    baseline: str,
+    variant: str,
+    metric: str,
+    *,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compare the means of what was watched in a few requests of one process each; empty: it was not.
+
+    Such requests are alike in ways that another process is not: there is a ratio, and never an interval or a verdict.
+    Raises KeyError for a metric that does not exist.
+    """
+    then, now = (fmean(samples) if samples else None for samples in (before, after))
+    nothing = Replicates(log_ratios=(), levels=(), invalidated=0)
+    made = _compared(baseline, variant, metric, nothing, margin=WATCHED[metric], confidence=confidence)
+    watched = f"cannot tell: watched in {len(before)} and {len(after)} requests of one process, which give no interval"
+    return replace(
+        made,
+        ratio=now / then if then and now else None,
+        baseline_value=then,
+        variant_value=now,
+        reason=watched if then is not None and now is not None else "not measured of a program that is not ours",
+    )
+
+
+def _compared(
+    baseline: str,
+    variant: str,
+    metric: str,
+    reduced: Replicates,
+    *,
+    margin: float,
+    confidence: float,
+    middle: Callable[[Iterable[float]], float] = median,
+) -> Comparison:
+    interval, verdict, reason = _judge(reduced, margin, confidence)
+    p = signed_rank_p(reduced.log_ratios) if reduced.log_ratios else None
+    return Comparison(
+        baseline=baseline,
+        variant=variant,
+        metric=metric,
+        ratio=math.exp(pseudo_median(reduced.log_ratios)) if reduced.log_ratios else None,
+        low=math.exp(interval.low) if interval else None,
+        high=math.exp(interval.high) if interval else None,
+        confidence=confidence,
+        replicates=len(reduced.log_ratios),
+        invalidated=reduced.invalidated,
+        verdict=verdict,
+        detectable=detectable_effect(reduced.log_ratios, confidence=confidence),
+        margin=margin,
+        reason=reason,
+        log_ratios=reduced.log_ratios,
+        p=p,
+        p_adjusted=p,
+        baseline_value=middle(before for before, _ in reduced.levels) if reduced.levels else None,
+        variant_value=middle(after for _, after in reduced.levels) if reduced.levels else None,
+    )
+
+
+def _judge_values(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, str]:
+    """Of counts some of which are zero on one side alone."""
+    if all(now <= then for then, now in pairs):
+        return FASTER, ""
+    if all(now >= then for then, now in pairs):
+        return SLOWER, ""
+    return CANNOT_TELL, "cannot tell: some requests count less and some more, and with zeros there is no ratio"
+
+
+def _judge(reduced: Replicates, margin: float, confidence: float) -> tuple[Interval | None, Verdict, str]:
+    try:
+        interval = hodges_lehmann(reduced.log_ratios, confidence=confidence)
+    except TooFewReplicatesError as error:
+        return None, CANNOT_TELL, str(error)
+    verdict = decide(reduced.log_ratios, interval, margin)
+    reason = (
+        "cannot tell: the interval holds both no change and one beyond the margin" if verdict == CANNOT_TELL else ""
+    )
+    return interval, verdict, reason

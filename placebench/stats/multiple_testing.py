@@ -1,0 +1,56 @@
+"""Several metrics or several changes of one run: Benjamini-Hochberg adjustment, and whether effects add up."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from placebench.stats.comparison import Comparison
+from placebench.stats.replicates import METRICS, PRIMARY, Block, Replicates, reduce_blocks
+from placebench.stats.verdict import CANNOT_TELL, EQUIVALENT
+
+
+def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The same comparisons in the same order; metrics other than the primary one with p and verdict adjusted."""
+    others = [each.p for each in comparisons if each.metric != PRIMARY and each.p is not None]
+    corrected = iter(benjamini_hochberg(others))
+    return [
+        each if each.metric == PRIMARY or each.p is None else _held_to(each, next(corrected)) for each in comparisons
+    ]
+
+
+def benjamini_hochberg(p_values: Iterable[float]) -> list[float]:
+    """Adjusted p values, in the order they came: p times how many there are over its rank, never falling with p."""
+    values = list(p_values)
+    largest_first = sorted(range(len(values)), key=lambda place: values[place], reverse=True)
+    made = [1.0] * len(values)
+    least = 1.0
+    for passed, place in enumerate(largest_first):
+        least = min(least, values[place] * len(values) / (len(values) - passed))
+        made[place] = least
+    return made
+
+
+def _held_to(comparison: Comparison, p_adjusted: float) -> Comparison:
+    held = replace(comparison, p_adjusted=p_adjusted)
+    if comparison.verdict in (CANNOT_TELL, EQUIVALENT) or p_adjusted <= 1 - comparison.confidence:
+        return held
+    reason = f"cannot tell: among so many metrics p is {p_adjusted:.3f}, {1 - comparison.confidence:.3g} is needed"
+    return replace(held, verdict=CANNOT_TELL, reason=reason)
+
+
+Pair = tuple[str, str]
+"""Baseline and variant."""
+
+
+def remainder(blocks: Iterable[Block], whole: Pair, parts: Sequence[Pair], *, metric: str = PRIMARY) -> list[float]:
+    """Log ratio of *whole* less those of *parts*, one a replicate; without interaction they lie about 0.
+
+    A replicate in which one of the pairs was not measured is left out.
+    """
+    kept = list(blocks)
+    of_pairs = [_by_number(reduce_blocks(kept, *pair, METRICS[metric])) for pair in (whole, *parts)]
+    in_all = sorted(set.intersection(*(set(ratios) for ratios in of_pairs)))
+    return [first - sum(others) for first, *others in ([ratios[number] for ratios in of_pairs] for number in in_all)]
+
+
+def _by_number(reduced: Replicates) -> dict[int, float]:
+    return dict(zip(reduced.numbers, reduced.log_ratios, strict=True))

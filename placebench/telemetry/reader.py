@@ -1,0 +1,189 @@
+"""Telemetry files as frames: every whole line is read, the others are counted.
+
+The key piece is `load`. Lines are sorted by their kind as bytes and parsed by pandas in bulk: a million of them take
+about two seconds (tests/bench, section telemetry).
+"""
+
+import itertools
+import json
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placebench.errors import MissingExtraError, RunFolderError
+from placebench.telemetry.series_file import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from placebench.telemetry.analysis import Telemetry
+
+_COLUMNS = {
+    b"q": ("kind", "started_s", "request", "verb", "path", "status", "server", "framework", "handler"),
+    b"d": ("kind", "started_s", "request", "verb", "path", "status", "series", "label", "duration_s"),
+    b"r": ("kind", "at_s", "name", "value"),
+}
+_NUMBERS = ("started_s", "at_s", "server", "framework", "handler", "duration_s", "value")
+_NESTED = ("server", "framework", "handler")
+_MEASURES = {b"q": "server", b"d": "duration_s", b"r": "value"}
+
+
+@dataclass(frozen=True)
+class TelemetryFile:
+    """One file as it was read.
+
+    part: the folder it lies in, below the one that was loaded; "" is that one. torn: lines that are not whole.
+    head: what it says about its process; empty where its first line is missing.
+    """
+
+    path: Path
+    part: str
+    worker: str
+    head: dict[str, Any]
+    lines: int
+    torn: int
+
+
+def load(folder: Path | str) -> "Telemetry":
+    """The telemetry of every process that wrote to *folder* or a folder in it.
+
+    Raises RunFolderError where there is none or it is of a newer format, MissingExtraError without pandas.
+    """
+    from placebench.telemetry.analysis import Telemetry
+
+    folder = Path(folder)
+    paths = sorted(folder.rglob("*.csv")) if folder.is_dir() else [folder] if folder.is_file() else []
+    if not paths:
+        raise RunFolderError(
+            f"no telemetry in {folder}: make some with `placebench serve --telemetry DIR`, `load --telemetry DIR` or "
+            "`perfload --telemetry`"
+        )
+    files = [_sorted(path, folder) for path in paths]
+    frames = {kind: _parsed(kind, [file.lines[kind] for file in files]) for kind in _COLUMNS}
+    told = [file.told(number, frames) for number, file in enumerate(files)]
+    return Telemetry(
+        durations=_placed(_durations(frames[b"q"], frames[b"d"]), told),
+        runtime=_placed(frames[b"r"].drop(columns="kind"), told),
+        files=tuple(told),
+    )
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """The lines of one file by their kind, and what is not a whole line of any."""
+
+    path: Path
+    part: str
+    head: dict[str, Any]
+    lines: dict[bytes, list[bytes]]
+    torn: int
+
+    def told(self, number: int, frames: dict[bytes, "pd.DataFrame"]) -> TelemetryFile:
+        """What became of the file; *number* is its own in the frames."""
+        lines = sum(map(len, self.lines.values()))
+        read = sum(int((frame["file"] == number).sum()) for frame in frames.values())
+        return TelemetryFile(self.path, self.part, self.path.stem, self.head, read, self.torn + lines - read)
+
+
+def _sorted(path: Path, folder: Path) -> _Sorted:
+    *lines, rest = path.read_bytes().split(b"\n")
+    found: dict[bytes, list[bytes]] = {kind: [] for kind in _COLUMNS}
+    commas = {kind: len(columns) - 1 for kind, columns in _COLUMNS.items()}
+    head, torn = b"", int(rest != b"")
+    for line in lines:
+        kind = line[:1]
+        if line.count(b",") == commas.get(kind) and line[1:2] == b",":
+            found[kind].append(line)
+        elif line[:2] == b"h," and not head:
+            head = line[2:]
+        else:
+            torn += 1
+    part = "" if path == folder else path.parent.relative_to(folder).as_posix().removeprefix(".")
+    return _Sorted(path, part, _head(head, path), found, torn)
+
+
+def _head(line: bytes, path: Path) -> dict[str, Any]:
+    try:
+        head = json.loads(line or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(head, dict):
+        return {}
+    if head.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
+        raise RunFolderError(
+            f"{path} is of format {head['format_version']}, this placebench reads {FORMAT_VERSION}: take a newer one"
+        )
+    return head
+
+
+def _parsed(kind: bytes, lines: list[list[bytes]]) -> "pd.DataFrame":
+    """The lines of one kind, a list a file, with their file's number; those whose numbers are none are left out."""
+    pandas, columns = _pandas(), list(_COLUMNS[kind])
+    text = b"\n".join(itertools.chain.from_iterable(lines))
+    if not text:
+        return pandas.DataFrame({name: pandas.Series(dtype=_dtype(name)) for name in [*columns, "file"]})
+    files = [number for number, found in enumerate(lines) for _ in found]
+    needed = [columns[1], _MEASURES[kind]]
+    try:
+        frame = _csv(text, columns, {name: _dtype(name) for name in columns})
+    except (ValueError, OverflowError):
+        numbers = [name for name in columns if _dtype(name) != "category"]
+        frame = _csv(text, columns, {name: "str" if name in numbers else "category" for name in columns})
+        frame[numbers] = frame[numbers].apply(pandas.to_numeric, errors="coerce")
+        needed += [name for name in ("request",) if name in columns]
+    frame = frame.assign(file=files).dropna(subset=needed)
+    return frame.astype({name: _dtype(name) for name in columns if _dtype(name) != "category"})
+
+
+def _csv(text: bytes, columns: list[str], types: dict[str, str]) -> "pd.DataFrame":
+    # quoting=3: a quote is a character like any other, so that no line can swallow the next one.
+    frame = _pandas().read_csv(
+        BytesIO(text),
+        header=None,
+        names=columns,
+        dtype=types,
+        quoting=3,
+        na_values={name: [""] for name in columns if _dtype(name) != "category"},
+        keep_default_na=False,
+        encoding_errors="replace",
+    )
+    # A status is a word, though pandas reads a number.
+    words = [name for name, kind in types.items() if kind == "category"]
+    return frame.assign(**{name: frame[name].cat.rename_categories(str) for name in words})
+
+
+def _dtype(column: str) -> str:
+    return "float64" if column in _NUMBERS else "int64" if column in ("request", "file") else "category"
+
+
+def _durations(requests: "pd.DataFrame", others: "pd.DataFrame") -> "pd.DataFrame":
+    """One row a duration: the three of a request's line one below the other, then the others."""
+    pandas = _pandas()
+    shared = requests[["started_s", "request", "verb", "path", "status", "file"]]
+    parts = [
+        shared.assign(series=name, label="", duration_s=requests[name])[requests[name].notna()] for name in _NESTED
+    ]
+    parts.append(others.drop(columns="kind"))
+    for name in ("verb", "path", "status", "series", "label"):
+        words = [part[name].astype("category") for part in parts]
+        every = sorted({str(word) for each in words for word in each.cat.categories})
+        parts = [part.assign(**{name: each.cat.set_categories(every)}) for part, each in zip(parts, words, strict=True)]
+    return pandas.concat(parts, ignore_index=True)
+
+
+def _placed(frame: "pd.DataFrame", files: list[TelemetryFile]) -> "pd.DataFrame":
+    """The number of the file as its name, and the folder that it lies in."""
+    categorical, codes = _pandas().Categorical.from_codes, frame["file"].to_numpy()
+    parts = sorted({file.part for file in files})
+    of_part = _pandas().Series([parts.index(file.part) for file in files]).to_numpy()[codes]
+    workers = categorical(codes, [f"{file.part}/{file.worker}".lstrip("/") for file in files])
+    return frame.drop(columns="file").assign(worker=workers, part=categorical(of_part, parts))
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("telemetry frames need pandas: pip install 'placebench[frames]'") from error
+    return pandas

@@ -1,0 +1,75 @@
+"""How much each section of the bench measures: `FULL` for figures, `SMOKE` to see that every section runs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """The defaults of the options of bench.py, and what has no option."""
+
+    trees: int
+    repeats: int
+    requests: int
+    sizes: str
+    data: list[str] | None
+    """For the candidates; None: all of it."""
+    arms: list[str] | None
+    """Variants in the sections with many; None: each of them."""
+    seeded: tuple[tuple[str, int], ...]
+    """Loader and trees."""
+    blocks: int
+    """Of a profiler's cost a statement, in a repeat."""
+    sqlite: bool
+    """Whether that is measured on SQLite too, and not on PostgreSQL alone."""
+    statements: int
+    """That an application is profiled for, while its memory is watched."""
+    samples: int
+    """Of telemetry that is read, and of a run whose report is made."""
+    block_s: float
+    """Of requests for candidates one after the other, at least."""
+    load_s: float
+    """Of each load over HTTP."""
+    claims_s: float
+    """Of each load of claims."""
+    together_s: float
+    """While both ways to claim work on one database."""
+    losing_s: float
+    """Of each load whose writes are accounted for."""
+
+
+FULL = Amounts(
+    trees=1000,
+    repeats=6,
+    requests=1000,
+    sizes="14,143,1000,14286,142858",
+    data=None,
+    arms=None,
+    seeded=(("copy", 1000), ("copy", 10_000), ("copy", 100_000), ("sql", 1000), ("http", 30)),
+    blocks=10,
+    sqlite=True,
+    statements=1_000_000,
+    samples=1_000_000,
+    block_s=0.2,
+    load_s=2.0,
+    claims_s=1.5,
+    together_s=30.0,
+    losing_s=10.0,
+)
+SMOKE = Amounts(
+    trees=10,
+    repeats=1,
+    requests=20,
+    sizes="2,4",
+    data=["used", "flat"],
+    arms=["tuned", "snapshot"],
+    seeded=(("copy", 2), ("sql", 2), ("http", 1)),
+    blocks=2,
+    sqlite=False,
+    statements=2000,
+    samples=10_000,
+    block_s=0.02,
+    load_s=0.1,
+    claims_s=0.1,
+    together_s=0.3,
+    losing_s=1.5,
+)

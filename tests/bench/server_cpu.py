@@ -1,0 +1,22 @@
+"""CPU of a server under test: its workers, and the PostgreSQL backends of their database. See `server_cpu`."""
+
+from collections.abc import Callable
+
+from placebench.measure.meters import backends, backends_spent
+from placebench.measure.processes import cpu_by_pid, spent
+from placebench.runtime.uwsgi import RunningServer
+
+
+def server_cpu(served: RunningServer, database_url: str) -> Callable[[], float | None]:
+    """Start to measure; the returned function gives the CPU seconds since then.
+
+    It gives None where a connection was closed meanwhile, since nobody can read any more what its backend used.
+    """
+    database_before, workers_before = backends(database_url), cpu_by_pid(served.worker_pids())
+
+    def cpu_s() -> float | None:
+        workers_s = spent(workers_before, cpu_by_pid(served.worker_pids()))
+        database_s = backends_spent(database_before, backends(database_url))
+        return None if database_s is None else workers_s + database_s
+
+    return cpu_s

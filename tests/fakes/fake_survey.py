@@ -1,0 +1,149 @@
+"""Surveys for tests: run folders of every command that asks one, with made-up measurements; nothing was measured.
+
+The key pieces are `write_survey` and `write_search`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from placebench.experiment.capacity import Saturation, Step
+from placebench.experiment.matrices import AXES
+from placebench.experiment.records import Measurement, RunHead
+from placebench.experiment.study import append_line
+
+_MIB = 1 << 20
+_VERSIONS = {"python": "3.11.7", "service": "placebench 1.0", "sqlalchemy": "2.1.9", "driver": None}
+_MATRIX = [
+    {"service": service, "database": database, "requests": 10, "trees": 5}
+    for service in ("naive", "tuned")
+    for database in ("postgresql", "sqlite")
+]
+
+POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
+    "gauge": [{"endpoint": "no-op"}, {"endpoint": "traits"}],
+    "headline": [
+        {"service": service, "topology": "nested-perfload", "clients": clients}
+        for clients in (1, 40)
+        for service in ("naive", "tuned")
+    ],
+    "link": [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)],
+    "matrix": _MATRIX,
+    "workers": [
+        {"workload": workload, "processes": processes, "threads": threads}
+        for workload in ("query", "state")
+        for processes, threads in ((1, 4), (4, 1))
+    ],
+}
+SETTINGS: Mapping[str, dict[str, Any]] = {
+    "gauge": {"variant": "tuned", "processes": 2, "time_s": 3.0},
+    "headline": {
+        "processes": 4,
+        "threads": 10,
+        "published": [
+            {"topology": "nested-perfload", "clients": 40, "before_per_s": 0.2, "after_per_s": 1.5},
+        ],
+        "published_trees": 1000,
+        "published_source": "a page",
+        "published_machine": "a machine",
+    },
+    "link": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "hops": 1},
+    "matrix": {
+        "matrix": "mine",
+        "title": "Is SQLite faster?",
+        "control": {"database": "postgresql"},
+        "usual": dict(AXES),
+        "versions": [{"point": point, **_VERSIONS} for point in _MATRIX],
+    },
+    "workers": {"requests": {"query": 40, "state": 40}, "users": 4, "variant": "tuned"},
+}
+VALUES: Mapping[str, dict[str, Any]] = {
+    "gauge": {
+        "path": "/",
+        "requests": 100,
+        "throughput_per_s": 100.0,
+        "client_cpu_share": 0.1,
+        "shares": [0.5, 0.5],
+        "chi_square": 0.0,
+        "client_s": 0.01,
+        "way_in_s": 0.002,
+        "way_out_s": 0.002,
+        "framework_s": 0.001,
+        "python_s": 0.002,
+        "pool_s": 0.0,
+        "database_s": 0.003,
+        "apart_requests": 100,
+        "statements": 1.0,
+    },
+    "headline": {
+        "elapsed_s": 20.0,
+        "rate_per_s": 20.0,
+        "latency_s_median": 0.4,
+        "cpu_s": 18.0,
+        "body_bytes": 1000.0,
+    },
+    "link": {
+        "elapsed_s": 0.5,
+        "cpu_s": 0.4,
+        "starved_s": 0.0,
+        "round_trips": 20,
+        "connections": 0,
+        "bytes_sent": 2000,
+        "bytes_received": 20_000,
+        "under_way_s": 0.1,
+        "proxy_cpu_s": 0.001,
+        "body_bytes": 5000,
+        "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},
+    },
+    "matrix": {"duration_s": 1.0, "cpu_s": 0.5, "body_bytes": 1000, "results": 100},
+    "workers": {
+        "elapsed_s": 2.0,
+        "requests": 40,
+        "throughput_per_s": 20.0,
+        "latency_s": 0.2,
+        "worker_cpu_s": 1.6,
+        "backend_cpu_s": 0.4,
+        "client_cpu_s": 0.1,
+        "pss_bytes": 50 * _MIB,
+        "uss_bytes": 40 * _MIB,
+        "rss_bytes": 90 * _MIB,
+        "lost_bytes": 8 * _MIB,
+        "memory": [[0.0, 50 * _MIB, 40 * _MIB, 90 * _MIB, 0], [0.5, 50 * _MIB, 40 * _MIB, 90 * _MIB, 8 * _MIB]],
+    },
+}
+
+
+def write_survey(folder: Path, command: str, *, repeats: int = 2) -> Path:
+    """A run of this command in *folder*: every point measured so often, each time the same."""
+    folder.mkdir(parents=True, exist_ok=True)
+    points = POINTS[command]
+    impossible = [{"point": dict(points[0]), "reason": "it needs PostgreSQL"}]
+    RunHead(
+        name=folder.name,
+        started_at="2026-11-21T15:00:00+00:00",
+        status="complete",
+        request="/allocation_candidates?resources=VCPU:1",
+        topology="nested-perfload",
+        trees=5,
+        seed=1,
+        variants=["naive", "tuned"],
+        receipt={"digest": "a41f3f0c9be27d58"},
+        manifest={"machine": {"processor": "EPYC"}},
+        settings={**SETTINGS[command], "repeats": repeats, "points": list(points), "impossible": impossible},
+        same_answers={},
+        command=command,
+    ).save(folder / "run.json")
+    for repeat in range(repeats):
+        for point in points:
+            append_line(folder / "measurements.jsonl", Measurement(dict(point), repeat, VALUES[command]))
+    return folder
+
+
+def write_search(folder: Path) -> Path:
+    """A search for a rate in *folder* that held 10 arrivals a second and not 20."""
+    folder.mkdir(parents=True, exist_ok=True)
+    seen = {"p50": 0.1, "p90": 0.2, "p95": 0.3, "p99": None}
+    steps = [Step(10.0, 100, 0, 10.0, seen, 0.1, 0, "held", ""), Step(20.0, 200, 0, 12.0, seen, 0.1, 0, "broken", "x")]
+    made = Saturation("search", "2026-11-21T15:00:00+00:00", "http://127.0.0.1:8000", None, "rate", "p95=0.5s", 1)
+    Saturation(**{**vars(made), "status": "complete", "steps": steps}).save(folder / "saturation.json")
+    return folder

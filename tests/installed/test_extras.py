@@ -1,0 +1,278 @@
+"""What `pip install 'placebench[EXTRA]'` installs is all that the documented commands of the extra need."""
+
+import re
+import shlex
+import shutil
+import sysconfig
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from clean_environment import CONSTRAINTS, TOP, Ended, Environment, build_wheel, installed, requirements
+from fake_run import FakeRun, write_run
+
+from placebench.runtime.postgres import Server
+from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.seeding import seed, topology_named
+
+pytestmark = pytest.mark.installed
+
+APPLICATION = """
+from sqlalchemy import create_engine, text
+
+engine = create_engine("sqlite://")
+
+def application(environ, start_response):
+    with engine.connect() as connection:
+        body = str(connection.execute(text("SELECT 42")).scalar_one()).encode()
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [body]
+"""
+FRAMES = """
+from sqlalchemy import create_engine, text
+from placebench.profiler import SqlProfiler, statements_frame
+
+engine = create_engine("sqlite://")
+with SqlProfiler(engine).record("read") as recording, engine.connect() as connection:
+    connection.execute(text("SELECT 42"))
+print(len(statements_frame(recording)), "row")
+"""
+INTERRUPTED = 130
+MEASURED = ("wire-*.json", "locust-*.json", "blocks.jsonl", "measurements.jsonl")
+"""Files of a run with what it measures."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command line, and what becomes of it."""
+
+    text: str
+    says: str = ""
+    """A part of its output."""
+    until: Callable[[Path, str], bool] = lambda *_: False
+    """Its folder and its output at its first result, when it is interrupted; never, where it ends by itself."""
+    exit_code: int = 0
+
+    @property
+    def command(self) -> str:
+        """Its name."""
+        return self.text.split()[0]
+
+
+def measures(text: str) -> Call:
+    """A command that makes a run, as far as the first file of measurements."""
+    return Call(f"{text} --out run", until=has_measured, exit_code=INTERRUPTED)
+
+
+def has_measured(folder: Path, _: str) -> bool:
+    """Whether the run in *folder* holds a measurement."""
+    return any(path.stat().st_size for pattern in MEASURED for path in (folder / "run").glob(pattern))
+
+
+PROFILE = "profile --app shop:application --request 'GET /'"
+BASE = (
+    *(Call(f"{PROFILE} --mode {mode}", "statements 1 ") for mode in ("light", "full", "sampled", "flame")),
+    Call(f"{PROFILE} --budget statements=1 --json", '"statements": 1'),
+    Call("report {run}", "index.html"),
+    Call("doctor", "missing  packages", exit_code=2),
+)
+BENCH = (
+    Call(PROFILE, "statements 1 "),
+    measures("perfload --quick --trees 2"),
+    Call("seed --topology nested-perfload --trees 2 --db {empty}", "14 providers"),
+    Call("topology export --db {seeded}", "trees = 2"),
+    Call(
+        "serve --variant tuned --db {seeded} --port 0 --telemetry telemetry",
+        "tuned answers",
+        lambda _, output: "Ctrl-C" in output,
+    ),
+    Call("load --url {service} --locustfile closed --users 2 --requests 4", " 4 in "),
+    measures("compare naive tuned --trees 2 --db {server}"),
+    measures("calibrate --quick --trees 2 --db {server}"),
+    measures("experiment ladder --trees 2 --db {server}"),
+    measures("link --quick --trees 2 --latency-ms 0 --db {server}"),
+    measures("workers --mixes 1x1 --workloads compute --requests 2 --trees 2 --db {server}"),
+    measures("matrix stack --quick --trees 2 --db {server}"),
+    measures("gauge --quick --endpoints one-provider --time 0.2 --trees 2 --db {server}"),
+    measures("headline --quick --services tuned --trees 2 --db {server}"),
+    Call("verify --variants naive,tuned --db {seeded}", "2 variants give the same answers"),
+    Call("report {run}", "index.html"),
+    Call("doctor", "well     packages"),
+)
+OTHERS = {
+    "psycopg3": Call("verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants give the same answers"),
+    "versionedobjects": Call(
+        "verify --variants tuned,tuned+model:versioned_objects --db {seeded}", "2 variants give the same answers"
+    ),
+}
+"""Extras beside `bench`, with the command for which they are documented."""
+NEED_NO_EXTRA = {"profile", "doctor", "report"}
+EXTRAS = set(tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+
+anywhere = pytest.mark.parametrize("on_terminal", [True, False], ids=["on a terminal", "without a terminal"])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    pytest.importorskip("uv", reason="uv builds the wheel and the environments")
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path) -> Iterator[Environment]:
+    """After `pip install placebench`."""
+    with installed(wheel, "") as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def bench(wheel: Path) -> Iterator[Environment]:
+    """After `pip install 'placebench[bench]'`."""
+    with installed(wheel, "bench") as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def seeded(server: Server) -> Iterator[str]:
+    """The URL of a database with two trees."""
+    url = server.create_database("placebench_test_installed")
+    seed(topology_named("nested-perfload", trees=2, seed=1), url)
+    yield url
+    server.drop_database("placebench_test_installed")
+
+
+@pytest.fixture(scope="module")
+def service(seeded: str) -> Iterator[str]:
+    """The address of a service on it."""
+    with serve(ServerSpec(database_url=seeded, variant="tuned")) as served:
+        yield served.url
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working directory with an application to profile."""
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    return tmp_path
+
+
+def words(call: Call, **values: str) -> list[str]:
+    """The arguments, with the values in the places of their names."""
+    return [word.format(**values) for word in shlex.split(call.text)]
+
+
+@anywhere
+@pytest.mark.parametrize("call", BASE, ids=lambda call: call.text)
+def test_the_profiler_needs_no_extra(base: Environment, folder: Path, call: Call, *, on_terminal: bool) -> None:
+    """Every mode of `placebench profile` works after `pip install placebench`, and so do `report` and `doctor`."""
+    made = write_run(folder / "made", FakeRun(requests=20, replicates=2))
+
+    ended = base.run("placebench", *words(call, run=str(made)), folder=folder, on_terminal=on_terminal)
+
+    assert (call.exit_code, True) == (ended.exit_code, call.says in ended.output), ended.output
+
+
+def test_the_commands_are_those_of_the_readme() -> None:
+    """Each command in the README's table is tried here."""
+    documented = set(re.findall(r"^\| `([a-z]+)", (TOP / "README.md").read_text(), re.MULTILINE))
+
+    assert documented == {call.command for call in BENCH} | {"db"}
+
+
+@anywhere
+@pytest.mark.parametrize("call", BENCH, ids=lambda call: call.command)
+def test_the_extra_bench_is_enough_for_every_command(
+    bench: Environment,
+    folder: Path,
+    call: Call,
+    server: Server,
+    database_url: str,
+    seeded: str,
+    service: str,
+    *,
+    on_terminal: bool,
+) -> None:
+    """Each runs as far as its first result after `pip install 'placebench[bench]'`."""
+    made = write_run(folder / "made", FakeRun(requests=20, replicates=2))
+    arguments = words(call, server=server.url, empty=database_url, seeded=seeded, service=service, run=str(made))
+
+    ended = bench.run("placebench", *arguments, folder=folder, on_terminal=on_terminal, until=call.until)
+
+    assert (call.exit_code, True) == (ended.exit_code, call.says in ended.output), ended.output
+
+
+@anywhere
+def test_the_extra_bench_brings_a_postgresql(bench: Environment, *, on_terminal: bool) -> None:
+    """`db start`, `db url` and `db stop` need no PostgreSQL of the machine."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        ended = [
+            bench.run("placebench", "db", *words, "--dir", str(folder / "db"), folder=folder, on_terminal=on_terminal)
+            for words in (("start",), ("url",), ("stop", "--remove"))
+        ]
+
+    assert [0, 0, 0] == [each.exit_code for each in ended], ended
+    assert ended[1].output in ended[0].output
+
+
+@pytest.mark.parametrize(("extra", "call"), OTHERS.items(), ids=OTHERS)
+def test_a_variant_needs_its_extra_alone(wheel: Path, folder: Path, extra: str, call: Call, seeded: str) -> None:
+    """Beside `bench`."""
+    with installed(wheel, f"bench,{extra}") as environment:
+        ended = environment.run("placebench", *words(call, seeded=seeded), folder=folder)
+
+    assert (0, True) == (ended.exit_code, call.says in ended.output), ended.output
+
+
+def test_frames_need_their_extra_alone(wheel: Path, folder: Path) -> None:
+    """A recording as a frame, without `bench`."""
+    (folder / "frames.py").write_text(FRAMES)
+
+    with installed(wheel, "frames") as environment:
+        assert Ended(0, "1 row\n") == environment.run("python", "frames.py", folder=folder)
+
+
+@pytest.mark.skipif(
+    shutil.which("cc") is None or not Path(sysconfig.get_path("include"), "Python.h").is_file(),
+    reason="no C compiler, or no headers of this Python",
+)
+def test_the_extra_uwsgi_compiles_a_server(wheel: Path, folder: Path) -> None:
+    """`placebench doctor` finds it."""
+    with installed(wheel, "uwsgi") as environment:
+        ended = environment.run("placebench", "doctor", folder=folder)
+
+    assert f"well     uWSGI       {environment.path}/bin/uwsgi" in ended.output
+
+
+def test_every_extra_is_tried() -> None:
+    """Those that pyproject.toml has."""
+    assert {"bench", "frames", "uwsgi", *OTHERS} == EXTRAS
+
+
+@pytest.mark.parametrize("extra", ["", *sorted(EXTRAS)])
+def test_the_constraints_pin_all_of_an_extra(extra: str) -> None:
+    """constraints.txt holds a version of each package that is installed with it on this Python."""
+    pytest.importorskip("uv", reason="uv says what would be installed")
+    pinned = {line.split(" ;")[0] for line in CONSTRAINTS.read_text().splitlines()}
+
+    assert requirements(extra) - pinned == set()
+
+
+@pytest.mark.parametrize(
+    "call", [call for call in BENCH if call.command not in NEED_NO_EXTRA], ids=lambda call: call.command
+)
+def test_what_needs_the_extra_bench_says_so(base: Environment, folder: Path, call: Call) -> None:
+    """In one line, which says how to install it; exit code 2."""
+    url = "postgresql://nobody@127.0.0.1:9/nothing"
+
+    ended = base.run(
+        "placebench", *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9"), folder=folder
+    )
+
+    assert (2, 1) == (ended.exit_code, ended.output.count("\n")), ended.output
+    assert ended.output.startswith(f"placebench {call.command}")
+    assert "pip install 'placebench[bench]'" in ended.output

@@ -1,0 +1,219 @@
+"""From blocks to the verdict: the reduction level by level, and what each interval is called."""
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import pytest
+
+from placebench.stats import compare_blocks, hodges_lehmann
+from placebench.stats.replicates import CPU, WALL, reduce_blocks
+from placebench.stats.verdict import chance_to_detect, decide, detectable_effect
+
+NINE = [-0.03 * math.sqrt(4 / 3), 0.03 * math.sqrt(4 / 3), 0.0] * 3
+"""Log ratios with a standard deviation of 0.03."""
+
+
+@dataclass(frozen=True)
+class FakeBlock:
+    """A block as compare sees it."""
+
+    replicate: int
+    quad: int
+    arm: str
+    wall_s: Sequence[float]
+    cpu_s: float | None
+    invalid: str | None = None
+
+    @property
+    def requests(self) -> int:
+        return len(self.wall_s)
+
+
+def quad(replicate: int, number: int, walls: Sequence[float], cpus: Sequence[float | None]) -> list[FakeBlock]:
+    """An ABBA quad of one request a block."""
+    arms = ("naive", "tuned", "tuned", "naive")
+    return [FakeBlock(replicate, number, arm, [wall], cpu) for arm, wall, cpu in zip(arms, walls, cpus, strict=True)]
+
+
+def run(log_ratios: Iterable[float]) -> list[FakeBlock]:
+    """A run whose replicates have these log ratios, in wall time and in CPU."""
+    return [
+        block
+        for number, ratio in enumerate(log_ratios)
+        for block in quad(number, 0, [1, math.exp(ratio), math.exp(ratio), 1], [1, math.exp(ratio), math.exp(ratio), 1])
+    ]
+
+
+def test_a_linear_drift_weighs_on_both_arms_alike() -> None:
+    """CPU that climbs 1 2 3 4 through a quad of identical arms leaves a log ratio of 0."""
+    blocks = quad(0, 0, walls=[1, 1, 1, 1], cpus=[1, 2, 3, 4])
+
+    assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == (0.0,)
+
+
+def test_cpu_is_totals_by_requests() -> None:
+    """3 s over 30 requests against 1 s over 20: half the CPU a request, whatever the blocks' sizes."""
+    blocks = [
+        FakeBlock(0, 0, "naive", [1.0] * 10, 2.0),
+        FakeBlock(0, 0, "tuned", [1.0] * 15, 0.9),
+        FakeBlock(0, 0, "tuned", [1.0] * 5, 0.1),
+        FakeBlock(0, 0, "naive", [1.0] * 20, 1.0),
+    ]
+
+    assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == pytest.approx((math.log(0.5),))
+
+
+def test_wall_time_is_the_median_of_the_block() -> None:
+    """One request that a neighbour stalled for a minute does not move a block of three."""
+    blocks = [
+        FakeBlock(0, 0, "naive", [0.2, 60.0, 0.2], None),
+        FakeBlock(0, 0, "tuned", [0.1, 0.1, 0.1], None),
+        FakeBlock(0, 0, "tuned", [0.1, 0.1, 0.1], None),
+        FakeBlock(0, 0, "naive", [0.2, 0.2, 0.2], None),
+    ]
+
+    assert reduce_blocks(blocks, "naive", "tuned", WALL).log_ratios == pytest.approx((math.log(0.5),))
+
+
+def test_quads_become_replicates_by_median_for_wall_and_mean_for_cpu() -> None:
+    """Quads of e⁰, e⁰ and e³ are a replicate of 0 in wall time and of 1 in CPU."""
+    blocks = [
+        block
+        for number, ratio in enumerate((0, 0, 3))
+        for block in quad(0, number, [1, math.exp(ratio)] * 2, [1, math.exp(ratio)] * 2)
+    ]
+    blocks = [replace(block, arm=arm) for block, arm in zip(blocks, ("naive", "tuned") * 6, strict=True)]
+
+    assert reduce_blocks(blocks, "naive", "tuned", WALL).log_ratios == (0.0,)
+    assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == pytest.approx((1.0,))
+
+
+def test_an_invalid_block_takes_its_whole_replicate() -> None:
+    """Of eight replicates one has an invalid block: seven count, one is reported."""
+    blocks = run([-1.0] * 8)
+    blocks[5] = replace(blocks[5], invalid="steal 12 %")
+    comparison = compare_blocks(blocks, "naive", "tuned", "cpu_s")
+
+    assert (comparison.replicates, comparison.invalidated, comparison.verdict) == (7, 1, "faster")
+
+
+def test_a_quad_that_was_cut_short_does_not_count() -> None:
+    """The seventh replicate ended after two of four blocks: six count, none is called invalid."""
+    comparison = compare_blocks(run([-1.0] * 7)[:-2], "naive", "tuned", "cpu_s")
+
+    assert (comparison.replicates, comparison.invalidated) == (6, 0)
+
+
+def test_ratios_are_variant_over_baseline() -> None:
+    """Half the CPU is a ratio of 0.5; the other way round it is 2."""
+    blocks = run([math.log(0.5)] * 6)
+    there = compare_blocks(blocks, "naive", "tuned", "cpu_s")
+    back = compare_blocks(blocks, "tuned", "naive", "cpu_s")
+
+    assert [there.ratio, there.low, there.high] == pytest.approx([0.5, 0.5, 0.5])
+    assert [back.ratio, back.low, back.high] == pytest.approx([2.0, 2.0, 2.0])
+    assert (there.verdict, back.verdict) == ("faster", "slower")
+
+
+def test_too_few_replicates_are_a_verdict() -> None:
+    """Three replicates have an estimate, no limits, and say why they cannot tell."""
+    comparison = compare_blocks(run([-0.1, -0.1, -0.1]), "naive", "tuned", "wall_s")
+
+    assert (comparison.low, comparison.high, comparison.verdict) == (None, None, "cannot tell")
+    assert comparison.reason == "cannot tell: 3 replicates, 6 needed"
+    assert comparison.ratio == pytest.approx(math.exp(-0.1))
+
+
+def test_what_was_not_measured_has_no_ratio() -> None:
+    """Without the CPU of the backends there is no number to take for one."""
+    blocks = [replace(block, cpu_s=None) for block in run([-1.0] * 6)]
+    comparison = compare_blocks(blocks, "naive", "tuned", "cpu_s")
+
+    assert (comparison.ratio, comparison.measured, comparison.verdict) == (None, False, "cannot tell")
+    assert comparison.reason == "not measured: cpu_s"
+    assert compare_blocks([], "naive", "tuned", "cpu_s").reason == "cannot tell: 0 replicates, 6 needed"
+
+
+def test_the_value_of_the_variant_has_an_interval_too() -> None:
+    """Six replicates of e⁻¹ to e⁻² s a request: at 95 % from least to greatest."""
+    comparison = compare_blocks(run([-1.0, -1.2, -1.4, -1.6, -1.8, -2.0]), "naive", "tuned", "cpu_s")
+
+    assert [comparison.variant_low, comparison.variant_high] == pytest.approx([math.exp(-2), math.exp(-1)])
+
+
+@pytest.mark.parametrize(
+    ("log_ratios", "verdict"),
+    [
+        ([-0.050, -0.052, -0.048, -0.051, -0.049, -0.050], "faster"),
+        ([0.050, 0.052, 0.048, 0.051, 0.049, 0.050], "slower"),
+        ([0.001, -0.002, 0.002, -0.001, 0.0, 0.001], "equivalent"),
+        ([-0.004, -0.005, -0.006, -0.004, -0.005, -0.006], "equivalent"),
+        ([-0.001, -0.018, -0.002, -0.015, -0.003, -0.004], "small"),
+        ([-0.05, 0.06, -0.02, 0.03, -0.04, 0.05], "cannot tell"),
+    ],
+)
+def test_the_five_verdicts(log_ratios: list[float], verdict: str) -> None:
+    """A 1 % margin: beyond it faster or slower, inside it equivalent, significant across it small, else cannot tell."""
+    assert verdict == decide(log_ratios, hodges_lehmann(log_ratios), margin=0.01)
+
+
+def test_identical_programs_are_called_faster_or_slower_at_most_one_time_in_twenty() -> None:
+    """Of 2000 runs of 12 replicates of one program against itself, at most 5 % find a difference."""
+    rng = random.Random(11)
+    noise = [[rng.gauss(0, 0.05) / max(rng.random(), 0.05) for _ in range(12)] for _ in range(2000)]
+    verdicts = [decide(each, hodges_lehmann(each), margin=0.01) for each in noise]
+
+    assert fmean(verdict in ("faster", "slower") for verdict in verdicts) <= 0.05
+
+
+def test_the_detectable_effect_is_found_four_times_in_five() -> None:
+    """Normal noise of 60 replicates, shifted by 2.87 σ/√n, is found to differ from 0 in 80 % of 1500 runs."""
+    rng = random.Random(13)
+    effect = 2.87 * 1.0 / math.sqrt(60)
+    found = [hodges_lehmann([rng.gauss(effect, 1) for _ in range(60)]).low > 0 for _ in range(1500)]
+
+    assert fmean(found) == pytest.approx(0.80, abs=0.03)
+
+
+def test_the_detectable_effect_by_hand() -> None:
+    """Nine replicates with a standard deviation of 0.03 find (1.960 + 0.842) / √0.955 of their standard error, 0.01."""
+    assert detectable_effect(NINE) == pytest.approx(0.02867, abs=1e-5)
+    assert detectable_effect([0.1]) is None
+
+
+def test_a_wider_interval_finds_larger_effects() -> None:
+    """Three looks have intervals of 97.79 %, 2.29 deviates: their detectable effect is (2.289 + 0.842) / √0.955."""
+    detectable = detectable_effect(NINE, confidence=1 - 0.0221)
+
+    assert detectable == pytest.approx(0.03203, abs=1e-5)
+    assert chance_to_detect(0.03203, NINE, confidence=1 - 0.0221) == pytest.approx(0.80, abs=0.001)
+    assert compare_blocks(run(NINE), "naive", "tuned", "cpu_s", confidence=1 - 0.0221).detectable == pytest.approx(
+        detectable
+    )
+
+
+def test_the_chance_to_detect_by_hand() -> None:
+    """Nothing is "found" in 2.5 of 100 runs on that side, the detectable effect in 80, one of twice its size always."""
+    chances = [chance_to_detect(effect, NINE) for effect in (0.0, 0.02867, -0.02867, 0.05734)]
+
+    assert chances == pytest.approx([0.025, 0.80, 0.80, 1.0], abs=0.001)
+    assert chance_to_detect(0.01, [0.1, 0.1]) == 1.0
+    assert chance_to_detect(0.01, [0.1]) is None
+
+
+def test_the_json_has_the_promised_figures() -> None:
+    """The names that other programs read."""
+    document = compare_blocks(run([-1.0] * 6), "naive", "tuned", "cpu_s").to_json()
+    promised = {"baseline", "variant", "metric", "ratio", "low", "high", "confidence", "verdict", "detectable"}
+
+    assert promised <= document.keys()
+    assert (
+        document["baseline"],
+        document["variant"],
+        document["metric"],
+        document["confidence"],
+        document["verdict"],
+    ) == ("naive", "tuned", "cpu_s", 0.95, "faster")
