@@ -90,7 +90,7 @@ def _decoded(content: bytes, kind: type[T], decode: Callable[..., Any], source: 
         raise error(f"{source}: {_described(found, _unchecked(content, decode), kind)}") from found
     except RecursionError as found:
         raise error(f"{source}: cannot be read: {_TOO_DEEP}") from found
-    except ValueError as found:
+    except (msgspec.MsgspecError, ValueError) as found:
         raise error(f"{source}: cannot be read: {found}") from found
     return made
 
@@ -99,7 +99,7 @@ def _unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
     """The document as it is, for what was seen in it."""
     try:
         return decode(content)
-    except (ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.UNSET
 
 
