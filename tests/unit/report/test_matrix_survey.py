@@ -51,7 +51,7 @@ def write_matrix(folder: Path, took_s: dict[tuple[str, str], float]) -> Path:
         topology="nested-perfload",
         trees=5,
         seed=1,
-        variants=["naive", "tuned"],
+        variants=list(dict.fromkeys(service for service, _ in took_s)),
         receipt={},
         manifest={},
         settings=settings,
@@ -126,3 +126,11 @@ def test_an_application_without_a_name_keeps_its_secrets(tmp_path: Path) -> None
 
     assert "env=SECRET_KEY=***" in page
     assert "c0ffee" not in page + text_of(results.load(folder))
+
+
+def test_a_service_may_be_longer_than_the_name_of_a_file(tmp_path: Path) -> None:
+    """Nothing of a survey is called after its services."""
+    service = f"app=shop.wsgi:application,path=/srv/{'x' * 300}"
+    run = results.load(write_matrix(tmp_path, {(service, "postgresql"): 1.0}))
+
+    assert [service] == [row["service"] for row in document_of(run)["rows"]]
