@@ -6,9 +6,9 @@ left alone, but in a `msgspec.Struct` that forbids them.
 """
 
 import re
+import reprlib
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import shorten
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -37,7 +37,6 @@ _WORDS = {
     "str": "a text",
     "bool": "true or false",
 }
-_SHOWN_AT_MOST = 60
 _NESTED_AT_MOST = 16
 _TOO_DEEP = "nested deeper than anything that placebench writes"
 
@@ -91,7 +90,7 @@ def _decoded(content: bytes, kind: type[T], decode: Callable[..., Any], source: 
         raise error(f"{source}: {_described(found, _unchecked(content, decode), kind)}") from found
     except RecursionError as found:
         raise error(f"{source}: cannot be read: {_TOO_DEEP}") from found
-    except ValueError as found:
+    except (msgspec.MsgspecError, ValueError) as found:
         raise error(f"{source}: cannot be read: {found}") from found
     return made
 
@@ -100,7 +99,7 @@ def _unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
     """The document as it is, for what was seen in it."""
     try:
         return decode(content)
-    except (ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.UNSET
 
 
@@ -119,7 +118,7 @@ def _described(found: msgspec.ValidationError, seen: Any, kind: Any) -> str:
         seen, declared = _value_in(seen, key or number), _type_in(declared, key)
     told = _expected(what, declared)
     if seen is not msgspec.UNSET and told.startswith("expected"):
-        told = f"{told.partition(', got ')[0]}, saw {shorten(repr(seen), _SHOWN_AT_MOST, placeholder=' …')}"
+        told = f"{told.partition(', got ')[0]}, saw {reprlib.repr(seen)}"
     return f"{place.lstrip('.')}: {told}" if place else told
 
 

@@ -44,7 +44,8 @@ def check_writable(file: Path) -> Path:
     """The same path; raises PlacebenchError where no file can be written, which is to be known before it is wanted."""
     try:
         is_new = not file.exists()
-        file.open("a").close()
+        if is_new or file.is_file() or file.is_dir():  # not a pipe, which would wait for somebody to read it
+            file.open("a").close()
         if is_new:
             file.unlink()
     except OSError as found:

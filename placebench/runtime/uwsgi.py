@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-import psutil
-
 from placebench.errors import MissingExtraError, ServerError
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, fresh_folder, start
 
@@ -158,6 +156,8 @@ class RunningServer:
 
     def worker_pids(self) -> list[int]:
         """The processes that answer requests now, in ascending order; none when the master is gone."""
+        import psutil  # not needed to find uWSGI, which `doctor` does with the extra uwsgi alone
+
         try:
             workers = psutil.Process(self.pid).children()
             return sorted(worker.pid for worker in workers if worker.status() != psutil.STATUS_ZOMBIE)

@@ -76,7 +76,6 @@ PROFILE = "profile --app shop:application --request 'GET /'"
 BASE = (
     *(Call(f"{PROFILE} --mode {mode}", "statements 1 ") for mode in ("light", "full", "sampled", "flame")),
     Call(f"{PROFILE} --budget statements=1 --json", '"statements": 1'),
-    Call("report {run}", "index.html"),
     Call("doctor", "missing  packages", exit_code=2),
 )
 BENCH = (
@@ -109,7 +108,7 @@ OTHERS = {
     ),
 }
 """Extras beside `bench`, with the command for which they are documented."""
-NEED_NO_EXTRA = {"profile", "doctor", "report"}
+NEED_NO_EXTRA = {"profile", "doctor"}
 EXTRAS = set(tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 anywhere = pytest.mark.parametrize("on_terminal", [True, False], ids=["on a terminal", "without a terminal"])
@@ -167,10 +166,8 @@ def words(call: Call, **values: str) -> list[str]:
 @anywhere
 @pytest.mark.parametrize("call", BASE, ids=lambda call: call.text)
 def test_the_profiler_needs_no_extra(base: Environment, folder: Path, call: Call, *, on_terminal: bool) -> None:
-    """Every mode of `placebench profile` works after `pip install placebench`, and so do `report` and `doctor`."""
-    made = write_run(folder / "made", FakeRun(requests=20, replicates=2))
-
-    ended = base.run("placebench", *words(call, run=str(made)), folder=folder, on_terminal=on_terminal)
+    """Every mode of `placebench profile` works after `pip install placebench`, and so does `doctor`."""
+    ended = base.run("placebench", *words(call), folder=folder, on_terminal=on_terminal)
 
     assert (call.exit_code, True) == (ended.exit_code, call.says in ended.output), ended.output
 

@@ -46,10 +46,6 @@ def test_too_few_are_refused_before_anything_is_made(server: Server, tmp_path: P
     refused = calibrate(server, tmp_path / "run", "--aa", "5")
 
     assert refused.returncode == 2
-    assert refused.stderr.splitlines() == [
-        (
-            "placebench calibrate: argument --aa: expected a whole number from 6 to 10000, saw '5' "
-            "(see placebench calibrate --help)"
-        )
-    ]
+    (said,) = refused.stderr.splitlines()
+    assert said.startswith("placebench calibrate: argument --aa: expected a whole number from 6 to 10000, saw '5'")
     assert not (tmp_path / "run").exists()

@@ -52,7 +52,10 @@ def test_what_fits_is_read_and_unknown_keys_are_left_alone(tmp_path: Path) -> No
         ("{}", "name is missing"),
         ('{"name": null}', "name: expected a text, saw None"),
         ('{"name": "a", "points": [{}, {"hops": 0}]}', "points[1].hops: expected a whole number >= 1, saw 0"),
-        ('{"name": "a", "points": [{"hops": "' + "9" * 99 + '"}]}', "points[0].hops: expected a whole number, saw …"),
+        (
+            '{"name": "a", "points": [{"hops": "' + "9" * 99 + '"}]}',
+            "points[0].hops: expected a whole number, saw '999999999",
+        ),
         ('{"name": "a", "points": [{"job": "slow"}]}', "points[0].job: expected one of query, tiny, saw 'slow'"),
     ],
 )

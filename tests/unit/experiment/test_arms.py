@@ -45,6 +45,14 @@ def test_an_application_of_another_environment(tmp_path: Path) -> None:
     }
 
 
+def test_files_can_be_called_after_an_arm() -> None:
+    """A name has 160 letters at most, whichever parts it is made of; who calls it otherwise is told so."""
+    settings = ",".join(f"pg:setting_{number}=on" for number in range(12))
+    for text in (f"app=a:b,name={'x' * 161}", f"app={'x' * 150}:b,with=package==1.23456", f"tuned,{settings}"):
+        with pytest.raises(PlacebenchError, match="files are called after it: give it one of 160 at most"):
+            read_arms([text, "noop"])
+
+
 def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
     """Its settings come by its own variables."""
     (tmp_path / "python").touch()

@@ -53,7 +53,7 @@ def write_matrix(folder: Path, took_s: dict[tuple[str, str], float]) -> Path:
         topology="nested-perfload",
         trees=5,
         seed=1,
-        variants=["naive", "tuned"],
+        variants=list(dict.fromkeys(service for service, _ in took_s)),
         receipt={},
         manifest={},
         settings=settings,
@@ -169,3 +169,11 @@ def test_a_combination_that_failed_later_keeps_what_was_measured(folder: Path) -
 
     assert (row["n"], row["reason"]) == (3, f"3 of 5 repeats count: {REASON}")
     assert {each["reason"] for each in others} == {None}
+
+
+def test_a_service_may_be_longer_than_the_name_of_a_file(tmp_path: Path) -> None:
+    """Nothing of a survey is called after its services."""
+    service = f"app=shop.wsgi:application,path=/srv/{'x' * 300}"
+    run = results.load(write_matrix(tmp_path, {(service, "postgresql"): 1.0}))
+
+    assert [service] == [row["service"] for row in document_of(run)["rows"]]

@@ -1,0 +1,44 @@
+"""Where something is to be written, asked before it is made."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import PlacebenchError, RunFolderError
+from placebench.paths import check_writable, is_file, make_folder
+
+
+def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
+    """One that is there is as good."""
+    assert [make_folder(tmp_path / "a" / "b").is_dir() for _ in range(2)] == [True, True]
+
+
+@pytest.mark.parametrize("folder", ["/proc/x", "/dev/null/x", f"/tmp/{'x' * 300}"])
+def test_no_folder_can_be_made_there(folder: str) -> None:
+    """The path, and the reason of the system."""
+    with pytest.raises(RunFolderError, match=f"^no folder can be made at {folder}: [A-Z]"):
+        make_folder(Path(folder), error=RunFolderError)
+
+
+def test_a_file_can_be_written_and_is_not_yet(tmp_path: Path) -> None:
+    """What is there keeps its content, what is not there does not come to be; a pipe is not waited for."""
+    (tmp_path / "old").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("old", "new", "pipe"):
+        assert tmp_path / name == check_writable(tmp_path / name)
+
+    assert "mine" == (tmp_path / "old").read_text()
+    assert ["old", "pipe"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [".", "none/x", "x" * 300])
+def test_no_file_can_be_written_there(tmp_path: Path, name: str) -> None:
+    """A folder, below nothing, under a name that is too long."""
+    with pytest.raises(PlacebenchError, match=f"^no file can be written at {tmp_path / name}: [A-Z]"):
+        check_writable(tmp_path / name)
+
+
+def test_a_name_that_is_too_long_is_no_file(tmp_path: Path) -> None:
+    """Nor an error: whoever looked says what he looked for."""
+    assert not is_file(tmp_path / ("x" * 300))
