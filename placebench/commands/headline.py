@@ -13,7 +13,7 @@ def configure(parser: ArgumentParser) -> None:
     """The options of `headline`."""
     add_sitting_options(parser)
     parser.set_defaults(repeats=None)
-    parser.add_argument("--services", metavar="A,B", help="only these (default: ladder, shapes, snapshot, placement)")
+    parser.add_argument("--services", metavar="A,B", help="only these (default: ladder, dedup, cached, placement)")
     parser.add_argument("--placement-python", type=values.path, metavar="PATH", help="of the environment of Placement")
 
 

@@ -16,7 +16,7 @@ _QUICK_TREES = 50
 def configure(parser: ArgumentParser) -> None:
     """The options of `perfload`."""
     parser.add_argument(
-        "--quick", action="store_true", help=f"naive, tuned, shapes, snapshot on {_QUICK_TREES} trees, about a minute"
+        "--quick", action="store_true", help=f"naive, tuned, dedup, cached on {_QUICK_TREES} trees, about a minute"
     )
     parser.add_argument(
         "--db",

@@ -21,7 +21,7 @@ from placebench.experiment.run_folder import KeptHead
 from placebench.experiment.same_responses import AnswerGate
 from placebench.experiment.validity import LOAD_RULES, LoadRules
 from placebench.experiment.variants import PLACEMENT, read_variants
-from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, ladder
+from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
 from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
@@ -55,7 +55,7 @@ class Settings:
     @classmethod
     def default(cls) -> "Settings":
         """Every rung of the ladder, and the algorithms: about six minutes on two cores with 1000 nested trees."""
-        return cls(variants=(*ladder(), *ALGORITHMS))
+        return cls(variants=(*cumulative(), *ALGORITHMS))
 
     @classmethod
     def quick(cls) -> "Settings":
@@ -224,7 +224,7 @@ class Perfload:
 
 def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """What each rung adds to the one before it, why, and where the idea comes from; for the report."""
-    added = dict(zip(ladder()[1:], OPTIMIZATIONS, strict=True))
+    added = dict(zip(cumulative()[1:], OPTIMIZATIONS, strict=True))
     rungs = {
         name: {
             "adds": each.name,
@@ -238,7 +238,7 @@ def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
     rungs[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
     beyond = {**WHY, PLACEMENT: "The real Placement, openstack-placement, as its environment has it."}
     rungs.update({name: {"adds": "", "why": why, "source": ""} for name, why in beyond.items()})
-    if not set(ladder()) <= set(variants):
+    if not set(cumulative()) <= set(variants):
         every = ", ".join(each.name for each in OPTIMIZATIONS)
         rungs[BEST] = {"adds": every, "why": "Every step in its better way.", "source": ""}
     return {name: rungs[name] for name in variants}

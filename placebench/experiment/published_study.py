@@ -13,7 +13,7 @@ from placebench.experiment.same_responses import AnswerGate
 from placebench.experiment.study import Ground, Measure, Point, Question
 from placebench.experiment.variants import PLACEMENT, Variant, read_variant
 from placebench.measure.meters import ServerMeter
-from placebench.reference.variants import ALGORITHMS, ladder
+from placebench.reference.variants import ALGORITHMS, cumulative
 from placebench.runtime.uwsgi import program, serve
 from placebench.topology import Topology
 
@@ -55,7 +55,7 @@ class Asked:
 
 def services(*, quick: bool) -> tuple[str, ...]:
     """The ladder with the algorithms beyond it and the real Placement; quick: without the rungs between."""
-    rungs = ladder()
+    rungs = cumulative()
     return (*((rungs[0], rungs[-1]) if quick else rungs), *ALGORITHMS, PLACEMENT)
 
 

@@ -14,8 +14,8 @@ from placebench.addresses import REQUEST
 from placebench.decoding import Seed, read_toml
 from placebench.errors import MissingExtraError, PlacebenchError
 from placebench.paths import is_file
-from placebench.reference.optimizations.optimization import LADDERS, Optimization
-from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, differing, ladder
+from placebench.reference.optimizations.optimization import OBJECTS, Optimization
+from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, cumulative, differing
 from placebench.stats import COUNTED, METRICS
 
 _ROUNDS, _ROUNDS_OF_A_STEP = 6, 12
@@ -64,7 +64,7 @@ class Experiment:
 
 def ladder_trials() -> Experiment:
     """Every rung of the ladder against the one before it."""
-    rungs = ladder()
+    rungs = cumulative()
     steps = zip(OPTIMIZATIONS, rungs[:-1], rungs[1:], strict=True)
     trials = tuple(Trial.of(each, "rung", before, after) for each, before, after in steps)
     return Experiment("ladder", rungs, trials, rounds=_ROUNDS)
@@ -85,7 +85,7 @@ def trials_of(step: Optimization) -> Experiment:
     """
     trials = (*_better(step), *_further(step))
     if not trials:
-        raise MissingExtraError(next(lack for way in step.others if (lack := way.lack())))
+        raise MissingExtraError(next(lack for way in step.further if (lack := way.missing_extra())))
     variants = dict.fromkeys(variant for trial in trials for variant in (trial.baseline, trial.variant))
     return Experiment(
         step.name,
@@ -100,18 +100,18 @@ def trials_of(step: Optimization) -> Experiment:
 
 def _better(step: Optimization) -> Iterator[Trial]:
     """Alone and missed on the ladder; an algorithm beside it has no plain variant: it is whole, or without the step."""
-    if step.better and LADDERS in step.of:
+    if step.alternative and OBJECTS in step.of:
         yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
         yield Trial.of(step, "missed", f"tuned-{step.name}", "tuned")
-    elif step.better:
+    elif step.alternative:
         for algorithm in step.of:
             name = f"{step.name} of {algorithm}"
             yield Trial.of(step, "way", f"{algorithm}-{step.name}", algorithm, name=name)
 
 
 def _further(step: Optimization) -> Iterator[Trial]:
-    for way in step.others:
-        if not way.lack():
+    for way in step.further:
+        if not way.missing_extra():
             name = f"{step.step}:{way.name}"
             yield Trial.of(step, "way", "tuned", f"tuned+{name}", name=name)
 

@@ -75,8 +75,8 @@ def test_a_step_is_tried_on_its_own_request() -> None:
 @pytest.mark.parametrize("step", CATALOGUE, ids=lambda step: step.name)
 def test_each_name_of_the_catalogue_is_an_experiment(step: Optimization) -> None:
     """Of variants that exist, on the request of its step; without the package of a way, one line names it."""
-    lacks = [lack for way in step.others if (lack := way.lack())]
-    if not step.better and len(lacks) == len(step.others):
+    lacks = [lack for way in step.further if (lack := way.missing_extra())]
+    if not step.alternative and len(lacks) == len(step.further):
         with pytest.raises(MissingExtraError, match=re.escape(lacks[0])):
             experiment_named(step.name)
         return
@@ -88,12 +88,12 @@ def test_each_name_of_the_catalogue_is_an_experiment(step: Optimization) -> None
 
 
 def test_a_path_of_an_algorithm_is_taken_from_each() -> None:
-    """There is no plain variant of shapes to which it could be added."""
+    """There is no plain variant of dedup to which it could be added."""
     heap, unshared = experiment_named("heap"), experiment_named("unshared")
 
-    assert heap.variants == ("shapes-heap", "shapes", "snapshot-heap", "snapshot")
-    assert [(each.name, each.kind) for each in heap.trials] == [("heap of shapes", "way"), ("heap of snapshot", "way")]
-    assert (unshared.variants, unshared.topology) == (("shapes-unshared", "shapes"), "flat-perfload")
+    assert heap.variants == ("dedup-heap", "dedup", "cached-heap", "cached")
+    assert [(each.name, each.kind) for each in heap.trials] == [("heap of dedup", "way"), ("heap of cached", "way")]
+    assert (unshared.variants, unshared.topology) == (("dedup-unshared", "dedup"), "flat-perfload")
 
 
 def test_a_step_that_wants_allocations_has_them() -> None:

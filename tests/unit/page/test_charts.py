@@ -44,7 +44,7 @@ def a_bar_chart(label: str) -> Markup:
 
 
 def a_dot_chart(label: str) -> Markup:
-    rows = [Dot(label, 1.0, 0.5, 2.0), Dot("tuned", 10.0), Dot("snapshot", 100.0)]
+    rows = [Dot(label, 1.0, 0.5, 2.0), Dot("tuned", 10.0), Dot("cached", 100.0)]
     return dots(rows, title=label, description=label, show=units.rate)
 
 

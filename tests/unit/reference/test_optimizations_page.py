@@ -6,7 +6,7 @@ import pytest
 
 from placebench.experiment.trials import read_experiment
 from placebench.experiment.variants import read_variants
-from placebench.reference.optimizations.optimization import HEADLINE, Optimization
+from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, Optimization
 from placebench.reference.variants import CATALOGUE
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -16,9 +16,11 @@ EXPERIMENTS = sorted((DOCS / "experiments").glob("*.toml"))
 
 def row(each: Optimization) -> str:
     """Its line in the table."""
-    name = f"`{each.name}`" if each.better else "–"
-    ways = ", ".join(f"`{each.step}:{way.name}`" for way in each.ways)
-    request = f"`{each.request}`".replace(f"`{HEADLINE}", "the headline request with `").replace(" with ``", "")
+    name = f"`{each.name}`" if each.alternative else "–"
+    ways = ", ".join(f"`{each.step}:{way.name}`" for way in each.implementations)
+    request = f"`{each.request}`".replace(f"`{REFERENCE_REQUEST}", "the headline request with `").replace(
+        " with ``", ""
+    )
     return f"| {name} | {ways} | {each.metric} | {each.on}, {request} | {each.why} | {each.source} |"
 
 
