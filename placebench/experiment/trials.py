@@ -79,7 +79,7 @@ def _leave_one_out_trials() -> Experiment:
 
 
 def _step_trials(step: Optimization) -> Experiment:
-    """One step on its own request and data: added alone and left out where one way is better, each further way in tuned.
+    """One step on its own request and data: added alone and left out, or each further way in tuned.
 
     Ways whose package is not installed are left out; MissingExtraError where nothing is left.
     """
@@ -149,7 +149,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def experiment_named(name: str) -> Experiment:
-    """Return the experiment cumulative, leave-one-out or of a step, with what every variant shall have, or of a TOML file.
+    """Return the experiment: cumulative, leave-one-out, of a step (with what every variant has), or of a TOML file.
 
     Raises PlacebenchError for anything else.
     """
