@@ -76,7 +76,7 @@ def _row(point: Crossed, points: Mapping[Key, Crossed], settings: Mapping[str, A
     baseline = _baseline(points)
     latency_s, values = point.latency_ms / 1e3, point.values
     against = points.get((baseline, point.latency_ms)) if point.variant != baseline else None
-    growth = _growth(point, points, settings["hops"])
+    growth = _growth(point, points, settings["proxies"])
     return {
         "variant": point.variant,
         "latency_ms": point.latency_ms,
@@ -93,7 +93,7 @@ def _row(point: Crossed, points: Mapping[Key, Crossed], settings: Mapping[str, A
         "proxy_cpu_s": values["proxy_cpu_s"],
         "starved_s": values["starved_s"],
         "body_bytes": values["body_bytes"],
-        "round_trip_ms": latency_s * 1e3 * settings["hops"],
+        "round_trip_ms": latency_s * 1e3 * settings["proxies"],
         "times_less": None if against is None else _times_less(against, point),
         "predicted_growth_s": growth.predicted_s,
         "measured_growth_s": growth.measured_s,
@@ -105,7 +105,7 @@ def _row(point: Crossed, points: Mapping[Key, Crossed], settings: Mapping[str, A
 
 def _published(point: Crossed, settings: Mapping[str, Any]) -> float | None:
     """Runtime over round-trip time over operations; None where the round trip takes no time."""
-    round_trip_s = point.latency_ms / 1e3 * settings["hops"]
+    round_trip_s = point.latency_ms / 1e3 * settings["proxies"]
     return point.elapsed.median / round_trip_s / settings["operations"] if round_trip_s else None
 
 
@@ -357,8 +357,8 @@ def _reading(settings: Mapping[str, Any]) -> Iterator[str]:
         f"A proxy of ours stands between {sides}. Each byte leaves it half of the latency after it came; "
         "a connection that is opened costs one latency more, for its handshake."
     )
-    if settings["hops"] > 1:
-        yield f"{units.count(settings['hops'])} links stand in a row, each with the latency of the row."
+    if settings["proxies"] > 1:
+        yield f"{units.count(settings['proxies'])} links stand in a row, each with the latency of the row."
     if settings["bytes_per_s"]:
         yield f"The link passes {units.size(settings['bytes_per_s'])} a second in each direction."
     yield "Turnarounds are counted: the side that asks sends after it received. Bytes are TCP's payload."

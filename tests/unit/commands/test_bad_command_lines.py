@@ -23,7 +23,7 @@ NEEDED = {
     "load": ["--url", SERVICE],
     "profile": ["--app", "no_such_module:app", "--request", "GET /"],
     "compare": ["naive", "tuned"],
-    "experiment": ["ladder"],
+    "experiment": ["cumulative"],
     "report": ["no_such_run"],
 }
 """What a command cannot be called without."""
