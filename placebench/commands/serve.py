@@ -110,15 +110,15 @@ def _complete(url: str) -> None:
     from sqlalchemy import func, select
 
     from placebench.seeding import add_standard_names
-    from placebench.seeding.connection import connected
+    from placebench.seeding.connection import exclusive_connection
     from placebench.tables import resource_providers
 
     try:
-        with connected(url) as connection, connection.begin():
+        with exclusive_connection(url) as connection, connection.begin():
             add_standard_names(connection)
     except DatabaseError as error:
         say(f"standard traits or resource classes are missing and cannot be added; requests with them get 400: {error}")
-    with connected(url) as connection:
+    with exclusive_connection(url) as connection:
         rootless = resource_providers.c.root_provider_id.is_(None)
         count = connection.scalar(select(func.count()).select_from(resource_providers).where(rootless))
     if count:
@@ -141,7 +141,7 @@ def _seeded(url: str | None, chosen: "Variant") -> str:
 
     from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
     from placebench.runtime.postgres import connected, normalise_url
-    from placebench.seeding import has_change_log, options_at
+    from placebench.seeding import applied_options, has_change_log
     from placebench.tables import resource_providers
 
     if not url:
@@ -152,7 +152,7 @@ def _seeded(url: str | None, chosen: "Variant") -> str:
             raise DatabaseError("this database has no table resource_providers: run `placebench seed --db URL` first")
     if chosen.algorithm == "snapshot" and not has_change_log(url):
         raise DatabaseError(f"the variant snapshot: {NO_CHANGE_LOG}")
-    for lacking in set(chosen.revisions) - (options_at(url) if chosen.revisions else set()):
+    for lacking in set(chosen.revisions) - (applied_options(url) if chosen.revisions else set()):
         raise DatabaseError(
             f"the variant {chosen.name} needs the revision {lacking}: run `placebench seed --option {lacking}` first"
         )

@@ -25,7 +25,7 @@ from placebench.experiment.plan import plan_replicates
 from placebench.experiment.variants import Arm, read_arms
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.uwsgi import RunningServer, serve
-from placebench.seeding import seed, topology_named
+from placebench.seeding import find_topology, seed
 
 PROCESSES, THREADS = 4, 10
 _CONSUMERS_A_BLOCK = 1_000_000
@@ -108,7 +108,7 @@ def _served(arms: dict[str, Arm], urls: dict[str, str], order: tuple[str, ...]) 
 def _costs(arguments: argparse.Namespace, server: Server, arms: dict[str, Arm]) -> dict[tuple[str, str], Costs]:
     """By case and arm."""
     all_cases = cases(arguments.trees)
-    seed(topology_named("nested-perfload", trees=arguments.trees, seed=1), server.create_database("bench_claims"))
+    seed(find_topology("nested-perfload", trees=arguments.trees, seed=1), server.create_database("bench_claims"))
     urls = {name: server.create_database(f"bench_claims_{name}", template="bench_claims") for name in arms}
     costs = {(case.name, name): Costs() for case in all_cases for name in arms}
     numbers = iter(range(0, 10**12, _CONSUMERS_A_BLOCK))

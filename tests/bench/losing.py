@@ -30,7 +30,7 @@ from placebench.runtime.postgres import connected
 from placebench.runtime.postgres.persistent_server import StandingServer
 from placebench.runtime.postgres.urls import with_database
 from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
-from placebench.seeding import seed, topology_named
+from placebench.seeding import find_topology, seed
 from placebench.telemetry import load as telemetry_of
 
 USERS, TREES = 40, 100
@@ -189,7 +189,7 @@ def _prepared(postgres: StandingServer, case: Case) -> str:
     """A fresh database in which nobody runs out of anything."""
     url = with_database(postgres.url(), NAME)
     _execute(postgres.url(), f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)", f"CREATE DATABASE {NAME}")
-    seed(topology_named("nested-perfload", trees=TREES, seed=1), url)
+    seed(find_topology("nested-perfload", trees=TREES, seed=1), url)
     _execute(
         url,
         "UPDATE inventories SET total = 1000000000",

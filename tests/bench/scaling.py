@@ -33,7 +33,7 @@ from placebench.page.picture_file import picture_file
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.uwsgi import RunningServer, serve
-from placebench.seeding import seed, topology_named
+from placebench.seeding import find_topology, seed
 from placebench.topology import Topology
 
 # Trees of 7 providers, and rounds: each has two requests an arm and answer.
@@ -106,7 +106,7 @@ def _tell(seen: Results, say: Callable[..., None], spread: Callable[..., str]) -
 
 def _at(server: Server, arms: tuple[Arm, ...], trees: int, before: list[Point]) -> Results:
     """The points of one size."""
-    topology = topology_named("nested-perfload", trees=trees, seed=1)
+    topology = find_topology("nested-perfload", trees=trees, seed=1)
     wanted = {arm.name: [answer for answer in ANSWERS if _affordable(arm, answer, topology, before)] for arm in arms}
     points = [Point(name, answer, topology.providers) for name, answers in wanted.items() for answer in answers]
     url = server.create_database(f"bench_scale_{trees}")

@@ -17,7 +17,7 @@ from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import Ground
 from placebench.experiment.variants import read_arm
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
 
 def asked(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
 
 def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
     """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
-    topology = topology_named("nested-perfload", trees=2, seed=1)
+    topology = find_topology("nested-perfload", trees=2, seed=1)
     arms = (read_arm("tuned"),)
     tiny = Crossing(arms, (0.0,), topology.request, job="tiny", operations=6)
     waits = Crossing(arms, (0.0,), topology.request, job="waits")

@@ -20,7 +20,7 @@ from placebench.errors import DatabaseError
 from placebench.runtime.postgres import connected
 from placebench.runtime.postgres.persistent_server import StandingServer
 from placebench.runtime.uwsgi import ServerSpec, serve
-from placebench.seeding import seed, topology_named
+from placebench.seeding import find_topology, seed
 
 LOAD = ("load", "--locustfile", "claims", "--users", "6", "--url")
 Eventually = Callable[..., bool]
@@ -30,7 +30,7 @@ FAKES = Path(__file__).parents[1] / "fakes"
 @pytest.fixture
 def seeded(database_url: str) -> str:
     """40 nested trees, room for 80 claims."""
-    seed(topology_named("nested-perfload", trees=40, seed=1), database_url)
+    seed(find_topology("nested-perfload", trees=40, seed=1), database_url)
     return database_url
 
 
@@ -96,7 +96,7 @@ def test_kill_9_of_postgresql(
     standing: StandingServer, eventually: Eventually, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The postmaster and all its children at once, and a start on the same data: what was acknowledged is there."""
-    seed(topology_named("nested-perfload", trees=40, seed=1), url := standing.url())
+    seed(find_topology("nested-perfload", trees=40, seed=1), url := standing.url())
 
     def kill() -> None:
         eventually(lambda: claims_in(url) > 20, limit_s=30)

@@ -10,7 +10,7 @@ from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.measure.wait_events import waits, watched_backends
 from placebench.runtime.postgres import Server, connected
 from placebench.runtime.uwsgi import ServerSpec, serve
-from placebench.seeding import seed, topology_named
+from placebench.seeding import find_topology, seed
 from placebench.telemetry import Telemetry, load
 
 REQUESTS = 60
@@ -21,7 +21,7 @@ PATH = "/allocation_candidates"
 def telemetry(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telemetry]:
     """Of 60 requests by two users to two workers, each statement recorded."""
     folder, url = tmp_path_factory.mktemp("telemetry"), server.create_database("placebench_test_telemetry")
-    topology = topology_named("nested-perfload", trees=3, seed=1)
+    topology = find_topology("nested-perfload", trees=3, seed=1)
     seed(topology, url)
     spec = ServerSpec(
         database_url=url, processes=2, telemetry=folder / "served", environment={"PLACEBENCH_PROFILE": "light"}

@@ -8,7 +8,7 @@ from placebench.experiment.compare_run import CONFIDENCE_OF_A_LOOK, LOOKS, Compa
 from placebench.experiment.records import Block
 from placebench.experiment.replicate import append_blocks
 from placebench.experiment.variants import read_arms
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 from placebench.stats import hodges_lehmann
 
 RUNS = 4000
@@ -42,7 +42,7 @@ def made(folder: Path, *, looks: bool) -> Comparing:
             [Block(number, 0, place, arm, 1, [cost_s], cost_s) for place, (arm, cost_s) in order],
         )
     settings = Settings(arms, "/", replicates=LOOKS[-1], looks=looks, rounds=1)
-    return Comparing(topology_named("nested-perfload", trees=1), settings, folder, server=None)
+    return Comparing(find_topology("nested-perfload", trees=1), settings, folder, server=None)
 
 
 def test_a_sequential_run_stops_at_its_looks_alone(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-from placebench.topology import Some
+from placebench.topology import RandomSubset
 
 
 def test_a_choice_favours_nobody() -> None:
     """Over all numbers, how many are chosen is even, and so is which of them: two sizes, six pairs in order."""
-    some = Some(("a", "b", "c"), at_least=1, at_most=2)
+    some = RandomSubset(("a", "b", "c"), at_least=1, at_most=2)
 
     chosen = Counter(tuple(some.chosen(number)) for number in range(12))
 
@@ -19,7 +19,7 @@ def test_a_choice_favours_nobody() -> None:
 
 def test_a_choice_stays_within_its_bounds() -> None:
     """Between at_least and at_most names, none twice."""
-    some = Some(("a", "b", "c", "d"), at_least=2, at_most=4)
+    some = RandomSubset(("a", "b", "c", "d"), at_least=2, at_most=4)
 
     chosen = [some.chosen(number) for number in range(1000)]
 
@@ -29,4 +29,4 @@ def test_a_choice_stays_within_its_bounds() -> None:
 
 def test_nothing_can_be_chosen() -> None:
     """at_least = 0 leaves some with nothing."""
-    assert Some(("a",), at_least=0, at_most=1).chosen(0) == []
+    assert RandomSubset(("a",), at_least=0, at_most=1).chosen(0) == []
