@@ -151,7 +151,7 @@ def applied_options(url: str) -> frozenset[str]:
 
 
 def has_change_log(url: str) -> bool:
-    """Whether the database has the log that the variant snapshot reads: SELECT to_regproc('placebench_look')"""
+    """Whether the database has the log that the variant `cached` reads: SELECT to_regproc('placebench_look')"""
     with exclusive_connection(url) as connection:
         if connection.dialect.name != "postgresql":
             return False

@@ -6,7 +6,7 @@ Python's own small objects live in arenas that are Python's affair; this is abou
 import ctypes
 from typing import Final
 
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
@@ -36,9 +36,9 @@ def kept() -> None:
 OPTIMIZATION = Optimization(
     name="heap",
     step="heap",
-    of=("shapes", "snapshot"),
-    plain=Way("given_back", given_back),
-    better=Way("kept", kept),
+    of=("dedup", "cached"),
+    baseline=Implementation("given_back", given_back),
+    alternative=Implementation("kept", kept),
     why="Memory that was given back comes as new pages, each a fault: 1170 a request, and 9 where it is kept.",
     source="Our measurement: 0.78 times the worker's CPU (0.75 to 0.80, 40 pairs). `tuned`, whose objects lie in "
     "Python's own arenas, would take 0.96 times (0.91 to 1.01, 30 pairs), `naive` 1.00 (0.97 to 1.03, 20 pairs).",
