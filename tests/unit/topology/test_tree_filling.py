@@ -4,11 +4,10 @@ from collections import Counter
 from statistics import mean
 
 import pytest
-from placebench.topology.utilization import draw_consumer_count
 
 from placebench.seeding import find_topology
 from placebench.topology import ClaimPattern, Inventory, Node, Take, Topology, TreeType, inventory_map
-from placebench.topology.tree import find_overdrawn
+from placebench.topology.tree import draw_consumer_count, find_overdrawn
 
 NAMES = ("nested-perfload", "flat-perfload", "shared-storage", "wide", "deep", "mixed", "partly-used")
 
