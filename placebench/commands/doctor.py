@@ -90,9 +90,9 @@ def _installed(package: str) -> bool:
 
 
 def _uwsgi() -> Finding:
-    from placebench.runtime.uwsgi import program
+    from placebench.runtime.wsgi_servers import uwsgi_program
 
-    return _found("uWSGI", program)
+    return _found("uWSGI", uwsgi_program)
 
 
 def _postgresql() -> Finding:

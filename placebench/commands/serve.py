@@ -14,7 +14,7 @@ from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
     from placebench.reference.variants import ReferenceVariant
-    from placebench.runtime.uwsgi import RunningServer
+    from placebench.runtime.wsgi_servers import RunningServer
 
 HELP = "serve a seeded database under uWSGI, in the foreground"
 _VARIABLE = "PLACEBENCH_DATABASE_URL"
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
     """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
     from placebench.measure.wait_events import watched_backends
     from placebench.reference.variants import variant
-    from placebench.runtime.uwsgi import ServerSpec, serve
+    from placebench.runtime.wsgi_servers import ServerSpec, serve
 
     if arguments.statements and not arguments.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")

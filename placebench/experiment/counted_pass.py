@@ -16,7 +16,7 @@ from placebench.experiment.records import StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
 from placebench.runtime.network.link import Traffic, linked
 from placebench.runtime.postgres import Server
-from placebench.runtime.uwsgi import serve
+from placebench.runtime.wsgi_servers import serve
 
 _WARM_UP_REQUESTS = 2
 _HASH_SEED = 1

@@ -23,7 +23,7 @@ from placebench.measure.meters import backends, backends_spent
 from placebench.measure.processes import cpu_by_pid, spent, starved_s
 from placebench.runtime.network.delay_queue import Shape
 from placebench.runtime.network.link import Link, linked, linked_service
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 from placebench.topology import Topology
 
 JOBS: Final = {

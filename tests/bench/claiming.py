@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, text
 from placebench.experiment.plan import plan_replicates
 from placebench.experiment.variants import Variant, read_variants
 from placebench.runtime.postgres import Server, open_server
-from placebench.runtime.uwsgi import RunningServer, serve
+from placebench.runtime.wsgi_servers import RunningServer, serve
 from placebench.seeding import find_topology, seed
 
 PROCESSES, THREADS = 4, 10

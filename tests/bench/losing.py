@@ -29,7 +29,7 @@ from placebench.page.picture_file import picture_file
 from placebench.runtime.postgres import connected
 from placebench.runtime.postgres.persistent_server import StandingServer
 from placebench.runtime.postgres.urls import with_database
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 from placebench.seeding import find_topology, seed
 from placebench.telemetry import load as telemetry_of
 

@@ -32,7 +32,7 @@ from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import Server, open_server
-from placebench.runtime.uwsgi import RunningServer, serve
+from placebench.runtime.wsgi_servers import RunningServer, serve
 from placebench.seeding import find_topology, seed
 from placebench.topology import Topology
 

@@ -15,7 +15,7 @@ from clean_environment import CONSTRAINTS, TOP, Ended, Environment, build_wheel,
 from fake_run import FakeRun, write_run
 
 from placebench.runtime.postgres import Server
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, seed
 
 pytestmark = pytest.mark.installed

@@ -19,7 +19,7 @@ from placebench.cli import main
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import connected
 from placebench.runtime.postgres.persistent_server import StandingServer
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, seed
 
 LOAD = ("load", "--locustfile", "claims", "--users", "6", "--url")

@@ -9,7 +9,7 @@ from sqlalchemy import create_engine
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.measure.wait_events import waits, watched_backends
 from placebench.runtime.postgres import Server, connected
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, seed
 from placebench.telemetry import Telemetry, load
 
