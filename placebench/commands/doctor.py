@@ -96,9 +96,9 @@ def _uwsgi() -> Finding:
 
 
 def _postgresql() -> Finding:
-    from placebench.runtime.postgres.binaries import find
+    from placebench.runtime.postgres.binaries import find_binaries
 
-    return _found("PostgreSQL", lambda: find().folder)
+    return _found("PostgreSQL", lambda: find_binaries().folder)
 
 
 def _found(what: str, find: Callable[[], object]) -> Finding:

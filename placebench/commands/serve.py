@@ -140,14 +140,14 @@ def _seeded(url: str | None, chosen: "ReferenceVariant") -> str:
     from sqlalchemy import inspect
 
     from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
-    from placebench.runtime.postgres import connected, normalise_url
+    from placebench.runtime.postgres import normalise_url, open_connection
     from placebench.seeding import applied_options, has_change_log
     from placebench.tables import resource_providers
 
     if not url:
         raise DatabaseError(f"which database? give --db postgresql://user:password@host/name, or set {_VARIABLE}")
     url = normalise_url(url)
-    with connected(url) as connection:
+    with open_connection(url) as connection:
         if not inspect(connection).has_table(resource_providers.name):
             raise DatabaseError("this database has no table resource_providers: run `placebench seed --db URL` first")
     if chosen.algorithm == "cached" and not has_change_log(url):

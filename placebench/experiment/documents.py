@@ -233,7 +233,7 @@ class _LinkSettings(_Survey):
     operations: AtLeastOne
     between: Literal["database", "client"]
     bytes_per_s: Positive | None
-    hops: AtLeastOne
+    proxies: AtLeastOne
 
 
 class _LinkHead(Head):
@@ -254,7 +254,7 @@ class _LinkValues(TypedDict):
     connections: Count
     bytes_sent: Count
     bytes_received: Count
-    under_way_s: Amount
+    in_transit_s: Amount
     proxy_cpu_s: Amount
     body_bytes: Count
     trace: _Trace

@@ -19,7 +19,7 @@ from placebench.experiment.study import Ground, Measure, Question, Renewed
 from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, in_place, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.supervisor import Keeper, fresh_folder
+from placebench.runtime.supervisor import Supervisor, fresh_folder
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import seed
 
@@ -184,7 +184,7 @@ def question_of(
     def prepare(ground: Ground) -> Iterator[Measure]:
         scratch = fresh_folder("placebench-matrix-")
         with (
-            Keeper(scratch),
+            Supervisor(scratch),
             _standing(variants, scratch / "sources") as standing,
             Renewed(lambda: http_driver(ground.folder)) as client,
         ):

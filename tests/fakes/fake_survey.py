@@ -47,7 +47,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "published_source": "a page",
         "published_machine": "a machine",
     },
-    "link": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "hops": 1},
+    "link": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1},
     "matrix": {
         "matrix": "mine",
         "title": "Is SQLite faster?",
@@ -90,7 +90,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "connections": 0,
         "bytes_sent": 2000,
         "bytes_received": 20_000,
-        "under_way_s": 0.1,
+        "in_transit_s": 0.1,
         "proxy_cpu_s": 0.001,
         "body_bytes": 5000,
         "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},

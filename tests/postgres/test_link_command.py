@@ -51,7 +51,7 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One connection and one turnaround a request either way; gzip takes a fraction of the bytes."""
-    options = ("--between", "client", "--compress", "--variants", "tuned", "--latency-ms", "5", "--hops", "2")
+    options = ("--between", "client", "--compress", "--variants", "tuned", "--latency-ms", "5", "--proxies", "2")
     plain, packed = asked(server, capsys, *options, "--out", str(tmp_path / "run"))
 
     assert ("tuned", "tuned, gzip") == (plain["variant"], packed["variant"])
@@ -93,7 +93,7 @@ def proxies() -> list[int]:
         (["--latency-ms=-5"], "a latency of -5 ms: expected 0 to 370 ms"),
         (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, as 0,50"),
         (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
-        (["--hops", "9"], "argument --hops: expected a whole number from 1 to 8, saw '9'"),
+        (["--proxies", "9"], "argument --proxies: expected a whole number from 1 to 8, saw '9'"),
         (["--compress"], "--compress packs answers to the client: say --between client, where they pass the link"),
         (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
         (["--variants", "noop"], "the variant noop asks no database: name variants, or placement"),

@@ -17,8 +17,8 @@ from sqlalchemy import text
 
 from placebench.cli import main
 from placebench.errors import DatabaseError
-from placebench.runtime.postgres import connected
-from placebench.runtime.postgres.persistent_server import StandingServer
+from placebench.runtime.postgres import open_connection
+from placebench.runtime.postgres.persistent_server import PersistentServer
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, seed
 
@@ -35,11 +35,11 @@ def seeded(database_url: str) -> str:
 
 
 @pytest.fixture
-def standing() -> Iterator[StandingServer]:
+def standing() -> Iterator[PersistentServer]:
     """A PostgreSQL that writes through to the disk, and may be killed."""
     parent = Path(tempfile.mkdtemp(dir="/tmp"))
     parent.chmod(0o755)  # root's servers run as another user, who has to come through
-    server = StandingServer(parent / "standing")
+    server = PersistentServer(parent / "standing")
     server.start()
     yield server
     server.stop()
@@ -93,7 +93,7 @@ def test_kill_9_of_a_worker(seeded: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_kill_9_of_postgresql(
-    standing: StandingServer, eventually: Eventually, capsys: pytest.CaptureFixture[str]
+    standing: PersistentServer, eventually: Eventually, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The postmaster and all its children at once, and a start on the same data: what was acknowledged is there."""
     seed(find_topology("nested-perfload", trees=40, seed=1), url := standing.url())
@@ -118,7 +118,7 @@ def test_kill_9_of_postgresql(
     assert seen["found"] == seen["acknowledged"] > 20
 
 
-def runs(standing: StandingServer) -> bool:
+def runs(standing: PersistentServer) -> bool:
     """Whether its postmaster is there; one that was killed just now may be, for a moment."""
     try:
         return bool(standing.url())
@@ -128,5 +128,5 @@ def runs(standing: StandingServer) -> bool:
 
 def claims_in(url: str) -> int:
     """How many consumers hold something."""
-    with connected(url) as connection:
+    with open_connection(url) as connection:
         return int(connection.execute(text("SELECT count(DISTINCT consumer_id) FROM allocations")).scalar_one())

@@ -8,7 +8,7 @@ from sqlalchemy import create_engine
 
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.measure.wait_events import waits, watched_backends
-from placebench.runtime.postgres import Server, connected
+from placebench.runtime.postgres import Server, open_connection
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, seed
 from placebench.telemetry import Telemetry, load
@@ -91,5 +91,5 @@ def test_each_worker_has_a_file_with_its_figures(telemetry: Telemetry) -> None:
 def test_backends_are_counted_by_what_they_wait_for(server: Server, database_url: str, tmp_path: Path) -> None:
     """An idle one waits for its client to say something."""
     idle = create_engine(database_url)
-    with idle.connect(), connected(database_url) as looking:
+    with idle.connect(), open_connection(database_url) as looking:
         assert waits(looking) == {"backends idle Client:ClientRead": 1}
