@@ -22,9 +22,9 @@ from placebench.experiment.study import Ground, Measure, Point, Question, Renewe
 from placebench.experiment.variants import Variant
 from placebench.measure.meters import backends, backends_spent
 from placebench.measure.processes import cpu_by_pid, spent, starved_s
-from placebench.runtime.network.delay_queue import Shape
-from placebench.runtime.network.link import Link, linked, linked_service
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.link import Link, open_database_link, open_service_link
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 from placebench.topology import Topology
 
 JOBS: Final = {
@@ -82,7 +82,7 @@ def network_study(asked: NetworkStudy, *, repeats: int) -> Question:
     """The question of `placebench lab study network`.
 
     A measurement has `elapsed_s, cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent, bytes_received,
-    under_way_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
+    in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
     """
     return Question(
         command="network",
@@ -143,11 +143,11 @@ class _Standing:
         log = ground.folder / "log" / f"network-{variant.name}.log"
         with ExitStack() as stack:
             if asked.between == "database":
-                link = stack.enter_context(linked(database_url, hops=asked.proxies, log=log))
+                link = stack.enter_context(open_database_link(database_url, proxies=asked.proxies, log=log))
                 server = stack.enter_context(serve(_spec(asked, variant, link.url, ground.folder)))
             else:
                 server = stack.enter_context(serve(_spec(asked, variant, database_url, ground.folder)))
-                link = stack.enter_context(linked_service(server.url, hops=asked.proxies, log=log))
+                link = stack.enter_context(open_service_link(server.url, proxies=asked.proxies, log=log))
             up = cls(variant, server, link, database_url, agreement)
             for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first answers
                 up._ask(server.url, request, "identity")
@@ -157,7 +157,7 @@ class _Standing:
         """One job over a link of the point's shape."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
-        self._link.set_shape(Shape(point["latency_ms"] / 1e3, bytes_per_s))
+        self._link.set_profile(LinkProfile(point["latency_ms"] / 1e3, bytes_per_s))
         workers, backends_before = self._server.worker_pids(), backends(self._database_url)
         pids = [*workers, *(backends_before.cpu_s if backends_before else ())]
         before, cpu_before, starved_before_s = self._link.traffic(), cpu_by_pid(workers), starved_s(pids)
@@ -173,7 +173,7 @@ class _Standing:
             "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
             "starved_s": starving_s,
             **asdict(traffic),
-            "under_way_s": min(traffic.under_way_s, elapsed_s),
+            "in_transit_s": min(traffic.in_transit_s, elapsed_s),
             "body_bytes": sum(each.packed_bytes for each in asked),
             "trace": self._link.trace(),
         }

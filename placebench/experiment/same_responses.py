@@ -21,7 +21,7 @@ from placebench.experiment.canonical_response import (
 from placebench.experiment.client_process import body_file
 from placebench.experiment.records import Block
 from placebench.reference.variants import variant as chosen
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 
 class AnswerGate:

@@ -22,7 +22,7 @@ from placebench.experiment.parts import FAILURES, Say, nobody
 from placebench.experiment.records import Measurement, RunHead, read_measurements
 from placebench.experiment.replicate import reason_of
 from placebench.experiment.run_folder import KeptHead, same_question
-from placebench.runtime.postgres import Server, connected
+from placebench.runtime.postgres import Server, open_connection
 from placebench.seeding import migrate_options, seed
 from placebench.topology import Topology
 
@@ -206,7 +206,7 @@ class StudyRun:
     def _check_database(self) -> None:
         """Raise UndecidedError where it does not answer: no other point could be measured either."""
         try:
-            with connected(self._ground.seeded):
+            with open_connection(self._ground.seeded):
                 pass
         except DatabaseError as error:
             raise UndecidedError(f"the database is gone: {error}") from error

@@ -59,7 +59,7 @@ class Experiment:
     seed: int | None = None
     replicates: int | None = None
     rounds: int | None = None
-    fill: float | None = None
+    utilization: float | None = None
 
 
 def _cumulative_trials() -> Experiment:
@@ -93,7 +93,7 @@ def _step_trials(step: Optimization) -> Experiment:
         trials,
         request=step.request,
         topology=step.topology,
-        fill=step.fill,
+        utilization=step.utilization,
         rounds=_ROUNDS_OF_A_STEP,
     )
 
@@ -145,7 +145,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     seed: Seed | None = None
     replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
     rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
-    fill: Annotated[float, Meta(ge=0, le=1)] | None = None
+    utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 def experiment_named(name: str) -> Experiment:

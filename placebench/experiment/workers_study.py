@@ -18,7 +18,7 @@ from placebench.experiment.concurrent_clients import Crowd, crowd
 from placebench.experiment.study import Ground, Measure, Point, Question, Renewed
 from placebench.measure.meters import Backends, backends, backends_spent
 from placebench.measure.processes import Memory, MemorySampler, cpu_by_pid, spent
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 WORKLOADS: Final = {
     "compute": "pure Python, no input or output: GET /compute/N",

@@ -15,8 +15,8 @@ from clean_environment import CONSTRAINTS, TOP, Ended, Environment, build_wheel,
 from fake_run import FakeRun, write_run
 
 from placebench.runtime.postgres import Server
-from placebench.runtime.uwsgi import ServerSpec, serve
-from placebench.seeding import seed, topology_named
+from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.seeding import find_topology, seed
 
 pytestmark = pytest.mark.installed
 
@@ -139,7 +139,7 @@ def bench(wheel: Path) -> Iterator[Environment]:
 def seeded(server: Server) -> Iterator[str]:
     """The URL of a database with two trees."""
     url = server.create_database("placebench_test_installed")
-    seed(topology_named("nested-perfload", trees=2, seed=1), url)
+    seed(find_topology("nested-perfload", trees=2, seed=1), url)
     yield url
     server.drop_database("placebench_test_installed")
 

@@ -16,9 +16,9 @@ from placebench.experiment.study import Ground, StudyRun, append_line
 from placebench.experiment.variants import Variant
 from placebench.report import document_of, write_report
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=1, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=1, seed=1)
 
 
 def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str], set[str]]) -> None:

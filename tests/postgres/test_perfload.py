@@ -26,7 +26,7 @@ from placebench.experiment.validity import LoadRules
 from placebench.report import summary, terminal_table, write_report
 from placebench.report.ci_files import hand_over
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
 SMALL = Settings(
     variants=("naive", "tuned"),
@@ -54,7 +54,7 @@ def story(
     server: Server, folder: Path, say: Say = nobody, settings: Settings = SMALL, *, note: Say = nobody
 ) -> Perfload:
     """Two nested trees: four candidates, fourteen providers."""
-    topology = topology_named("nested-perfload", trees=2, seed=1)
+    topology = find_topology("nested-perfload", trees=2, seed=1)
     return Perfload(topology, settings, claim_folder(folder), server, say=say, note=note)
 
 
