@@ -10,57 +10,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from placebench.errors import VariantError
-from placebench.reference.optimizations import (
-    Deployment,
-    Ways,
-    binding,
-    copying,
-    garbage_collection,
-    malloc,
-    model,
-    roots,
-    rows,
-    search,
-    serialization,
-    settings,
-    summaries,
-    totals,
-    usages,
-)
+from placebench.reference.optimizations import Deployment, Ways, model, queries, search, serialization, worker
 from placebench.reference.optimizations.optimization import OBJECTS, Implementation, Optimization
 
 # In the order of the ladder: first what is not done at all any more, then what is done at less cost.
 OPTIMIZATIONS: tuple[Optimization, ...] = (
-    summaries.OPTIMIZATION,
-    usages.OPTIMIZATION,
-    settings.MEMBERSHIP,
-    search.OPTIMIZATION,
-    binding.OPTIMIZATION,
-    rows.OPTIMIZATION,
-    model.OPTIMIZATION,
-    copying.OPTIMIZATION,
-    serialization.OPTIMIZATION,
-    garbage_collection.OPTIMIZATION,
+    search.SUMMARIES,
+    search.USAGES,
+    worker.SETS,
+    search.PRUNING,
+    queries.BINDING,
+    queries.ROWS,
+    model.MODEL,
+    model.COPYING,
+    serialization.SERIALIZATION,
+    worker.COLLECTOR,
 )
 # Steps of which no way is better for everyone: naive and tuned take the plain one.
 CHOICES: tuple[Optimization, ...] = (
-    settings.TREES,
-    roots.OPTIMIZATION,
-    totals.OPTIMIZATION,
-    settings.TRANSACTION,
-    settings.INDEXES,
-    settings.DRIVER,
-    settings.POOL,
-    settings.PING,
-    settings.WORKERS,
+    worker.TREES,
+    queries.ROOTS,
+    queries.TOTALS,
+    worker.TRANSACTION,
+    worker.INDEXES,
+    worker.DRIVER,
+    worker.POOL,
+    worker.PING,
+    worker.WORKERS,
 )
 # Of the algorithms beside it: paths that the request opens, and what helps them alone.
 PATHS: tuple[Optimization, ...] = (
-    settings.REACH,
-    settings.MEMBERSHIPS,
-    settings.LIKENESS,
-    malloc.OPTIMIZATION,
-    settings.PASSES,
+    worker.REACH,
+    worker.MEMBERSHIPS,
+    worker.LIKENESS,
+    worker.HEAP,
+    worker.GC_FREQUENCY,
 )
 CATALOGUE = (*OPTIMIZATIONS, *CHOICES, *PATHS)
 REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.implementations if way.revision}))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import URL, FromClause
 
 from placebench.reference.optimizations.model import Candidate, Model, Resource
-from placebench.reference.optimizations.usages import Stocks
+from placebench.reference.optimizations.search import Stocks
 from placebench.reference.store.candidate_queries import BindingWay, RowsWay, TotalsWay
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 FAULTS = """
 import resource
-from placebench.reference.optimizations.malloc import given_back, kept
+from placebench.reference.optimizations.worker import given_back, kept
 
 {way}()
 seen = []

@@ -6,10 +6,14 @@ import pytest
 
 from placebench.errors import MissingExtraError, VariantError
 from placebench.reference.optimizations import optimization
-from placebench.reference.optimizations.garbage_collection import collector_as_shipped, collector_frozen
-from placebench.reference.optimizations.malloc import given_back, kept
-from placebench.reference.optimizations.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
-from placebench.reference.optimizations.settings import all_trees
+from placebench.reference.optimizations.queries import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
+from placebench.reference.optimizations.worker import (
+    freeze_gc,
+    keep_freed_memory,
+    keep_gc_defaults,
+    keep_malloc_defaults,
+    read_all_trees,
+)
 from placebench.reference.variants import (
     CATALOGUE,
     OPTIMIZATIONS,
@@ -69,7 +73,7 @@ def test_a_choice_is_open_to_both() -> None:
 
 def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
     """`dedup` reads all trees under a limit, and nothing else is different; naive and tuned have no such path."""
-    assert variant("dedup-few").ways.reach is all_trees
+    assert variant("dedup-few").ways.reach is read_all_trees
     assert variant("dedup-few").ways.likeness is variant("dedup").ways.likeness
     assert variant("dedup-few").algorithm == "dedup"
     assert variant("dedup-few").postgresql_only is True
@@ -101,9 +105,9 @@ def test_a_variant_bears_the_name_it_was_asked_for() -> None:
 
 def test_only_freeze_freezes_the_collector() -> None:
     """The one step that is taken when a worker starts."""
-    assert variant("naive").ways.collector is collector_as_shipped
-    assert variant("naive+freeze").ways.collector is collector_frozen
-    assert variant("tuned-freeze").ways.collector is collector_as_shipped
+    assert variant("naive").ways.collector is keep_gc_defaults
+    assert variant("naive+freeze").ways.collector is freeze_gc
+    assert variant("tuned-freeze").ways.collector is keep_gc_defaults
 
 
 @pytest.mark.parametrize("base", ["", "fast", "NAIVE", "naive slots", "naive+fast", "naive-slots", "tuned+slots"])
@@ -139,12 +143,18 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
 def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_ladder() -> None:
     """Beside being frozen as in tuned, whose passes are Python's."""
     assert variant("dedup").deployment.passes is variant("tuned+collector:seldom").ways.collector
-    assert variant("dedup").ways.collector is collector_frozen is variant("tuned").ways.collector
-    assert variant("dedup-seldom").deployment.passes is collector_as_shipped is variant("tuned").deployment.passes
+    assert variant("dedup").ways.collector is freeze_gc is variant("tuned").ways.collector
+    assert variant("dedup-seldom").deployment.passes is keep_gc_defaults is variant("tuned").deployment.passes
 
 
 def test_the_heap_is_kept_by_the_algorithms_beside_the_ladder() -> None:
     """Unless the name takes it away; tuned leaves it to the C library."""
     names = ("naive", "tuned", "dedup-heap", "dedup", "cached")
 
-    assert [variant(name).deployment.heap for name in names] == [given_back, given_back, given_back, kept, kept]
+    assert [variant(name).deployment.heap for name in names] == [
+        keep_malloc_defaults,
+        keep_malloc_defaults,
+        keep_malloc_defaults,
+        keep_freed_memory,
+        keep_freed_memory,
+    ]

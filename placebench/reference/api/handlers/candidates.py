@@ -10,7 +10,7 @@ from placebench.reference.api.candidates_query import parse
 from placebench.reference.candidates import answer
 
 
-def index(call: Call) -> Response:
+def list_candidates(call: Call) -> Response:
     """GET /allocation_candidates, from one snapshot of the database, in the variant that the app was made with.
 
     The snapshot of a body that is too long to be held lasts until its last byte is sent.

@@ -10,15 +10,21 @@ from sqlalchemy import URL, Connection
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.api.responses import Body
-from placebench.reference.candidates.cached.change_log import Changes, Look, Moment, look, roots_touched
-from placebench.reference.candidates.cached.reader_lease import Registry
+from placebench.reference.candidates.cached.change_log import (
+    Changes,
+    PgSnapshot,
+    ReaderLease,
+    VisibilityCheck,
+    check_visibility,
+    roots_touched,
+)
 from placebench.reference.candidates.dedup import statements
 from placebench.reference.candidates.dedup.fetch import fetch
 from placebench.reference.candidates.dedup.relevance import Likeness
 from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import Picture
-from placebench.reference.optimizations.settings import mattering_alike
+from placebench.reference.optimizations.worker import same_relevance
 from placebench.reference.settings import Settings
 
 ROOM: Final = 16 * 1024 * 1024
@@ -69,9 +75,9 @@ class Keeper:
     def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
         """url: where the entry among the readers is kept. Nothing is connected to before the first answer."""
         self._lock = Lock()
-        self._registry = Registry(url, clock)
+        self._registry = ReaderLease(url, clock)
         self._picture: Picture | None = None
-        self._moment: Moment | None = None  # which the picture shows
+        self._moment: PgSnapshot | None = None  # which the picture shows
         self._bodies = Bodies()
         self._kinds = 0  # after the last sweep
         self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # answers that read from it while they are sent
@@ -81,7 +87,7 @@ class Keeper:
         connection: Connection,
         request: CandidateRequest,
         settings: Settings,
-        likeness: Likeness = mattering_alike,
+        likeness: Likeness = same_relevance,
     ) -> Body | None:
         """The JSON body as of the connection's snapshot; None if that has to be read by itself.
 
@@ -117,7 +123,7 @@ class Keeper:
         if reader is None:
             self._drop()
             return None
-        seen = look(connection, reader, self._moment)
+        seen = check_visibility(connection, reader, self._moment)
         if not seen.registered:
             self._registry.forget()
             self._drop()
@@ -126,7 +132,7 @@ class Keeper:
             return None
         return self._moved(connection, seen)
 
-    def _moved(self, connection: Connection, seen: Look) -> Picture:
+    def _moved(self, connection: Connection, seen: VisibilityCheck) -> Picture:
         """The picture at the moment seen; none is left if that fails on the way."""
         picture, self._picture = self._picture, None
         if picture is None or seen.changes is not None:

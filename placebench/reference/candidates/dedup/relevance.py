@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
 from placebench.reference.candidates.dedup.tree_index import Kind, Stock
-from placebench.reference.optimizations.settings import mattering_alike
+from placebench.reference.optimizations.worker import same_relevance
 
 
 class Matter(NamedTuple):
@@ -48,7 +48,7 @@ class Standing(NamedTuple):
 class Demands:
     """The request, asked provider by provider."""
 
-    def __init__(self, request: CandidateRequest, likeness: Likeness = mattering_alike) -> None:
+    def __init__(self, request: CandidateRequest, likeness: Likeness = same_relevance) -> None:
         """likeness: which providers are searched once for all of them."""
         self.request = request
         self.likeness = likeness

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.api.responses import Body
 from placebench.reference.candidates.dedup import selection
-from placebench.reference.candidates.dedup.fetch import ALL, fetch, fetch_names
+from placebench.reference.candidates.dedup.fetch import ALL_TREES, fetch, fetch_names
 from placebench.reference.candidates.dedup.plans import pools
 from placebench.reference.candidates.dedup.relevance import Demands
 from placebench.reference.candidates.dedup.selection import Choice, Chosen
@@ -51,7 +51,7 @@ class _Reading:
 
     def whole(self, settings: Settings) -> Body:
         """From all trees at once."""
-        picture = self._picture(ALL)
+        picture = self._picture(ALL_TREES)
         fetch_names(self._connection, picture, self._request)
         return solve(picture, self._request, settings, self._likeness)
 

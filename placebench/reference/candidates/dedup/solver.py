@@ -13,7 +13,7 @@ from placebench.reference.candidates.dedup.plans import pools
 from placebench.reference.candidates.dedup.relevance import Demands, Likeness
 from placebench.reference.candidates.dedup.selection import Choice, Chosen
 from placebench.reference.candidates.dedup.tree_index import Picture
-from placebench.reference.optimizations.settings import mattering_alike
+from placebench.reference.optimizations.worker import same_relevance
 from placebench.reference.settings import DEFAULTS, Settings
 
 EMPTY: Final = b'{"allocation_requests":[],"provider_summaries":{}}'
@@ -23,7 +23,7 @@ def solve(
     picture: Picture,
     request: CandidateRequest,
     settings: Settings = DEFAULTS,
-    likeness: Likeness = mattering_alike,
+    likeness: Likeness = same_relevance,
 ) -> Body:
     """The JSON body, in parts if it is long; the picture must hold every tree, and stay as it is until the last part.
 

@@ -10,7 +10,7 @@ from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.optimizations import Ways
 from placebench.reference.optimizations.model import Model, Provider, Stock, Summary
-from placebench.reference.optimizations.usages import Stocks
+from placebench.reference.optimizations.search import Stocks
 from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.store.candidate_queries import (
     SHARING_TRAIT,

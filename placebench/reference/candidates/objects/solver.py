@@ -14,7 +14,7 @@ from placebench.reference.candidates.objects.groups import Solved, solve
 from placebench.reference.candidates.objects.search import BrokenTreeError, NothingFitsError, Search, open_search
 from placebench.reference.optimizations import Ways
 from placebench.reference.optimizations.model import Candidate, Provider, Summary
-from placebench.reference.optimizations.roots import WALKED
+from placebench.reference.optimizations.queries import WALKED
 from placebench.reference.settings import Settings
 
 Document = dict[str, Any]
