@@ -152,7 +152,7 @@ def _program(text: str, placement_python: Path | None) -> Arm:
     return Arm(
         text,
         variables={"PLACEBENCH_VARIANT": text},
-        workers=chosen.deployment.workers or (1, 1),
+        workers=chosen.worker.workers or (1, 1),
         revisions=chosen.revisions,
     )
 

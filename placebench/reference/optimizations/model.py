@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(eq=False)
-class Provider:
+class ProviderNode:
     """A resource provider and its place in its tree."""
 
     id: int
@@ -21,7 +21,7 @@ class Provider:
 
 
 @dataclass(eq=False)
-class Stock:
+class ProviderInventory:
     """What a provider has of one resource class."""
 
     class_id: int
@@ -31,11 +31,11 @@ class Stock:
 
 
 @dataclass(eq=False)
-class Summary:
+class ProviderSummary:
     """What the document says of a provider."""
 
-    provider: Provider
-    stocks: list[Stock]
+    provider: ProviderNode
+    inventories: list[ProviderInventory]
     traits: list[str]
 
 
@@ -61,9 +61,9 @@ class Candidate:
 class Model:
     """The classes that one variant makes its objects from."""
 
-    provider: type[Provider]
-    stock: type[Stock]
-    summary: type[Summary]
+    provider: type[ProviderNode]
+    inventory: type[ProviderInventory]
+    summary: type[ProviderSummary]
     resource: type[Resource]
     candidate: type[Candidate]
 
@@ -74,39 +74,19 @@ def _with_slots(plain: type[_T]) -> type[_T]:
     return type(plain.__name__, (), {**body, "__slots__": tuple(plain.__annotations__)})
 
 
-PLAIN_ATTRIBUTES = Model(Provider, Stock, Summary, Resource, Candidate)
+_PLAIN_ATTRIBUTES = Model(ProviderNode, ProviderInventory, ProviderSummary, Resource, Candidate)
 
-SLOTS = Model(
-    _with_slots(Provider),
-    _with_slots(Stock),
-    _with_slots(Summary),
+_SLOTS = Model(
+    _with_slots(ProviderNode),
+    _with_slots(ProviderInventory),
+    _with_slots(ProviderSummary),
     _with_slots(Resource),
     _with_slots(Candidate),
 )
 
 
-def _versioned() -> Model:
-    # RESTRUCTURE
-
-    return versioned_model()
-
-
-MODEL = Optimization(
-    name="slots",
-    step="model",
-    baseline=Implementation("plain_attributes", PLAIN_ATTRIBUTES),
-    alternative=Implementation("slots", SLOTS),
-    further=(
-        Implementation("versioned_objects", _versioned, extra=Extra("versionedobjects", "oslo_versionedobjects")),
-    ),
-    why="Tens of thousands of objects live for one request: fewer bytes each, and less for the collector to walk.",
-    source="Placement 5d3243f4 (August 2019).",
-    metric="cpu_s",
-)
-
-
 @cache
-def versioned_model() -> Model:
+def _versioned_model() -> Model:
     """The classes, made from oslo.versionedobjects, which is imported here: 0.6 s and 15 MB."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # eventlet, which it brings along, says that it is deprecated
@@ -133,13 +113,13 @@ def versioned_model() -> Model:
 
     return Model(
         provider=made(
-            "Provider", id=integer(), uuid=fields.UUIDField(), parent_id=integer(nullable=True), root_id=integer()
+            "ProviderNode", id=integer(), uuid=fields.UUIDField(), parent_id=integer(nullable=True), root_id=integer()
         ),
-        stock=made("Stock", class_id=integer(), capacity=integer(), used=integer(), max_unit=integer()),
+        inventory=made("ProviderInventory", class_id=integer(), capacity=integer(), used=integer(), max_unit=integer()),
         summary=made(
-            "Summary",
-            provider=fields.ObjectField("Provider"),
-            stocks=fields.ListOfObjectsField("Stock"),
+            "ProviderSummary",
+            provider=fields.ObjectField("ProviderNode"),
+            inventories=fields.ListOfObjectsField("ProviderInventory"),
             traits=fields.ListOfStringsField(),
         ),
         resource=made("Resource", provider_id=integer(), class_id=integer(), amount=integer()),
@@ -152,13 +132,27 @@ def versioned_model() -> Model:
     )
 
 
-def without_copy_method(resource: type[Resource]) -> type[Resource]:
+MODEL = Optimization(
+    name="slots",
+    step="model",
+    baseline=Implementation("plain_attributes", _PLAIN_ATTRIBUTES),
+    alternative=Implementation("slots", _SLOTS),
+    further=(
+        Implementation("versioned_objects", _versioned_model, extra=Extra("versionedobjects", "oslo_versionedobjects")),
+    ),
+    why="Tens of thousands of objects live for one request: fewer bytes each, and less for the collector to walk.",
+    source="Placement 5d3243f4 (August 2019).",
+    metric="cpu_s",
+)
+
+
+def _without_copy_method(resource: type[Resource]) -> type[Resource]:
     """The class as it is: copy.copy goes through __reduce_ex__ and rebuilds the object from its state."""
     return resource
 
 
 @cache
-def with_copy_method(resource: type[Resource]) -> type[Resource]:
+def _with_copy_method(resource: type[Resource]) -> type[Resource]:
     """The class with a __copy__, which copy.copy calls instead."""
     return type(resource.__name__, (resource,), {"__slots__": (), "__copy__": _copy})
 
@@ -170,8 +164,8 @@ def _copy(self: Resource) -> Resource:
 COPYING = Optimization(
     name="copies",
     step="copying",
-    baseline=Implementation("copy_module", without_copy_method),
-    alternative=Implementation("copy_method", with_copy_method),
+    baseline=Implementation("copy_module", _without_copy_method),
+    alternative=Implementation("copy_method", _with_copy_method),
     why="The copy protocol takes the object apart through pickle's hooks; a method that calls the class does not.",
     source="Placement 1a7d39be (August 2019). Our profile of Placement 16.0.0: under 1 % of a request is copying.",
     request="/allocation_candidates?resources_A=VCPU:1&resources_B=VCPU:1&resources_C=VCPU:1&group_policy=none",

@@ -170,3 +170,29 @@ TOTALS = Optimization(
     fill=0.5,
     metric="cpu_s",
 )
+
+
+_AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "_AUTOCOMMIT"}
+
+TRANSACTION = Optimization(
+    name="transaction",
+    step="transaction",
+    baseline=Implementation("snapshot", None),
+    further=(Implementation("autocommit", _AUTOCOMMIT),),
+    why="BEGIN and ROLLBACK are two of the three round trips of a request that asks one question.",
+    source="Our count; allocation candidates take 11 statements or more, so there it changes nothing.",
+    request="/resource_classes",
+    metric="round_trips",
+)
+
+
+INDEXES = Optimization(
+    name="indexes",
+    step="indexes",
+    baseline=Implementation("as_placement", None),
+    further=(Implementation("covering", None, revision="covering_indexes"),),
+    why="An index that holds all columns of a query spares the visit to the table, and is one more to write.",
+    source="PostgreSQL's index-only scans; Placement makes single columns and keys.",
+    metric="cpu_s",
+    place="database",
+)

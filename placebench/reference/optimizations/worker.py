@@ -2,20 +2,12 @@
 
 import ctypes
 import gc
-from collections.abc import Collection, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlalchemy import URL, NullPool
 
 from placebench.errors import DatabaseError
-from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, Extra, Implementation, Optimization
-
-if TYPE_CHECKING:
-    from placebench.reference.candidates.dedup.relevance import Matter
-    from placebench.reference.candidates.dedup.selection import Choice
-    from placebench.reference.candidates.dedup.tree_index import Kind
-    from placebench.reference.candidates.objects.search import Forest
 
 
 def keep_gc_defaults() -> None:
@@ -119,20 +111,6 @@ PING = Optimization(
 )
 
 
-AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
-
-TRANSACTION = Optimization(
-    name="transaction",
-    step="transaction",
-    baseline=Implementation("snapshot", None),
-    further=(Implementation("autocommit", AUTOCOMMIT),),
-    why="BEGIN and ROLLBACK are two of the three round trips of a request that asks one question.",
-    source="Our count; allocation candidates take 11 statements or more, so there it changes nothing.",
-    request="/resource_classes",
-    metric="round_trips",
-)
-
-
 WORKERS = Optimization(
     name="workers",
     step="workers",
@@ -152,18 +130,6 @@ WORKERS = Optimization(
 )
 
 
-INDEXES = Optimization(
-    name="indexes",
-    step="indexes",
-    baseline=Implementation("as_placement", None),
-    further=(Implementation("covering", None, revision="covering_indexes"),),
-    why="An index that holds all columns of a query spares the visit to the table, and is one more to write.",
-    source="PostgreSQL's index-only scans; Placement makes single columns and keys.",
-    metric="cpu_s",
-    place="database",
-)
-
-
 GC_FREQUENCY = Optimization(
     name="seldom",
     step="passes",
@@ -176,123 +142,6 @@ GC_FREQUENCY = Optimization(
     metric="cpu_s",
     on="nested-perfload with disks that differ",
     place="deployment",
-)
-
-
-def read_trees_by_query(forest: "Forest", root_ids: Collection[int]) -> Mapping[int, list[str]]:
-    """The traits by provider, after the forest knows all else; up to 3 round trips."""
-    forest.know_providers(root_ids)
-    forest.ask_stocks([root_id for root_id in root_ids if root_id not in forest.trees_stocks])
-    return forest.ask_traits(root_ids)
-
-
-def read_trees_joined(forest: "Forest", root_ids: Collection[int]) -> Mapping[int, list[str]]:
-    """The same in 1 round trip; a provider of three classes and four traits comes in twelve rows."""
-    return forest.ask_everything(root_ids)
-
-
-TREES = Optimization(
-    name="trees",
-    step="trees",
-    baseline=Implementation("a_query_a_need", read_trees_by_query),
-    further=(Implementation("joined", read_trees_joined),),
-    why="One join saves two round trips, and multiplies the rows: each class of a provider with each of its traits.",
-    source="SQLAlchemy's joinedload and selectinload are the same choice.",
-    metric="rows",
-)
-
-
-def read_all_trees(_choice: "Choice") -> bool:
-    """Never a few: the limit cuts what was found in all trees."""
-    return False
-
-
-def read_few_trees(choice: "Choice") -> bool:
-    """A few where those that come first are wanted, and not any or the first ones of each tree."""
-    return choice.left is not None and choice.depth_first
-
-
-REACH = Optimization(
-    name="few",
-    step="reach",
-    of=("dedup",),
-    baseline=Implementation("all_trees", read_all_trees),
-    alternative=Implementation("few_trees", read_few_trees),
-    why="Ten candidates stand in the first few trees, and the other thousand need not be read.",
-    source="Placement searches all trees and applies limit last: 343 ms of CPU with limit=10, 472 without.",
-    request=f"{REFERENCE_REQUEST}&limit=10",
-    metric="cpu_s",
-)
-
-
-def same_provider_class(kind: "Kind", matter: "Matter") -> Hashable:
-    """Equal in everything: each distinct tree is searched."""
-    return kind, matter
-
-
-def same_relevance(_kind: "Kind", matter: "Matter") -> Hashable:
-    """Alike in what the request asks about, however else they differ."""
-    return matter
-
-
-LIKENESS = Optimization(
-    name="alike",
-    step="likeness",
-    of=("dedup", "cached"),
-    baseline=Implementation("equal", same_provider_class),
-    alternative=Implementation("mattering_alike", same_relevance),
-    why="A thousand trees with five hundred different disks make 504 distinct trees; a request tells four apart.",
-    source="Our measurement: one search for each distinct tree was 18 times faster than Placement on equal trees, and "
-    "3.5 times on trees that differ.",
-    metric="cpu_s",
-    on="nested-perfload with disks that differ",
-)
-
-
-def as_list(ids: Iterable[int]) -> Collection[int]:
-    """A list: each question walks along it, so a filter of n by m ids takes n times m steps."""
-    return list(ids)
-
-
-def as_set(ids: Iterable[int]) -> Collection[int]:
-    """A frozenset: each question is one lookup."""
-    return frozenset(ids)
-
-
-SETS = Optimization(
-    name="sets",
-    step="collection",
-    baseline=Implementation("lists", as_list),
-    alternative=Implementation("sets", as_set),
-    why="Roots and providers are filtered against each other in every group: quadratic in the number of trees.",
-    source="Placement still asks `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
-    "at 1000 trees and 197 ms at 3000.",
-    metric="cpu_s",
-)
-
-
-def always_read(_request: CandidateRequest) -> bool:
-    """For each request; 1 round trip."""
-    return True
-
-
-def read_if_requested(request: CandidateRequest) -> bool:
-    """For those with member_of; where somebody shares it is read anyway, since aggregates say with whom."""
-    return any(group.member_of or group.not_member_of for group in request.groups)
-
-
-MEMBERSHIPS = Optimization(
-    name="unshared",
-    step="memberships",
-    of=("dedup",),
-    baseline=Implementation("always", always_read),
-    alternative=Implementation("where_asked_for", read_if_requested),
-    why="An aggregate matters to member_of and to sharing; providers that differ in it alone are otherwise alike.",
-    source="Placement asks for the sharing providers first, and takes a shorter way without them.",
-    request="/allocation_candidates?resources=DISK_GB:10,VCPU:1,MEMORY_MB:256",
-    metric="cpu_s",
-    on="flat-perfload",
-    topology="flat-perfload",
 )
 
 

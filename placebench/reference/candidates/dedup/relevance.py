@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
 from placebench.reference.candidates.dedup.tree_index import Kind, Stock
-from placebench.reference.optimizations.worker import same_relevance
 
 
 class Matter(NamedTuple):
@@ -26,6 +25,16 @@ class Matter(NamedTuple):
 
 Likeness = Callable[[Kind, Matter], Hashable]
 NO_MATTER: Final = Matter(0, 0, 0, member=False, free=(), shares=False)
+
+
+def same_provider_class(kind: Kind, matter: Matter) -> Hashable:
+    """Equal in everything: each distinct tree is searched."""
+    return kind, matter
+
+
+def same_relevance(_kind: Kind, matter: Matter) -> Hashable:
+    """Alike in what the request asks about, however else they differ."""
+    return matter
 
 
 class Ruling(NamedTuple):
