@@ -9,11 +9,11 @@ from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.published_study import Asked, headline, programs, services
+from placebench.experiment.published_study import Asked, find_variants, headline, services
 from placebench.experiment.records import Measurement, RunHead
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import Ground, Surveying, append_line
-from placebench.experiment.variants import Arm
+from placebench.experiment.variants import Variant
 from placebench.report import document_of, write_report
 from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
@@ -26,7 +26,7 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
 
     The same figures from 1000 trees have one: 2.9 times what they were published as.
     """
-    asked = Asked({"dedup": programs(["dedup"])["dedup"], "placement": "it is not installed"}, [TOPOLOGY])
+    asked = Asked({"dedup": find_variants(["dedup"])["dedup"], "placement": "it is not installed"}, [TOPOLOGY])
     folder = claim_folder(tmp_path / "headline")
 
     Surveying(headline(asked, repeats=1), Ground(server, TOPOLOGY, folder)).run(lambda _: None)
@@ -63,8 +63,8 @@ def test_who_is_asked() -> None:
 
 def test_programs_that_are_not_there(tmp_path: Path) -> None:
     """An unknown service ends it, as does a Python that was named and is not there."""
-    assert isinstance(programs(["naive"])["naive"], Arm)
+    assert isinstance(find_variants(["naive"])["naive"], Variant)
     with pytest.raises(VariantError, match="no variant 'fast'"):
-        programs(["fast"])
+        find_variants(["fast"])
     with pytest.raises(PlacebenchError, match="no Python at"):
-        programs(["placement"], placement_python=tmp_path / "python")
+        find_variants(["placement"], placement_python=tmp_path / "python")

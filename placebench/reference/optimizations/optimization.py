@@ -42,7 +42,7 @@ class Implementation:
         Any  # what takes the step: a function, a table, a namespace of classes; with an extra, a function that makes it
     )
     extra: Extra | None = None
-    revision: str = ""  # of schema/options, which the arm's database must be at
+    revision: str = ""  # of schema/options, which the variant's database must be at
     postgresql_only: bool = False
 
     def load(self) -> Any:

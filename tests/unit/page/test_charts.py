@@ -294,7 +294,7 @@ def test_a_hill_counts_its_samples() -> None:
 
 
 def test_hills_stand_on_one_axis() -> None:
-    """A row each with its median; an arm without samples has none."""
+    """A row each with its median; a variant without samples has none."""
     rows = [Hill("a", [0.01, 0.012, 0.014], "baseline"), Hill("b", []), Hill("c", [0.02, 0.02, 0.03], "variant")]
     drawn = histogram(rows, title="Latency", description="Hills.", show=units.duration)
 

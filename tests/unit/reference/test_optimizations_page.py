@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placebench.experiment.trials import read_experiment
-from placebench.experiment.variants import read_arms
+from placebench.experiment.variants import read_variants
 from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, Optimization
 from placebench.reference.variants import CATALOGUE
 
@@ -32,11 +32,11 @@ def test_the_table_has_each_step(each: Optimization) -> None:
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_each_experiment_can_be_run(path: Path) -> None:
-    """Every arm exists, every trial says why and in what it should show, and the page names the file."""
+    """Every variant exists, every trial says why and in what it should show, and the page names the file."""
     made = read_experiment(path)
 
     assert f"placebench experiment docs/experiments/{path.name}" in PAGE
-    assert len(read_arms(made.arms)) == len(made.arms) >= 4
+    assert len(read_variants(made.variants)) == len(made.variants) >= 4
     assert [each.name for each in made.trials if not (each.shows_in and each.why)] == [
         name for name in ("tuned+driver:psycopg3+binding:any_array",) if path.stem == "drivers"
     ]

@@ -41,7 +41,7 @@ def test_its_commands_are_understood() -> None:
 
     assert (perfload.command, perfload.quick, str(perfload.out)) == ("perfload", True, "profiles/perfload")
     assert (compare.command, str(compare.out), compare.trees) == ("compare", "profiles/compare", 100)
-    assert [arm.rpartition("=")[2] for arm in compare.arms] == ["base", "change"]
+    assert [variant.rpartition("=")[2] for variant in compare.variants] == ["base", "change"]
 
 
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
