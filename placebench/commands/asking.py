@@ -4,12 +4,13 @@ The key pieces are `add_asking_options` and `ask`.
 """
 
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench import limits
 from placebench.commands import values
-from placebench.commands.console import print_json, print_result, say, steps
+from placebench.commands.console import emit_report, say, steps
 from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError
 
@@ -84,9 +85,7 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
     from placebench.experiment.study import Ground, StudyRun
     from placebench.runtime.postgres import open_server
 
-    def tell(folder: Path) -> None:
-        _tell(folder, as_json=arguments.json)
-
+    emit = partial(emit_report, as_json=arguments.json)
     if not question.points and question.impossible:
         raise PlacebenchError(f"nothing of this can be measured: {question.impossible[0][1]}")
     if question.repeats < 1 or not question.points or not topology.trees:
@@ -94,19 +93,6 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
         raise PlacebenchError(f"{seen}: at least one of each is needed")
     with run_folder(arguments, question.command) as folder, open_server(arguments.db) as server:
         surveying = StudyRun(question, Ground(server, topology, folder))
-        with steps(arguments.command, surveying.steps) as announce, reported(folder, tell):
+        with steps(arguments.command, surveying.steps) as announce, reported(folder, emit):
             surveying.run(announce, note=say)
     return folder
-
-
-def _tell(folder: Path, *, as_json: bool) -> None:
-    from placebench import results
-    from placebench.report import document_of, text_of
-
-    loaded, page = results.load(folder), (folder / "index.html").as_uri()
-    if as_json:
-        print_json(document_of(loaded))
-        say(page)
-    else:
-        print_result(text_of(loaded))
-        print_result(page)

@@ -1,17 +1,14 @@
 """`placebench calibrate`: what this machine can resolve, by comparing a variant with itself."""
 
-import math
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from placebench import limits, units
+from placebench import limits
 from placebench.commands import values
 from placebench.commands.compare import add_measuring_options, sit
 from placebench.commands.console import print_json, print_result, say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from placebench.results import Run
     from placebench.stats.calibration import Calibration
 
@@ -47,6 +44,7 @@ def run(arguments: Namespace) -> int:
     from placebench.experiment.run_folder import KeptHead
     from placebench.experiment.variants import read_variants
     from placebench.report import comparisons_of, write_report
+    from placebench.report.calibration import metric_sentences
     from placebench.seeding import find_topology
     from placebench.stats import METRICS
     from placebench.stats.calibration import calibrate
@@ -74,7 +72,7 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         print_json(_document(loaded, calibrations))
     else:
-        print_result("\n".join(_sentences(each) for each in calibrations))
+        print_result("\n".join(metric_sentences(each.to_json()) for each in calibrations))
         print_result((folder / "index.html").as_uri())
     return 0
 
@@ -89,24 +87,3 @@ def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
         "invalidated": len(invalid),
         "metrics": {each.metric: each.to_json() for each in calibrations},
     }
-
-
-def _sentences(made: "Calibration") -> str:
-    """One metric in plain words."""
-    differ, low, high = (units.change(math.exp(each)) for each in (made.estimate, made.low, made.high))
-    within = f"{'within' if made.accepted else 'NOT within'} half the margin of {units.level(made.margin)}"
-    first = (
-        f"{made.metric}: identical variants differ by {differ} ({low} to {high}, {made.replicates} replicates), "
-        f"{within}; {made.sixes_called} of {made.sixes} runs of six call them different."
-    )
-    return "\n".join([first, *(_finds(made, number) for number in made.power)])
-
-
-def _finds(made: "Calibration", number: str) -> str:
-    smallest = units.percent(math.expm1(made.detectable[number]), digits=2)
-    return f"  {number} replicates find {smallest} in 4 of 5 runs, {_found(made.power[number])}"
-
-
-def _found(power: "Mapping[str, float]") -> str:
-    shares = ((units.level(float(effect)), units.percent(share, digits=2)) for effect, share in power.items())
-    return ", ".join(f"{effect} in {share}" for effect, share in shares)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from placebench import limits
 from placebench.commands import values
-from placebench.commands.console import print_json, print_result, say, steps
+from placebench.commands.console import emit_report, say, steps
 from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError, TooFewReplicatesError
 
 if TYPE_CHECKING:
     from placebench.experiment.compare_run import Settings
-    from placebench.report.gates import Gate
+    from placebench.report import Gate, Report
     from placebench.topology import Topology
 
 HELP = "compare two or more variants in interleaved blocks, with an interval and a verdict"
@@ -88,10 +88,10 @@ def run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when it is interrupted or fails."""
     from placebench.experiment.compare_run import PUBLISH, ROUNDS, SCREEN, Settings
     from placebench.experiment.variants import read_variants
-    from placebench.report.gates import held_to, read_gate
+    from placebench.report import parse_gate
     from placebench.seeding import find_topology
 
-    gates = [read_gate(text) for text in arguments.fail_if]
+    gates = [parse_gate(text) for text in arguments.fail_if]
     topology = find_topology(
         arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
     )
@@ -103,13 +103,7 @@ def run(arguments: Namespace) -> int:
         sequential=arguments.looks,
         rounds=ROUNDS if arguments.rounds is None else arguments.rounds,
     )
-    sit(
-        topology,
-        settings,
-        arguments,
-        tell=lambda folder: _tell(folder, gates, as_json=arguments.json),
-        hold=lambda folder: held_to(gates, folder),
-    )
+    sit(topology, settings, arguments, gates=gates, emit=lambda report: emit_report(report, as_json=arguments.json))
     return 0
 
 
@@ -119,44 +113,35 @@ def sit(
     arguments: Namespace,
     *,
     name: str = "compare",
-    tell: Callable[[Path], None] = lambda _: None,
-    hold: Callable[[Path], object] = lambda _: None,
+    gates: "Sequence[Gate]" = (),
+    emit: "Callable[[Report], None]" = lambda _: None,
 ) -> Path:
-    """One sitting, with its page, in a new folder called after *name* or the one to resume; returns the folder.
+    """Make one session with its report, in a new folder called after *name* or the one to resume; returns the folder.
 
-    tell: is given the folder at the end, however the sitting ended; hold: after one that came to its end, to raise what
-    a gate says. Raises TooFewReplicatesError when too few replicates count then: a gate that failed goes before it.
+    emit: is given the report at the end, however the session ended. Raises what a gate says, then TooFewReplicatesError
+    when too few replicates are valid.
     """
     from placebench.experiment.compare_run import CompareRun
     from placebench.experiment.postgres_servers import check_settings
+    from placebench.report import raise_for_gates
     from placebench.runtime.postgres import open_server
+
+    reports: list[Report] = []
+
+    def keep(report: "Report") -> None:
+        reports.append(report)
+        emit(report)
 
     if topology.trees < 1:
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to ask for: give 1 or more")
     with run_folder(arguments, name) as folder, open_server(arguments.db) as server:
         check_settings(settings.variants, server)
         sitting = CompareRun(topology, settings, folder, server)
-        with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
+        with steps(arguments.command, sitting.steps) as announce, reported(folder, keep, gates):
             sitting.run(announce, note=say)
-    hold(folder)
+    raise_for_gates(reports[-1])
     valid, lost = len(sitting.replicates.valid()), len(sitting.replicates.invalid())
     if settings.replicates and valid < _NEEDED:
         thrown_away = f" ({lost} do not count: --resume makes others in their place)" if lost else ""
         raise TooFewReplicatesError(f"cannot tell: {valid} replicates, {_NEEDED} needed{thrown_away}")
     return folder
-
-
-def _tell(folder: Path, gates: "Sequence[Gate]", *, as_json: bool) -> None:
-    """What was measured, on stdout and for CI; the address of the page is the last line."""
-    from placebench import results
-    from placebench.report import comparison_table, summary
-    from placebench.report.ci_files import hand_over
-
-    hand_over(folder, gates)
-    loaded, page = results.load(folder), (folder / "index.html").as_uri()
-    if as_json:
-        print_json(summary(loaded))
-        say(page)
-    else:
-        print_result(comparison_table(loaded))
-        print_result(page)

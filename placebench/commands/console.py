@@ -13,7 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from placebench.report import Report
 
 Advance = Callable[[int], None]
 _PLAIN_LINE_EVERY_S = 5.0
@@ -50,6 +53,18 @@ def print_result(text: str) -> None:
 def print_json(document: dict[str, Any]) -> None:
     """The result of the command under --json: one document, alone on stdout."""
     print_result(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def emit_report(report: "Report", *, as_json: bool) -> None:
+    """Print the report on stdout, as text or as JSON; the address of its page is the last line."""
+    from placebench.report import render_text
+
+    if as_json:
+        print_json(dict(report.document))
+        say(report.page.as_uri())
+    else:
+        print_result(render_text(report))
+        print_result(report.page.as_uri())
 
 
 @contextmanager

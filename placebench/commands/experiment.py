@@ -2,11 +2,11 @@
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 from placebench.commands import values
 from placebench.commands.compare import SEED, TOPOLOGY, add_measuring_options, sit
-from placebench.commands.console import print_json, print_result, say
+from placebench.commands.console import emit_report
 
 HELP = "try many changes at once (cumulative, leave-one-out or your own), and keep a ledger of their effects"
 
@@ -60,21 +60,6 @@ def run(arguments: Namespace) -> int:
             for each in asked.trials
         ),
     )
-    sit(topology, settings, arguments, name=asked.name, tell=lambda folder: _tell(folder, as_json=arguments.json))
+    emit = partial(emit_report, as_json=arguments.json)
+    sit(topology, settings, arguments, name=asked.name, emit=emit)
     return 0
-
-
-def _tell(folder: Path, *, as_json: bool) -> None:
-    """The ledger, in the folder and on stdout; the address of the page is the last line."""
-    from placebench import results
-    from placebench.report import document_of, text_of
-    from placebench.report.optimizations import write_ledger
-
-    loaded, page = results.load(folder), (folder / "index.html").as_uri()
-    write_ledger(loaded)
-    if as_json:
-        print_json(document_of(loaded))
-        say(page)
-    else:
-        print_result(text_of(loaded))
-        print_result(page)

@@ -2,11 +2,15 @@
 
 import shutil
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from placebench.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from placebench.report import Gate, Report
 
 
 @contextmanager
@@ -45,20 +49,21 @@ def _claimed(arguments: Namespace, name: str) -> Path:
 
 
 @contextmanager
-def reported(folder: Path, tell: Callable[[Path], None]) -> Iterator[None]:
-    """The page of what was measured, however the `with` block ends, and what else is to be told.
+def reported(folder: Path, emit: "Callable[[Report], None]", gates: "Sequence[Gate]" = ()) -> Iterator[None]:
+    """Write the report of what was measured, however the `with` block ends, and pass it to *emit*.
 
-    A run that could not even write its head, as on a full disk, has neither: what stopped it is told.
+    A run that could not even write its head, as on a full disk, has none.
     """
-    from placebench.report import write_report
+    from placebench.report import build_report, write_report
 
     try:
         yield
     finally:
         if (folder / "run.json").is_file():
-            write_report(folder)
+            report = build_report(folder, gates)
+            write_report(report)
             list_run(folder)
-            tell(folder)
+            emit(report)
 
 
 def list_run(folder: Path) -> None:

@@ -2,10 +2,11 @@
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from placebench.commands import values
-from placebench.commands.console import print_json, print_result, say, steps
+from placebench.commands.console import emit_report, say, steps
 from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError
 
@@ -73,7 +74,7 @@ def run(arguments: Namespace) -> int:
     ):
         if placement is None:
             say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
-        with reported(folder, lambda folder: _tell(folder, as_json=arguments.json)):
+        with reported(folder, partial(emit_report, as_json=arguments.json)):
             Perfload(topology, settings, folder, server, say=announce, note=say).run()
     return 0
 
@@ -90,24 +91,3 @@ def _placement(python: Path | None) -> str | None:
             raise
         return None
     return variant.python
-
-
-def _tell(folder: Path, *, as_json: bool) -> None:
-    """What was measured, on stdout and for CI; the address of the page is the last line.
-
-    Nothing is said where nothing was measured.
-    """
-    from placebench import results
-    from placebench.report import summary, terminal_table
-    from placebench.report.ci_files import hand_over
-
-    run, page = results.load(folder), (folder / "index.html").as_uri()
-    if not run.closed:
-        return
-    hand_over(folder, ())
-    if as_json:
-        print_json(summary(run))
-        say(page)
-    else:
-        print_result(terminal_table(run))
-        print_result(page)

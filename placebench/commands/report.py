@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from placebench.commands import values
-from placebench.commands.console import print_json, print_result, say
+from placebench.commands.console import emit_report, print_json, print_result, say
 from placebench.commands.folders import list_run
 
 HELP = "build the page of a run again, or put two runs side by side"
@@ -29,55 +29,33 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Write the page, and say where it is as the last line."""
+    """Write the report, and print where the page is as the last line."""
     from placebench import paths, results
-    from placebench.report import document_of, published, text_of, write_report
-    from placebench.report.export import in_lines
-    from placebench.report.studies import is_survey
+    from placebench.report import build_report, is_study, published_document, published_text, write_report
 
     if arguments.diff:
         return _differ(*arguments.diff, as_json=arguments.json)
     folder = arguments.run or paths.profiles() / "latest"
-    if (folder / "saturation.json").is_file():
-        return _search(folder, as_json=arguments.json or arguments.figures)
-    loaded = results.load(folder)
-    page = write_report(loaded)
+    report = build_report(folder)
+    page = write_report(report)
     list_run(page.parent)
-    if arguments.json:
-        print_json(document_of(loaded))
-        say(page.as_uri())
-    elif arguments.figures:
-        print_result(in_lines(document_of(loaded) if is_survey(loaded) else published(loaded)))
+    if arguments.figures and not (folder / "saturation.json").is_file():
+        run = results.load(folder)
+        print_result(published_text(dict(report.document) if is_study(run) else published_document(run)))
         say(page.as_uri())
     else:
-        print_result(text_of(loaded))
-        print_result(page.as_uri())
-    return 0
-
-
-def _search(folder: Path, *, as_json: bool) -> int:
-    """The page of a search for what a service takes."""
-    from placebench.experiment.capacity import Saturation
-    from placebench.report.capacity import result_line, saturation_document, write_saturation
-
-    page, made = write_saturation(folder), Saturation.load(folder / "saturation.json")
-    if as_json:
-        print_json(saturation_document(folder, made))
-        say(page.as_uri())
-    else:
-        print_result(result_line(made))
-        print_result(page.as_uri())
+        emit_report(report, as_json=arguments.json or arguments.figures)
     return 0
 
 
 def _differ(before: Path, after: Path, *, as_json: bool) -> int:
-    """What both runs measured; RunFolderError where one cannot be read."""
+    """Print what both runs measured; RunFolderError where one cannot be read."""
     from placebench import results
-    from placebench.report import difference_document, difference_table
+    from placebench.report import difference_report, render_text
 
-    runs = results.load(before), results.load(after)
+    report = difference_report(results.load(before), results.load(after))
     if as_json:
-        print_json(difference_document(*runs))
+        print_json(dict(report.document))
     else:
-        print_result(difference_table(*runs))
+        print_result(render_text(report))
     return 0

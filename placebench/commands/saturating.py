@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench import units
-from placebench.commands.console import print_json, print_result, say
+from placebench.commands.console import emit_report, say
 from placebench.commands.folders import list_run
 from placebench.errors import LoadError, PlacebenchError, UndecidedError
 
@@ -89,23 +89,17 @@ def _spec(arguments: Namespace) -> "LoadSpec":
 
 
 def _tell(folder: Path, arguments: Namespace) -> None:
-    from placebench.experiment.capacity import Saturation
-    from placebench.report.capacity import result_line, saturation_document, write_saturation
+    from placebench.report import build_report, write_report
 
-    page = write_saturation(folder)
+    report = build_report(folder)
+    write_report(report)
     list_run(folder)
-    made = Saturation.load(folder / "saturation.json")
-    if arguments.json:
-        print_json(saturation_document(folder, made))
-        say(page.as_uri())
-    else:
-        print_result(result_line(made))
-        print_result(page.as_uri())
+    emit_report(report, as_json=arguments.json)
 
 
 def _line(step: "Step") -> str:
     """One step as it ends."""
     p95 = step.latency_s["p95"] if step.latency_s["p95"] is not None else step.latency_s["p50"]
-    word = {"held": "holds", "broken": "does not hold", "generator": "does not count"}[step.outcome]
+    word = {"held": "passed", "broken": "failed", "generator": "discarded"}[step.outcome]
     told = f"{step.load:g}: {units.rate(step.throughput_per_s)}, {units.duration(p95)}, {word}"
     return f"{told}: {step.why}" if step.why else told

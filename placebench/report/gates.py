@@ -1,28 +1,23 @@
-"""Gates: what must not be, said before a run and held against what it measured.
+"""Gates on a run: what must hold of each variant, evaluated by `judge_gates`.
 
-    statements > 18         a metric of any variant, for one request; also <, >= and <=
+    statements > 18         a metric of any variant, per request; also <, >= and <=
     cpu_s slower 3%         a variant that is shown to be slower than the baseline by more than that; also faster
     statements more 0%      the same in the words for counts; also less
 
-The key pieces are `read_gate` and `judge`. A gate fails only where the whole interval lies beyond it, passes only where
-the whole interval lies within it, and else cannot be decided: shared machines are noisy, and counts are not. A count
-that has no interval is therefore decided by its value.
+A gate says what must not be. It fails if the whole confidence interval violates it, passes if the whole interval
+satisfies it, and is otherwise inconclusive. A count without an interval is decided by its mean.
 """
 
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
+from dataclasses import dataclass
 
-from placebench import results, units
+from placebench import units
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
-from placebench.report import sentences
-from placebench.report.comparisons import comparisons_of
+from placebench.report.effects import effect_text, reason_text, value_text
+from placebench.report.model import Check, Outcome, Report
 from placebench.stats import COUNTED, METRICS, WATCHED, Comparison
-
-Outcome = Literal["passed", "failed", "undecided"]
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -46,19 +41,8 @@ class Gate:
     """In the metric's unit; for more and less a ratio over the baseline."""
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """How a gate stands for one variant."""
-
-    gate: Gate
-    variant: str
-    outcome: Outcome
-    seen: str
-    """What was measured, for eyes."""
-
-
-def read_gate(text: str) -> Gate:
-    """The gate that *text* describes; raises PlacebenchError for any other text or an unknown metric."""
+def parse_gate(text: str) -> Gate:
+    """Parse a gate; raises PlacebenchError for any other text or an unknown metric."""
     absolute, relative = _ABSOLUTE.fullmatch(text.strip()), _RELATIVE.fullmatch(text.strip())
     found = absolute or relative
     known = (*METRICS, *COUNTED, *WATCHED)
@@ -80,71 +64,70 @@ def read_gate(text: str) -> Gate:
     return Gate(text, found[1], "less", 1 - number / 100)
 
 
-def judge(gate: Gate, comparison: Comparison) -> Judgement:
-    """Hold *gate* against the comparison of one variant by the gate's metric."""
-    if gate.relation in _COMPARE:
-        return Judgement(gate, comparison.variant, *_of_value(gate, comparison))
-    if gate.metric in COUNTED and comparison.low is None:
-        return Judgement(gate, comparison.variant, _of_counts(gate, comparison), sentences.effect_text(comparison))
-    seen = f"{sentences.effect_text(comparison)}, {sentences.interval_text(comparison)}"
-    return Judgement(gate, comparison.variant, _beyond(gate, comparison.low, comparison.high), seen)
-
-
-def judgements(gates: Sequence[Gate], folder: Path) -> list[Judgement]:
-    """Each gate against each variant of the run in *folder*."""
-    comparisons = comparisons_of(results.load(folder))
-    variants = list(dict.fromkeys(each.variant for each in comparisons))
+def judge_gates(gates: Sequence[Gate], comparisons: Sequence[Comparison]) -> list[Check]:
+    """Evaluate each gate for each variant; a metric that was not compared is inconclusive."""
+    variants = dict.fromkeys(each.variant for each in comparisons)
     made = {(each.variant, each.metric): each for each in comparisons}
-    missing = Comparison("", "", "", None, None, None, 0.95, 0, 0, "cannot tell", None, 0.0, "", ())
     return [
-        judge(gate, made.get((variant, gate.metric), replace(missing, variant=variant, metric=gate.metric)))
+        judge_gate(gate, made[variant, gate.metric])
+        if (variant, gate.metric) in made
+        else Check(gate.text, variant, "inconclusive", units.NOT_MEASURED)
         for gate in gates
         for variant in variants
     ]
 
 
-def held_to(gates: Sequence[Gate], folder: Path) -> int:
-    """0 when every gate passed; raises GateFailedError for the first that failed, UndecidedError for one undecided."""
-    made = judgements(gates, folder)
-    for outcome, error in (("failed", GateFailedError), ("undecided", UndecidedError)):
-        for each in made:
-            if each.outcome == outcome:
-                raise error(f"gate {each.gate.text!r} {outcome} for {each.variant}: {each.seen}")
-    return 0
+def judge_gate(gate: Gate, comparison: Comparison) -> Check:
+    """Evaluate *gate* by the comparison of one variant by the gate's metric."""
+    if gate.relation in _COMPARE:
+        outcome, measured = _judge_value(gate, comparison)
+    elif gate.metric in COUNTED and comparison.low is None:
+        outcome, measured = _judge_counts(gate, comparison), effect_text(comparison)
+    else:
+        outcome, measured = _judge_interval(gate, comparison.low, comparison.high), effect_text(comparison)
+    return Check(gate.text, comparison.variant, outcome, measured)
 
 
-def _of_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
-    """Of the variant's own value: of its whole interval where the metric has noise; with what was seen."""
+def raise_for_gates(report: Report) -> None:
+    """Raise GateFailedError for the first check that failed, else UndecidedError for the first inconclusive one."""
+    for outcome, error in (("failed", GateFailedError), ("inconclusive", UndecidedError)):
+        for each in report.checks:
+            if each.outcome == outcome and each.variant:
+                raise error(f"gate {each.name!r} {outcome} for {each.variant}: {each.measured}")
+
+
+def _judge_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
+    """By the variant's own value, of a metric with noise by its whole interval; with what was measured."""
     value, low, high = comparison.variant_value, comparison.variant_low, comparison.variant_high
     if gate.metric not in METRICS:
         low = high = value
-    seen = sentences.value_text(comparison, value)
+    measured = value_text(comparison.metric, value)
     if value is None:
-        return "undecided", seen
+        return "inconclusive", measured
     if low is None or high is None:
-        return "undecided", f"{seen}, {comparison.reason}"
+        return "inconclusive", f"{measured}, {reason_text(comparison)}"
     if low < high:
-        limits = (sentences.value_text(comparison, each) for each in (low, high))
-        seen += f", {units.level(comparison.confidence)} interval {' to '.join(limits)}"
-    holds = {_COMPARE[gate.relation](each, gate.limit) for each in (low, high)}
-    return "undecided" if len(holds) > 1 else "failed" if True in holds else "passed", seen
+        limits = (value_text(comparison.metric, each) for each in (low, high))
+        measured += f" [{units.level(comparison.confidence)} CI {', '.join(limits)}; n = {comparison.replicates}]"
+    violated = {_COMPARE[gate.relation](each, gate.limit) for each in (low, high)}
+    return "inconclusive" if len(violated) > 1 else "failed" if True in violated else "passed", measured
 
 
-def _of_counts(gate: Gate, comparison: Comparison) -> Outcome:
-    """Of a change by the values alone, from zero or to zero too."""
+def _judge_counts(gate: Gate, comparison: Comparison) -> Outcome:
+    """By the values alone, from zero or to zero too."""
     before, after = comparison.baseline_value, comparison.variant_value
     if before is None or after is None:
-        return "undecided"
+        return "inconclusive"
     limit = gate.limit * before
     return "failed" if (after > limit if gate.relation == "more" else after < limit) else "passed"
 
 
-def _beyond(gate: Gate, low: float | None, high: float | None) -> Outcome:
+def _judge_interval(gate: Gate, low: float | None, high: float | None) -> Outcome:
     if low is None or high is None:
-        return "undecided"
+        return "inconclusive"
     limit = gate.limit
     if gate.relation == "less":
         low, high, limit = 1 / high, 1 / low, 1 / limit
     if low > limit:
         return "failed"
-    return "passed" if high <= limit else "undecided"
+    return "passed" if high <= limit else "inconclusive"

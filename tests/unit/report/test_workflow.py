@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import parser
-from placebench.report.gates import read_gate
+from placebench.report import parse_gate
 
 WORKFLOW = Path(__file__).parents[3] / ".github" / "workflows" / "perfload.yml"
 
@@ -16,7 +16,7 @@ WORKFLOW = Path(__file__).parents[3] / ".github" / "workflows" / "perfload.yml"
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
 def test_its_gates_are_gates_of_counts() -> None:
     """Each can be read, and none is of a time: shared runners are noisy."""
-    gates = [read_gate(text) for text in re.findall(r"--fail-if '([^']*)'", WORKFLOW.read_text())]
+    gates = [parse_gate(text) for text in re.findall(r"--fail-if '([^']*)'", WORKFLOW.read_text())]
 
     assert [gate.metric for gate in gates] == ["statements", "round_trips", "rows"]
     assert {(gate.relation, gate.limit) for gate in gates} == {("more", 1.0)}
