@@ -93,18 +93,18 @@ def trials_of(step: Optimization) -> Experiment:
         trials,
         request=step.request,
         topology=step.topology,
-        fill=step.fill,
+        fill=step.utilization,
         rounds=_ROUNDS_OF_A_STEP,
     )
 
 
 def _better(step: Optimization) -> Iterator[Trial]:
     """Alone and missed on the ladder; an algorithm beside it has no plain variant: it is whole, or without the step."""
-    if step.alternative and OBJECTS in step.of:
+    if step.alternative and OBJECTS in step.algorithms:
         yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
         yield Trial.of(step, "missed", f"tuned-{step.name}", "tuned")
     elif step.alternative:
-        for algorithm in step.of:
+        for algorithm in step.algorithms:
             name = f"{step.name} of {algorithm}"
             yield Trial.of(step, "way", f"{algorithm}-{step.name}", algorithm, name=name)
 
@@ -112,7 +112,7 @@ def _better(step: Optimization) -> Iterator[Trial]:
 def _further(step: Optimization) -> Iterator[Trial]:
     for way in step.further:
         if not way.missing_extra():
-            name = f"{step.step}:{way.name}"
+            name = f"{step.field}:{way.name}"
             yield Trial.of(step, "way", "tuned", f"tuned+{name}", name=name)
 
 
