@@ -33,7 +33,7 @@ def disable_gc() -> None:
 COLLECTOR = Optimization(
     name="freeze",
     field="collector",
-    baseline=Implementation("as_shipped", keep_gc_defaults),
+    baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("frozen", freeze_gc),
     further=(Implementation("seldom", collect_seldom), Implementation("off", disable_gc)),
     why="A request makes enough objects for several full passes, and each one walks all modules again.",
@@ -114,7 +114,7 @@ PING = Optimization(
 WORKERS = Optimization(
     name="workers",
     field="workers",
-    baseline=Implementation("as_told", None),
+    baseline=Implementation("configured", None),
     further=(
         Implementation("2x1", (2, 1)),
         Implementation("1x2", (1, 2)),
@@ -132,9 +132,9 @@ WORKERS = Optimization(
 
 GC_FREQUENCY = Optimization(
     name="seldom",
-    field="passes",
+    field="gc_frequency",
     algorithms=("dedup", "cached"),
-    baseline=Implementation("as_shipped", keep_gc_defaults),
+    baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("seldom", collect_seldom),
     why="A pass walks the young lists and dicts with all that they hold, thousands of entries, and finds no cycle.",
     source="Our measurement: a tenth of the worker's CPU on equal trees and a fifth on trees that differ, in 2 and 8 "
@@ -174,8 +174,8 @@ HEAP = Optimization(
     name="heap",
     field="heap",
     algorithms=("dedup", "cached"),
-    baseline=Implementation("given_back", keep_malloc_defaults),
-    alternative=Implementation("kept", keep_freed_memory),
+    baseline=Implementation("default", keep_malloc_defaults),
+    alternative=Implementation("keep_freed", keep_freed_memory),
     why="Memory that was given back comes as new pages, each a fault: 1170 a request, and 9 where it is kept.",
     source="Our measurement: 0.78 times the worker's CPU (0.75 to 0.80, 40 pairs). `tuned`, whose objects lie in "
     "Python's own arenas, would take 0.96 times (0.91 to 1.01, 30 pairs), `naive` 1.00 (0.97 to 1.03, 20 pairs).",
