@@ -23,8 +23,8 @@ from placebench.measure.meters import ServerMeter
 from placebench.measure.wait_events import watched_backends
 from placebench.profiler import Recording
 from placebench.profiler.analysis.merging import merge_sessions
-from placebench.profiler.model.recording import notes_of
-from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
+from placebench.profiler.model.recording_data import notes_of
+from placebench.profiler.output.pages import write_flame_page, write_speedscope
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 _WRITTEN_WITHIN_S = 10.0
