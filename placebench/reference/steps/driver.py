@@ -27,7 +27,7 @@ OPTIMIZATION = Optimization(
     step="driver",
     plain=Way("psycopg2", driver_of_the_url),
     others=(Way("psycopg3", _by_psycopg3, extra=Extra("psycopg3", "psycopg"), postgresql_only=True),),
-    why="psycopg2 puts values into the text; psycopg 3 sends them apart and prepares what it is asked again.",
+    why="psycopg2 puts values into the text; psycopg 3 sends them separately and prepares repeated statements.",
     source="psycopg's own documentation names both differences; which one weighs more depends on rows and lists.",
     metric="cpu_s",
     place="deployment",

@@ -7,7 +7,7 @@ OPTIMIZATION = Optimization(
     step="indexes",
     plain=Way("as_placement", None),
     others=(Way("covering", None, revision="covering_indexes"),),
-    why="An index that holds all columns of a query spares the visit to the table, and is one more to write.",
+    why="An index that holds all columns of a query saves the access to the table, and is one more index to write.",
     source="PostgreSQL's index-only scans; Placement makes single columns and keys.",
     metric="cpu_s",
     place="database",

@@ -21,7 +21,7 @@ OPTIMIZATION = Optimization(
     plain=Way("always", always),
     better=Way("where_asked_for", where_asked_for),
     why="An aggregate matters to member_of and to sharing; providers that differ in it alone are otherwise alike.",
-    source="Placement asks for the sharing providers first, and takes a shorter way without them.",
+    source="Placement reads the sharing providers first, and takes a shortcut when there are none.",
     request="/allocation_candidates?resources=DISK_GB:10,VCPU:1,MEMORY_MB:256",
     metric="cpu_s",
     on="flat-perfload",

@@ -26,7 +26,7 @@ OPTIMIZATION = Optimization(
     step="trees",
     plain=Way("a_query_a_need", a_query_a_need),
     others=(Way("joined", one_joined_query),),
-    why="One join saves two round trips, and multiplies the rows: each class of a provider with each of its traits.",
+    why="One join saves two round trips, and multiplies the rows: each class of a provider times each of its traits.",
     source="SQLAlchemy's joinedload and selectinload are the same choice.",
     metric="rows",
 )
