@@ -34,7 +34,8 @@ with Session(engine) as session:
 
 def application(environ: dict, start_response) -> Iterable[bytes]:
     with Session(engine) as session:
-        orders = session.scalars(select(Order)).all()
-        lines = [f"{order.customer}: {len(order.items)} items\n" for order in orders]
+        lines = []
+        for order in session.scalars(select(Order)).all():
+            lines.append(f"{order.customer}: {len(order.items)} items\n")
     start_response("200 OK", [("Content-Type", "text/plain")])
     return ["".join(lines).encode()]

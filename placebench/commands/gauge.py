@@ -16,7 +16,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--variant", default="tuned", metavar="V", help="that answers (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="workers, and users (default: 2)")
     parser.add_argument(
-        "--endpoints", metavar="E,E", help="beside the no-op; see docs/telemetry.md (default: all; --quick: two)"
+        "--endpoints", metavar="E,E", help="beside the no-op; see docs/lab/breakdown.md (default: all; --quick: two)"
     )
     parser.add_argument("--time", type=float, metavar="S", help=f"of each load (default: {_TIME_S:g})")
     add_asking_options(parser)

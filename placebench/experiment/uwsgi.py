@@ -1,6 +1,6 @@
 """How uWSGI is called: the flags, each with its reason.
 
-The key piece is `command`. The measured reasons are in docs/design.md, "Serving".
+The key piece is `command`. The measured reasons are in docs/explanation/decisions.md, "Serving".
 """
 
 import shutil

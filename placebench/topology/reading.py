@@ -1,6 +1,6 @@
 """Reads a topology file (TOML) and checks it: every mistake is a TopologyError that names file, key and expectation.
 
-The door is `read`. loaders/README.md describes the file.
+The door is `read`. docs/lab/data.md describes the file.
 """
 
 import tomllib

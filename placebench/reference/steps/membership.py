@@ -21,7 +21,7 @@ OPTIMIZATION = Optimization(
     plain=Way("lists", in_a_list),
     better=Way("sets", in_a_set),
     why="Roots and providers are filtered against each other in every group: quadratic in the number of trees.",
-    source="Placement still asks `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
+    source="Placement still tests `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
     "at 1000 trees and 197 ms at 3000.",
     metric="cpu_s",
 )
