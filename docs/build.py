@@ -87,14 +87,14 @@ def write_gallery(folder: Path) -> None:
 
 
 def recorded(source: str) -> "Recording":
-    """The fastest of five recorded requests to the shop with this source, after one that is not recorded."""
+    """The fastest of ten recorded requests to the shop with this source, after one that is not recorded."""
     from placebench.profiler import SqlProfiler
 
     profiler = SqlProfiler()
     shop = sys.modules["shop"] = ModuleType("shop")
     exec(compile(source, "shop.py", "exec"), shop.__dict__)
     recordings = []
-    for _ in range(6):
+    for _ in range(11):
         with profiler.record("GET /orders", mode="flame") as recording:
             shop.application({}, lambda *_: None)
         recordings.append(recording)
