@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     made = argparse.ArgumentParser(
         prog="placebench",
-        description="Finds out what really makes a SQL-backed Python service faster, and proves it.",
+        description="Profile the SQL of Python services, and compare two versions of a service.",
     )
     made.add_argument("--version", action="version", version=f"placebench {__version__}")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
