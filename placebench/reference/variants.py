@@ -113,7 +113,7 @@ def variant(name: str) -> Variant:
 def default_variant(backend: str) -> str:
     """The name of the fastest variant that a database of this kind can have, never stale for ordinary writers.
 
-    Without a change log `snapshot` answers as `shapes` does; docs/data.md lists which writers the log cannot see.
+    Without a change log `snapshot` answers as `shapes` does; docs/lab/data.md lists which writers the log cannot see.
     """
     return "snapshot" if backend == "postgresql" else "tuned"
 

@@ -105,7 +105,7 @@ def _how_often(most: int, statement: Statement) -> str:
 def _at_once(statement: Statement) -> str:
     """How to ask once for all of them."""
     if statement.relationship is None:
-        return "ask once for all of them: a join, an IN list, or selectinload/joinedload for a relationship"
+        return "load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship"
     return f"load it with its parents: .options(selectinload({statement.relationship})), or joinedload"
 
 

@@ -95,7 +95,7 @@ OPTIMIZATION = Optimization(
     plain=Way("plain_attributes", PLAIN_ATTRIBUTES),
     better=Way("slots", SLOTS),
     others=(Way("versioned_objects", _versioned, extra=Extra("versionedobjects", "oslo_versionedobjects")),),
-    why="Tens of thousands of objects live for one request: fewer bytes each, and less for the collector to walk.",
+    why="Tens of thousands of objects live for one request: fewer bytes each, and less for GC to traverse.",
     source="Placement 5d3243f4 (August 2019).",
     metric="cpu_s",
 )

@@ -39,7 +39,7 @@ OPTIMIZATION = Optimization(
     step="roots",
     plain=Way("denormalised", resource_providers),
     others=(Way("walked", WALKED),),
-    why="A column that repeats what the parents say spares the walk, and whoever moves a subtree has to mend it.",
+    why="A column that repeats what the parents say saves the walk, and moving a subtree has to update it.",
     source="Placement keeps root_provider_id in each row since microversion 1.14 (2018).",
     metric="cpu_s",
 )

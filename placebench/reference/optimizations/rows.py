@@ -41,7 +41,7 @@ OPTIMIZATION = Optimization(
     plain=Way("dicts", rows_as_dicts),
     better=Way("as_they_come", rows_as_they_come),
     others=(Way("namedtuples", rows_as_namedtuples), Way("raw", rows_of_the_driver)),
-    why="A row that is read once needs no second container: a dict a row costs more than fetching it.",
+    why="A row that is read once needs no second container: a dict per row costs more than fetching the row.",
     source="Placement copied rows into dicts until 2019 and reads them directly since.",
     metric="cpu_s",
 )

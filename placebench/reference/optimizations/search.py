@@ -55,7 +55,7 @@ OPTIMIZATION = Optimization(
     step="search",
     plain=Way("whole_product", whole_product),
     better=Way("pruned", pruned_product),
-    why="Eight groups over eight devices make 16 million combinations, of which 40 thousand stand.",
+    why="Eight groups over eight devices make 16 million combinations, of which 40 thousand are valid.",
     source="Placement 5b73b980 (2025) prunes behind an option, and applies limit last.",
     request="/allocation_candidates?resources_A=FPGA:1&resources_B=FPGA:1&resources_C=FPGA:1"
     "&group_policy=isolate&limit=10",

@@ -38,7 +38,7 @@ DRIVER = Optimization(
     step="driver",
     plain=Way("psycopg2", driver_of_the_url),
     others=(Way("psycopg3", _by_psycopg3, extra=Extra("psycopg3", "psycopg"), postgresql_only=True),),
-    why="psycopg2 puts values into the text; psycopg 3 sends them apart and prepares what it is asked again.",
+    why="psycopg2 puts values into the text; psycopg 3 sends them separately and prepares repeated statements.",
     source="psycopg's own documentation names both differences; which one weighs more depends on rows and lists.",
     metric="cpu_s",
     place="deployment",
@@ -93,7 +93,7 @@ TRANSACTION = Optimization(
     step="transaction",
     plain=Way("snapshot", None),
     others=(Way("autocommit", AUTOCOMMIT),),
-    why="BEGIN and ROLLBACK are two of the three round trips of a request that asks one question.",
+    why="BEGIN and ROLLBACK are two of the three round trips of a request with one statement.",
     source="Our count; allocation candidates take 11 statements or more, so there it changes nothing.",
     request="/resource_classes",
     metric="round_trips",
@@ -105,10 +105,10 @@ WORKERS = Optimization(
     step="workers",
     plain=Way("as_told", None),
     others=(Way("2x1", (2, 1)), Way("1x2", (1, 2)), Way("2x2", (2, 2)), Way("1x4", (1, 4))),
-    why="Threads share memory and the interpreter's lock, so that they help while the database works; processes share "
+    why="Threads share memory and the interpreter lock, so they help while the database works; processes share "
     "neither.",
-    source="uWSGI's --processes and --threads. A comparison asks one request at a time, so that it sees the memory; "
-    "throughput and waiting are what `placebench workers` measures.",
+    source="uWSGI's --processes and --threads. A comparison sends one request at a time, so it shows the memory; "
+    "`placebench lab study workers` measures throughput and waiting.",
     metric="pss_bytes",
     place="deployment",
 )
@@ -119,7 +119,7 @@ INDEXES = Optimization(
     step="indexes",
     plain=Way("as_placement", None),
     others=(Way("covering", None, revision="covering_indexes"),),
-    why="An index that holds all columns of a query spares the visit to the table, and is one more to write.",
+    why="An index that holds all columns of a query saves the access to the table, and is one more index to write.",
     source="PostgreSQL's index-only scans; Placement makes single columns and keys.",
     metric="cpu_s",
     place="database",
@@ -132,9 +132,9 @@ PASSES = Optimization(
     of=("shapes", "snapshot"),
     plain=Way("as_shipped", collector_as_shipped),
     better=Way("seldom", collector_seldom),
-    why="A pass walks the young lists and dicts with all that they hold, thousands of entries, and finds no cycle.",
+    why="A collection traverses the young lists and dicts, thousands of entries, and finds no cycle.",
     source="Our measurement: a tenth of the worker's CPU on equal trees and a fifth on trees that differ, in 2 and 8 "
-    "passes a request. What it does for `naive` and `tuned` is `collector:seldom`.",
+    "collections per request. For `naive` and `tuned` it is `collector:seldom`.",
     metric="cpu_s",
     on="nested-perfload with disks that differ",
     place="deployment",
@@ -158,7 +158,7 @@ TREES = Optimization(
     step="trees",
     plain=Way("a_query_a_need", a_query_a_need),
     others=(Way("joined", one_joined_query),),
-    why="One join saves two round trips, and multiplies the rows: each class of a provider with each of its traits.",
+    why="One join saves two round trips, and multiplies the rows: each class of a provider times each of its traits.",
     source="SQLAlchemy's joinedload and selectinload are the same choice.",
     metric="rows",
 )
@@ -180,7 +180,7 @@ REACH = Optimization(
     of=("shapes",),
     plain=Way("all_trees", all_trees),
     better=Way("few_trees", few_trees),
-    why="Ten candidates stand in the first few trees, and the other thousand need not be read.",
+    why="Ten candidates are in the first few trees, and the other thousand need not be read.",
     source="Placement searches all trees and applies limit last: 343 ms of CPU with limit=10, 472 without.",
     request=f"{HEADLINE}&limit=10",
     metric="cpu_s",
@@ -203,9 +203,9 @@ LIKENESS = Optimization(
     of=("shapes", "snapshot"),
     plain=Way("equal", equal),
     better=Way("mattering_alike", mattering_alike),
-    why="A thousand trees with five hundred different disks are 504 shapes, of which a request tells four apart.",
-    source="Our measurement: one search for each distinct tree was 18 times faster than Placement on equal trees, and "
-    "3.5 times on trees that differ.",
+    why="A thousand trees with five hundred different disks are 504 distinct trees, and four for a request.",
+    source="Our measurement: one search for each distinct tree was 18× faster than Placement on equal trees, and "
+    "3.5× on trees that differ.",
     metric="cpu_s",
     on="nested-perfload with disks that differ",
 )
@@ -227,7 +227,7 @@ MEMBERSHIP = Optimization(
     plain=Way("lists", in_a_list),
     better=Way("sets", in_a_set),
     why="Roots and providers are filtered against each other in every group: quadratic in the number of trees.",
-    source="Placement still asks `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
+    source="Placement still tests `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
     "at 1000 trees and 197 ms at 3000.",
     metric="cpu_s",
 )
@@ -250,7 +250,7 @@ MEMBERSHIPS = Optimization(
     plain=Way("always", always),
     better=Way("where_asked_for", where_asked_for),
     why="An aggregate matters to member_of and to sharing; providers that differ in it alone are otherwise alike.",
-    source="Placement asks for the sharing providers first, and takes a shorter way without them.",
+    source="Placement reads the sharing providers first, and takes a shortcut when there are none.",
     request="/allocation_candidates?resources=DISK_GB:10,VCPU:1,MEMORY_MB:256",
     metric="cpu_s",
     on="flat-perfload",

@@ -32,6 +32,6 @@ OPTIMIZATION = Optimization(
     better=Way("of_the_answer", summaries_of_the_answer),
     others=(Way("per_request", summaries_per_request),),
     why="Three groups over 1000 trees of 7 providers make 21 000 summaries, and the document has 7000.",
-    source="Placement 6ef820c9, 25732260 (August 2019) make them once per request; to wait for the answer is ours.",
+    source="Placement 6ef820c9, 25732260 (August 2019) make them once per request; after the search is ours.",
     metric="rows",
 )

@@ -30,9 +30,9 @@ OPTIMIZATION = Optimization(
     step="totals",
     plain=Way("summed", summed),
     others=(Way("kept", kept, revision="kept_usages", postgresql_only=True),),
-    why="Reads add up the same allocations again and again; a trigger adds each up once, and makes every claim dearer.",
+    why="Reads add up the same allocations again and again; a trigger adds each up once, and slows every claim.",
     source="Placement sums in each request; nova's row of a compute node holds such sums.",
-    on="nested-perfload with allocations (`--fill 0.5`)",
+    on="nested-perfload with allocations (`--utilization 0.5`)",
     fill=0.5,
     metric="cpu_s",
 )

@@ -37,7 +37,7 @@ OPTIMIZATION = Optimization(
     step="usages",
     plain=Way("asked_per_group", usages_asked_per_group),
     better=Way("tracked", usages_tracked),
-    why="Each group asks for all stocks of the same trees, and the search for room has just read those that count.",
+    why="Each group reads all inventories of the same trees, and the capacity check has just read those that matter.",
     source="Placement 0386f534, aecd0f34 (August 2019) keep them for the request.",
     metric="rows",
 )
