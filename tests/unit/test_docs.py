@@ -1,6 +1,5 @@
 """The documentation: links lead somewhere, commands parse, files can be run, figures are those of the raw files."""
 
-import argparse
 import json
 import math
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_parsers import command_parsers
 
 from placebench.cli import parser
 from placebench.experiment.matrices import matrix_named
@@ -38,17 +38,6 @@ def commands(page: Path) -> Iterator[list[str]]:
         for found in COMMAND.findall(block):
             line = re.sub(r"(&| > \S+)$", "", found.replace("\\\n", " "))
             yield shlex.split(line, comments=True)
-
-
-def leaf(words: list[str]) -> argparse.ArgumentParser:
-    """The parser of the command that these words begin with."""
-    found = parser()
-    for word in words:
-        actions = [each for each in found._actions if isinstance(each, argparse._SubParsersAction)]
-        if not actions or word not in actions[0].choices:
-            break
-        found = actions[0].choices[word]
-    return found
 
 
 def change(ratio: float) -> str:
@@ -83,7 +72,12 @@ def test_commands_parse(page: Path) -> None:
     """Each command of a page parses, and the options in its tables are options of its commands."""
     for words in commands(page):
         parser().parse_args(words)
-    known = {option for words in commands(page) for option in leaf(words)._option_string_actions}
+    known = {
+        option
+        for name, command in command_parsers(parser()).items()
+        if any(words[: name.count(" ") + 1] == name.split() for words in commands(page))
+        for option in command._option_string_actions
+    }
     assert set(OPTION.findall(page.read_text(encoding="utf-8"))) <= known
 
 

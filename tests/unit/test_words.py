@@ -1,11 +1,11 @@
 """Home-made words do not come back: where the field has a standard term, documentation, help and reports use it."""
 
-import argparse
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command_parsers import command_parsers
 
 from placebench.cli import parser
 
@@ -84,13 +84,8 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def help_texts() -> Iterator[tuple[str, str]]:
     """Each command, and the help that it prints."""
-    waiting = [parser()]
-    while waiting:
-        command = waiting.pop()
-        yield command.prog, command.format_help()
-        for action in command._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                waiting.extend(action.choices.values())
+    for name, command in {"placebench": parser(), **command_parsers(parser())}.items():
+        yield name, command.format_help()
 
 
 def templates() -> Iterator[tuple[str, str]]:
