@@ -2,7 +2,7 @@
 
 run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
-run.block_frame().query("invalid.isnull()").groupby("arm").cpu_s.median()  # with the extra "bench" or "frames"
+run.block_frame().query("invalid.isnull()").groupby("variant").cpu_s.median()  # with the extra "bench" or "frames"
 run.telemetry.summary()                                # of a run made with --telemetry
 """
 
@@ -94,7 +94,7 @@ class Run:
         reasons = {block.replicate: block.invalid for block in self.blocks if block.invalid}
         return _frame(
             {
-                **{name: getattr(block, name) for name in ("replicate", "quad", "position", "arm", "requests")},
+                **{name: getattr(block, name) for name in ("replicate", "quad", "position", "variant", "requests")},
                 "cpu_s": None if block.cpu_s is None or not block.requests else block.cpu_s / block.requests,
                 "wall_s": median(block.wall_s) if block.wall_s else None,
                 "pss_bytes": block.counters.get("pss_bytes"),
@@ -137,25 +137,25 @@ def load(folder: Path | str) -> Run:
         )
     head = RunHead.load(folder / "run.json")
     # The variants of a survey are measured point by point: no file is called after them.
-    arms = [] if head.command in MEASUREMENTS else head.variants
+    variants = [] if head.command in MEASUREMENTS else head.variants
     return Run(
         folder=folder,
         head=head,
-        closed=_each(arms, LoadPass, folder, "locust-{}-closed.json"),
-        open=_each(arms, LoadPass, folder, "locust-{}-open.json"),
-        counted=_each(arms, CountedPass, folder, "counted-{}.json"),
-        wire=_each(arms, WirePass, folder, "wire-{}.json"),
+        closed=_each(variants, LoadPass, folder, "locust-{}-closed.json"),
+        open=_each(variants, LoadPass, folder, "locust-{}-open.json"),
+        counted=_each(variants, CountedPass, folder, "counted-{}.json"),
+        wire=_each(variants, WirePass, folder, "wire-{}.json"),
         blocks=read_blocks(folder / "blocks.jsonl"),
         measurements=read_measurements(folder / "measurements.jsonl", head.command),
-        watched=_each(arms, WatchedPass, folder, "watched-{}.json"),
+        watched=_each(variants, WatchedPass, folder, "watched-{}.json"),
         invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )
 
 
-def _each(arms: Iterable[str], kind: type[R], folder: Path, name: str) -> dict[str, R]:
-    """The record of each arm that has a file of this name."""
-    paths = {arm: folder / name.format(arm) for arm in arms}
-    return {arm: kind.load(path) for arm, path in paths.items() if path.is_file()}
+def _each(variants: Iterable[str], kind: type[R], folder: Path, name: str) -> dict[str, R]:
+    """The record of each variant that has a file of this name."""
+    paths = {variant: folder / name.format(variant) for variant in variants}
+    return {variant: kind.load(path) for variant, path in paths.items() if path.is_file()}
 
 
 def _frame(rows: Iterable[dict[str, Any]]) -> "pandas.DataFrame":

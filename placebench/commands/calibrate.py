@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
     from placebench.experiment.calibration_store import found_out, keep, state_file
     from placebench.experiment.compare_run import Settings
     from placebench.experiment.run_folder import KeptHead
-    from placebench.experiment.variants import read_arms
+    from placebench.experiment.variants import read_variants
     from placebench.report import comparisons_of, write_report
     from placebench.seeding import topology_named
     from placebench.stats import METRICS
@@ -54,7 +54,7 @@ def run(arguments: Namespace) -> int:
     trees = _QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
     topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed, fill=arguments.fill)
     settings = Settings(
-        arms=read_arms([arguments.variant, arguments.variant]),
+        variants=read_variants([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,
         replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
         rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else _ROUNDS),
@@ -96,7 +96,7 @@ def _sentences(made: "Calibration") -> str:
     differ, low, high = (units.change(math.exp(each)) for each in (made.estimate, made.low, made.high))
     within = f"{'within' if made.accepted else 'NOT within'} half the margin of {units.level(made.margin)}"
     first = (
-        f"{made.metric}: identical programs differ by {differ} ({low} to {high}, {made.replicates} replicates), "
+        f"{made.metric}: identical variants differ by {differ} ({low} to {high}, {made.replicates} replicates), "
         f"{within}; {made.sixes_called} of {made.sixes} runs of six call them different."
     )
     return "\n".join([first, *(_finds(made, number) for number in made.power)])

@@ -1,4 +1,4 @@
-"""`placebench compare`: two programs or more, interleaved; by how much they differ, and how sure that is."""
+"""`placebench compare`: two variants or more, interleaved; by how much they differ, and how sure that is."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from placebench.report.gates import Gate
     from placebench.topology import Topology
 
-HELP = "compare variants or whole programs in interleaved blocks, with an interval and a verdict"
+HELP = "compare two or more variants in interleaved blocks, with an interval and a verdict"
 TOPOLOGY, SEED = "nested-perfload", 1
 _NEEDED = 6
 
@@ -24,9 +24,9 @@ _NEEDED = 6
 def configure(parser: ArgumentParser) -> None:
     """The options of `compare`."""
     parser.add_argument(
-        "arms",
+        "variants",
         nargs="+",
-        metavar="ARM",
+        metavar="VARIANT",
         help="the baseline, then others: a variant, noop, placement, or app=module:callable,python=PATH,rev=REVISION; "
         "each of them with settings of PostgreSQL if wanted: tuned,pg:work_mem=64kB",
     )
@@ -39,7 +39,7 @@ def configure(parser: ArgumentParser) -> None:
         "--looks", action="store_true", help="sequentially: may stop at 12, 24 or 36, with intervals of 97.79 %%"
     )
     parser.add_argument(
-        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the arm placement"
+        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the variant placement"
     )
     parser.add_argument(
         "--fail-if",
@@ -84,7 +84,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when it is interrupted or fails."""
     from placebench.experiment.compare_run import PUBLISH, ROUNDS, SCREEN, Settings
-    from placebench.experiment.variants import read_arms
+    from placebench.experiment.variants import read_variants
     from placebench.report.gates import held_to, read_gate
     from placebench.seeding import topology_named
 
@@ -92,7 +92,7 @@ def run(arguments: Namespace) -> int:
     topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed, fill=arguments.fill)
     replicates = PUBLISH if arguments.publish else SCREEN if arguments.replicates is None else arguments.replicates
     settings = Settings(
-        arms=read_arms(arguments.arms, placement_python=arguments.placement_python),
+        variants=read_variants(arguments.variants, placement_python=arguments.placement_python),
         request=arguments.request or topology.request,
         replicates=replicates,
         looks=arguments.looks,
@@ -129,7 +129,7 @@ def sit(
     if topology.trees < 1:
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to ask for: give 1 or more")
     with run_folder(arguments, name) as folder, open_server(arguments.db) as server:
-        check_settings(settings.arms, server)
+        check_settings(settings.variants, server)
         sitting = Comparing(topology, settings, folder, server)
         with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
             sitting.run(announce, note=say)

@@ -17,13 +17,13 @@ def configure(parser: ArgumentParser) -> None:
         "name",
         metavar="ladder|ablation|STEP|FILE.toml",
         help="what to try: all, one step of the catalogue (pruning), or your own; ladder+driver:psycopg3 or "
-        "ladder,pg:jit=on has that in every arm",
+        "ladder,pg:jit=on has that in every variant",
     )
     add_measuring_options(parser)
     parser.set_defaults(topology=None, seed=None)  # what is said here goes over the experiment's own
     parser.add_argument("--replicates", type=values.replicates, metavar="R", help="how many that count (default: 12)")
     parser.add_argument(
-        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the arm placement"
+        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the variant placement"
     )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or the newest one")
 
@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
     """Make the replicates and the ledger; what was measured is reported even when it is interrupted or fails."""
     from placebench.experiment.compare_run import ROUNDS, SCREEN, Settings
     from placebench.experiment.trials import experiment_named
-    from placebench.experiment.variants import read_arms
+    from placebench.experiment.variants import read_variants
     from placebench.seeding import topology_named
 
     asked = experiment_named(arguments.name)
@@ -42,11 +42,11 @@ def run(arguments: Namespace) -> int:
         seed=next(each for each in (arguments.seed, asked.seed, SEED) if each is not None),
         fill=arguments.fill if arguments.fill is not None else asked.fill,
     )
-    arms = read_arms(asked.arms, placement_python=arguments.placement_python)
-    names = dict(zip(asked.arms, (arm.name for arm in arms), strict=True))
+    variants = read_variants(asked.variants, placement_python=arguments.placement_python)
+    names = dict(zip(asked.variants, (variant.name for variant in variants), strict=True))
     replicates = asked.replicates if arguments.replicates is None else arguments.replicates
     settings = Settings(
-        arms=arms,
+        variants=variants,
         request=arguments.request or asked.request or topology.request,
         replicates=SCREEN if replicates is None else replicates,
         rounds=next(each for each in (arguments.rounds, asked.rounds, ROUNDS) if each is not None),

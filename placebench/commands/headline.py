@@ -13,19 +13,19 @@ def configure(parser: ArgumentParser) -> None:
     """The options of `headline`."""
     add_sitting_options(parser)
     parser.set_defaults(repeats=None)
-    parser.add_argument("--services", metavar="A,B", help="only these (default: ladder, shapes, snapshot, placement)")
+    parser.add_argument("--services", metavar="A,B", help="only these (default: ladder, dedup, cached, placement)")
     parser.add_argument("--placement-python", type=values.path, metavar="PATH", help="of the environment of Placement")
 
 
 def run(arguments: Namespace) -> int:
     """Measure; --quick once, on few trees, without the rungs between naive and tuned."""
-    from placebench.experiment.published_study import Asked, headline, programs, services
+    from placebench.experiment.published_study import Asked, find_variants, headline, services
     from placebench.seeding import topology_named
 
     trees = trees_asked(arguments)
     topologies = [topology_named(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
     named = services(quick=arguments.quick) if arguments.services is None else arguments.services.split(",")
-    asked = Asked(programs(named, placement_python=arguments.placement_python), topologies)
+    asked = Asked(find_variants(named, placement_python=arguments.placement_python), topologies)
     usual = 1 if arguments.quick else REPEATS
     ask(arguments, topologies[0], headline(asked, repeats=usual if arguments.repeats is None else arguments.repeats))
     return 0

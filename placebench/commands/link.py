@@ -9,7 +9,7 @@ from placebench.commands.asking import add_asking_options, ask, topology_asked
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
-    from placebench.experiment.variants import Arm
+    from placebench.experiment.variants import Variant
 
 HELP = "ask what a slow link costs: latency, bandwidth and hops between service and database, or client and service"
 _JOBS = ("query", "tiny", "waits")
@@ -57,7 +57,7 @@ def configure(parser: ArgumentParser) -> None:
         "--compress", action="store_true", help="also with answers in gzip; with --between client, where they pass"
     )
     parser.add_argument(
-        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the arm placement"
+        "--placement-python", type=values.path, metavar="PATH", help="of the environment of the variant placement"
     )
     add_asking_options(parser)
 
@@ -73,7 +73,7 @@ def run(arguments: Namespace) -> int:
     for latency_ms in latencies_ms:
         Shape(latency_ms / 1e3, bytes_per_s)
     asked = Crossing(
-        arms=_arms(arguments),
+        variants=_variants(arguments),
         latencies_ms=latencies_ms,
         request=arguments.request or topology.request,
         job=arguments.job,
@@ -97,21 +97,21 @@ def _numbers(arguments: Namespace) -> tuple[float, ...]:
         raise PlacebenchError(f"--latency-ms {text!r}: expected milliseconds with commas between, as 0,50") from error
 
 
-def _arms(arguments: Namespace) -> "tuple[Arm, ...]":
-    from placebench.experiment.variants import check_programs, read_arm
+def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
+    from placebench.experiment.variants import read_variant, require_uwsgi
 
     names = arguments.variants.split(",")
     if len(set(names)) < len(names):
         raise PlacebenchError(f"--variants {arguments.variants}: each once is enough, a point is repeated by --repeats")
-    arms = tuple(read_arm(name, arguments.placement_python) for name in names)
-    for arm in arms:
-        if arm.request:
-            raise PlacebenchError(f"the arm {arm.name} asks no database: name variants, or placement")
-        if not arm.ours and (arguments.job == "waits" or arguments.compress):
+    variants = tuple(read_variant(name, arguments.placement_python) for name in names)
+    for variant in variants:
+        if variant.request:
+            raise PlacebenchError(f"the variant {variant.name} asks no database: name variants, or placement")
+        if not variant.ours and (arguments.job == "waits" or arguments.compress):
             what = "--job waits" if arguments.job == "waits" else "--compress"
-            raise PlacebenchError(f"{what} is made in the reference service: leave {arm.name} out of --variants")
-    check_programs(arms)
-    return arms
+            raise PlacebenchError(f"{what} is made in the reference service: leave {variant.name} out of --variants")
+    require_uwsgi(variants)
+    return variants
 
 
 def _operations(arguments: Namespace) -> int:

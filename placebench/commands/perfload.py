@@ -16,7 +16,7 @@ _QUICK_TREES = 50
 def configure(parser: ArgumentParser) -> None:
     """The options of `perfload`."""
     parser.add_argument(
-        "--quick", action="store_true", help=f"naive, tuned, shapes, snapshot on {_QUICK_TREES} trees, about a minute"
+        "--quick", action="store_true", help=f"naive, tuned, dedup, cached on {_QUICK_TREES} trees, about a minute"
     )
     parser.add_argument(
         "--db",
@@ -77,16 +77,16 @@ def run(arguments: Namespace) -> int:
 
 def _placement(python: Path | None) -> str | None:
     """The Python of the real Placement: the one that is named, or the oracle's; None without either."""
-    from placebench.experiment.variants import PLACEMENT, check_programs, read_arm
+    from placebench.experiment.variants import PLACEMENT, read_variant, require_uwsgi
 
     try:
-        arm = read_arm(PLACEMENT, python)
-        check_programs([arm])
+        variant = read_variant(PLACEMENT, python)
+        require_uwsgi([variant])
     except PlacebenchError:
         if python is not None:
             raise
         return None
-    return arm.python
+    return variant.python
 
 
 def _tell(folder: Path, *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from placebench.errors import DatabaseError, ServerError
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.reference.variants import Variant
+    from placebench.reference.variants import ReferenceVariant
     from placebench.runtime.uwsgi import RunningServer
 
 HELP = "serve a seeded database under uWSGI, in the foreground"
@@ -27,8 +27,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--variant",
         metavar="V",
-        help="how candidates are found (default: snapshot, never stale for writers that fire the change log's triggers;"
-        " without a change log shapes)",
+        help="how candidates are found (default: cached, never stale for writers that fire the change log's triggers;"
+        " without a change log dedup)",
     )
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
     parser.add_argument(
@@ -132,10 +132,10 @@ def _default(url: str | None) -> str:
     """The fastest variant that this database can have, never stale for writers that fire the change log's triggers."""
     from placebench.seeding import has_change_log
 
-    return "snapshot" if not url or has_change_log(url) else "shapes"
+    return "cached" if not url or has_change_log(url) else "dedup"
 
 
-def _seeded(url: str | None, chosen: "Variant") -> str:
+def _seeded(url: str | None, chosen: "ReferenceVariant") -> str:
     """The normalised *url* after a look that all is there which the variant reads: `serve` never migrates."""
     from sqlalchemy import inspect
 
@@ -150,8 +150,8 @@ def _seeded(url: str | None, chosen: "Variant") -> str:
     with connected(url) as connection:
         if not inspect(connection).has_table(resource_providers.name):
             raise DatabaseError("this database has no table resource_providers: run `placebench seed --db URL` first")
-    if chosen.algorithm == "snapshot" and not has_change_log(url):
-        raise DatabaseError(f"the variant snapshot: {NO_CHANGE_LOG}")
+    if chosen.algorithm == "cached" and not has_change_log(url):
+        raise DatabaseError(f"the variant cached: {NO_CHANGE_LOG}")
     for lacking in set(chosen.revisions) - (options_at(url) if chosen.revisions else set()):
         raise DatabaseError(
             f"the variant {chosen.name} needs the revision {lacking}: run `placebench seed --option {lacking}` first"

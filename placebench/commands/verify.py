@@ -41,10 +41,17 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Serve and ask every variant; GateFailedError when data or answers differ."""
     from placebench.experiment.same_responses import verify_variants
-    from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, detours, ladder, third_ways
+    from placebench.reference.variants import (
+        ALGORITHMS,
+        CATALOGUE,
+        algorithms_leave_one_out,
+        cumulative,
+        further_alternatives,
+        leave_one_out,
+    )
     from placebench.seeding import data_digest, topology_named
 
-    every = [*ladder(), *ablations(), *third_ways(), *ALGORITHMS, *detours()]
+    every = [*cumulative(), *leave_one_out(), *further_alternatives(), *ALGORITHMS, *algorithms_leave_one_out()]
     named = arguments.variants.split(",") if arguments.variants else every
     with _seeded(arguments.db) as (url, receipt):
         variants = list(_askable(named, url, must=bool(arguments.variants)))
@@ -82,16 +89,16 @@ def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
     must: they were named, so that one which cannot be asked is an error.
     """
     from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
-    from placebench.reference.variants import lack, variant
+    from placebench.reference.variants import missing_extra, variant
     from placebench.seeding import has_change_log, options_at
 
     there, logged = options_at(url), has_change_log(url)
     for name in names:
         lacking = [each for each in variant(name).revisions if each not in there]
-        problem = lack(name) or "".join(
+        problem = missing_extra(name) or "".join(
             f"its database lacks the revision {each}: placebench seed --option {each}" for each in lacking
         )
-        if variant(name).algorithm == "snapshot" and not logged:
+        if variant(name).algorithm == "cached" and not logged:
             problem = NO_CHANGE_LOG
         if not problem:
             yield name

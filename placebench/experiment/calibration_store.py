@@ -13,8 +13,10 @@ from typing import Any
 from placebench.decoding import check, read_json
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import Calibration
-from placebench.experiment.records import FORMAT_VERSION, RunHead
+from placebench.experiment.records import RunHead
 from placebench.stats.calibration import Calibration as Metric
+
+FORMAT_VERSION = 1
 
 
 def state_file() -> Path:

@@ -22,13 +22,13 @@ from placebench.experiment.passes import Bench, counted_pass
 from placebench.experiment.postgres_servers import Servers
 from placebench.experiment.profiled_pass import watched_pass
 from placebench.experiment.records import RunHead
-from placebench.experiment.replicate import Arms
+from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.replicate_loop import Replicates
 from placebench.experiment.run_folder import KeptHead, same_question
 from placebench.experiment.same_responses import AnswerGate
 from placebench.experiment.trials import Trial
 from placebench.experiment.validity import RULES
-from placebench.experiment.variants import Arm, in_place
+from placebench.experiment.variants import Variant, in_place
 from placebench.runtime.postgres import Server
 from placebench.seeding import migrate_options, seed
 from placebench.stats import PRIMARY, compare_blocks
@@ -39,7 +39,7 @@ ROUNDS = 24
 LOOKS = (12, 24, 36)
 """The only numbers of replicates at which a sequential run may stop; 36 is its end."""
 CONFIDENCE_OF_A_LOOK = 1 - 0.0221
-"""So that three looks together call identical programs different at most 5 times in 100 (Pocock 1977)."""
+"""So that three looks together call identical variants different at most 5 times in 100 (Pocock 1977)."""
 _COLLECTED_REQUESTS = 6
 
 
@@ -47,7 +47,7 @@ _COLLECTED_REQUESTS = 6
 class Settings:
     """What is compared, and how much of it is measured."""
 
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...]
     """The baseline first."""
     request: str
     replicates: int = SCREEN
@@ -55,12 +55,12 @@ class Settings:
     """Sequentially, at LOOKS alone, instead of a fixed number of replicates."""
     rounds: int = ROUNDS
     block_s: float = 0.1
-    """Short, so that the arms of a round meet the same machine."""
+    """Short, so that the variants of a round meet the same machine."""
     counted_requests: int = 12
-    """Enough that a count which differs stays significant among the other metrics and arms."""
+    """Enough that a count which differs stays significant among the other metrics and variants."""
 
     trials: tuple[Trial, ...] = ()
-    """What is compared with what; none: each arm with the first."""
+    """What is compared with what; none: each variant with the first."""
 
     def __post_init__(self) -> None:
         """Raises PlacebenchError for numbers below those that make sense, and a request that is no path."""
@@ -82,10 +82,10 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """For the head of the run; the same for the same question."""
-        kept = {name: value for name, value in asdict(self).items() if name not in ("arms", "request", "trials")}
-        arms = [arm.to_json() for arm in self.arms]
+        kept = {name: value for name, value in asdict(self).items() if name not in ("variants", "request", "trials")}
+        variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
-        return {**kept, "arms": arms, "trials": trials, "confidence": self.confidence, "rules": RULES.to_json()}
+        return {**kept, "variants": variants, "trials": trials, "confidence": self.confidence, "rules": RULES.to_json()}
 
 
 class Comparing:
@@ -102,33 +102,35 @@ class Comparing:
         self._database = f"placebench_{folder.name.lower().replace('-', '_')}"
         self._kept = KeptHead(folder, same_question(folder, self._new_head()))
         self._gate = AnswerGate(settings.request, save=self._kept.save)
-        self.replicates = Replicates(self._kept, self._gate, folder, arms=len(settings.arms), rounds=settings.rounds)
+        self.replicates = Replicates(
+            self._kept, self._gate, folder, variants=len(settings.variants), rounds=settings.rounds
+        )
 
     @property
     def steps(self) -> int:
         """How many steps are announced, if every replicate counts and no look ends the run."""
         each = 2 if self._settings.most else 1
-        return 1 + each * len(self._settings.arms) + max(0, self._settings.most - len(self.replicates.valid()))
+        return 1 + each * len(self._settings.variants) + max(0, self._settings.most - len(self.replicates.valid()))
 
     def run(self, say: Say, note: Say = nobody) -> None:
         """Everything, in order; the folder is readable whatever is raised.
 
         say: is told of each step as it begins; note: of what fails and is made again, or left out. Raises
         GateFailedError when answers or data differ, UndecidedError when replicate after replicate does not count; a
-        program that does not start is a ServerError.
+        variant that does not start is a ServerError.
         """
         self._say, self._note = say, note
         sources = self._folder / "sources"
         with (
             self._kept.until_the_end(),
             Servers(self._server) as servers,
-            in_place(self._settings.arms, sources) as served,
+            in_place(self._settings.variants, sources) as served,
         ):
-            arms = self._prepared(servers, served)
-            self._counted(arms, servers)
-            self._collected(arms)
-            self._watched(arms)
-            self.replicates.make(arms, self._settings.most, say=say, note=note, decided=self._decided)
+            variants = self._prepared(servers, served)
+            self._counted(variants, servers)
+            self._collected(variants)
+            self._watched(variants)
+            self.replicates.make(variants, self._settings.most, say=say, note=note, decided=self._decided)
             shutil.rmtree(self._folder / "answers", ignore_errors=True)
 
     def _new_head(self) -> RunHead:
@@ -140,7 +142,7 @@ class Comparing:
             topology=self._topology.title,
             trees=self._topology.trees,
             seed=self._topology.seed,
-            variants=[arm.name for arm in self._settings.arms],
+            variants=[variant.name for variant in self._settings.variants],
             receipt={},
             manifest={},
             settings=self._settings.to_json(),
@@ -148,21 +150,24 @@ class Comparing:
             command="compare",
         )
 
-    def _prepared(self, servers: Servers, arms: tuple[Arm, ...]) -> Arms:
-        """A seeded database on each server, and a copy of it for each arm, at the revisions that the arm wants."""
+    def _prepared(self, servers: Servers, variants: tuple[Variant, ...]) -> PreparedVariants:
+        """A seeded database on each server, and a copy of it for each variant, at the revisions that it wants."""
         self._say(f"seed {self._topology.title}, {self._topology.trees} trees")
         self._kept.begin_on(self._server)
-        names = {arm.name: f"{self._database}_{number}" for number, arm in enumerate(arms)}
-        for server in dict.fromkeys(map(servers.of, arms)):
+        names = {variant.name: f"{self._database}_{number}" for number, variant in enumerate(variants)}
+        for server in dict.fromkeys(map(servers.of, variants)):
             url = server.create_database(self._database)
             receipt = seed(self._topology, url)
-            if server is servers.of(arms[0]):
+            if server is servers.of(variants[0]):
                 self._kept.stand_on(receipt=receipt.to_json(), manifest=manifest(url))
-        databases = {arm.name: servers.of(arm).create_database(names[arm.name], self._database) for arm in arms}
-        for arm in arms:
-            migrate_options(databases[arm.name], arm.revisions)
-        return Arms(
-            arms=arms,
+        databases = {
+            variant.name: servers.of(variant).create_database(names[variant.name], self._database)
+            for variant in variants
+        }
+        for variant in variants:
+            migrate_options(databases[variant.name], variant.revisions)
+        return PreparedVariants(
+            variants=variants,
             databases=databases,
             request=self._settings.request,
             folder=self._folder,
@@ -173,46 +178,50 @@ class Comparing:
     def _statistics(self) -> str:
         return f"{self._database}_statistics"
 
-    def _counted(self, arms: Arms, servers: Servers) -> None:
-        """Each arm asked, held to the baseline's answer, and counted.
+    def _counted(self, variants: PreparedVariants, servers: Servers) -> None:
+        """Each variant asked, held to the baseline's answer, and counted.
 
-        Raises ServerError or LoadError for an arm that cannot be counted in two attempts: its program does not work.
+        Raises ServerError or LoadError for a variant that cannot be counted in two attempts: it does not work.
         """
         number = self._settings.counted_requests
         with ExitStack() as stack:
             read = {
                 server: stack.enter_context(statistics(server, self._statistics))
-                for server in dict.fromkeys(map(servers.of, arms.arms))
+                for server in dict.fromkeys(map(servers.of, variants.variants))
             }
-            for arm in arms.arms:
-                self._say(f"{arm.name}: count of {number} requests")
-                meet = self._gate.meet if arm.request is None else _nobody
-                count = partial(wire_pass, arms, arm.name, requests=number, read=read[servers.of(arm)], meet=meet)
-                try_twice(f"{arm.name} count", count, self._note)
+            for variant in variants.variants:
+                self._say(f"{variant.name}: count of {number} requests")
+                meet = self._gate.meet if variant.request is None else _nobody
+                count = partial(
+                    wire_pass, variants, variant.name, requests=number, read=read[servers.of(variant)], meet=meet
+                )
+                try_twice(f"{variant.name} count", count, self._note)
         self._gate.all_met()
 
-    def _collected(self, arms: Arms) -> None:
-        """The garbage collections of each arm of ours, counted."""
+    def _collected(self, variants: PreparedVariants) -> None:
+        """The garbage collections of each variant of ours, counted."""
         parts = Parts(self._kept, self._note)
-        for arm in arms.arms:
-            if arm.ours and arm.request is None:
-                bench = Bench(arms.databases[arm.name], arms.request, self._folder, 1, 1, 1, self._topology.seed)
-                variant = arm.variables["PLACEBENCH_VARIANT"]
-                count = partial(counted_pass, bench, arm.name, requests=_COLLECTED_REQUESTS, variant=variant)
-                parts.make("count", arm.name, count)
+        for variant in variants.variants:
+            if variant.ours and variant.request is None:
+                bench = Bench(
+                    variants.databases[variant.name], variants.request, self._folder, 1, 1, 1, self._topology.seed
+                )
+                served = variant.variables["PLACEBENCH_VARIANT"]
+                count = partial(counted_pass, bench, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
+                parts.make("count", variant.name, count)
 
-    def _watched(self, arms: Arms) -> None:
-        """Each arm under the profiler, for its flame; not again in a later sitting, nor where nothing is timed."""
-        for arm in arms.arms if self._settings.most else ():
-            if not (self._folder / f"watched-{arm.name}.json").is_file():
-                self._say(f"{arm.name}: profile")
-                watched_pass(arms, arm.name, note=self._note)
+    def _watched(self, variants: PreparedVariants) -> None:
+        """Each variant under the profiler, for its flame; not again in a later sitting, nor where nothing is timed."""
+        for variant in variants.variants if self._settings.most else ():
+            if not (self._folder / f"watched-{variant.name}.json").is_file():
+                self._say(f"{variant.name}: profile")
+                watched_pass(variants, variant.name, note=self._note)
 
     def _decided(self, valid: Sequence[int]) -> bool:
         """Whether a sequential run is at a look, and every comparison has a verdict there."""
         if not self._settings.looks or len(valid) not in LOOKS:
             return False
-        baseline, *others = (arm.name for arm in self._settings.arms)
+        baseline, *others = (variant.name for variant in self._settings.variants)
         verdicts = [
             compare_blocks(
                 self.replicates.blocks, baseline, other, PRIMARY, confidence=self._settings.confidence
@@ -223,4 +232,4 @@ class Comparing:
 
 
 def _nobody(name: str, url: str) -> None:
-    """An arm with a request of its own answers something else by right."""
+    """A variant with a request of its own answers something else by right."""

@@ -1,6 +1,6 @@
-"""The counted pass of a comparison: what one request asks of the database, for any program alike; never timed.
+"""The counted pass of a comparison: what one request asks of the database, for any variant alike; never timed.
 
-The key piece is `wire_pass`. Statements and rows are what pg_stat_statements counted for the arm's database, round
+The key piece is `wire_pass`. Statements and rows are what pg_stat_statements counted for the variant's database, round
 trips and bytes what passed over a counting link (placebench.runtime.network.link); each request is counted by itself.
 """
 
@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.experiment.canonical_response import ask
 from placebench.experiment.records import StatementCount, WirePass
-from placebench.experiment.replicate import Arms
+from placebench.experiment.replicate import PreparedVariants
 from placebench.runtime.network.link import Traffic, linked
 from placebench.runtime.postgres import Server
 from placebench.runtime.uwsgi import serve
@@ -78,17 +78,19 @@ def statistics(server: Server, database: str) -> Iterator[Statistics]:
     server.drop_database(database)
 
 
-def wire_pass(arms: Arms, name: str, *, requests: int, read: Statistics, meet: Callable[[str, str], None]) -> WirePass:
-    """Count *requests* requests of the arm *name*; *meet* is given its name and URL first.
+def wire_pass(
+    variants: PreparedVariants, name: str, *, requests: int, read: Statistics, meet: Callable[[str, str], None]
+) -> WirePass:
+    """Count *requests* requests of the variant *name*; *meet* is given its name and URL first.
 
-    Saved as wire-<name>.json. Raises ServerError when the arm does not start, LoadError when it does not answer 200.
+    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError when it does not answer 200.
     """
-    arm, database_url = arms.named[name], arms.databases[name]
-    log = arms.folder / "log"
-    request = arm.request or arms.request
+    variant, database_url = variants.named[name], variants.databases[name]
+    log = variants.folder / "log"
+    request = variant.request or variants.request
     with (
         linked(database_url, log=log / "link.log") as link,
-        serve(arm.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
+        serve(variant.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
     ):
         meet(name, server.url)
         for _ in range(_WARM_UP_REQUESTS):
@@ -101,7 +103,7 @@ def wire_pass(arms: Arms, name: str, *, requests: int, read: Statistics, meet: C
             counted.append(_request(link.traffic().since(traffic), work, read(database), len(body)))
         by_statement = _by_statement(before, read.each(database), requests)
     made = _pass(name, counted, by_statement)
-    made.save(arms.folder / f"wire-{name}.json")
+    made.save(variants.folder / f"wire-{name}.json")
     return made
 
 

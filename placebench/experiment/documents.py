@@ -14,9 +14,9 @@ from msgspec import Meta
 from placebench.decoding import Amount, Count, Positive
 
 LONGEST_NAME: Final = 160
-"""Letters of an arm's name: it is part of the names of files, which have 255 bytes at most."""
+"""Letters of a variant's name: it is part of the names of files, which have 255 bytes at most."""
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@-]+$", max_length=LONGEST_NAME + 8)]
-"""The name of an arm that files are called after."""
+"""The name of a variant that files are called after."""
 Metric = Literal[
     "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"
 ]

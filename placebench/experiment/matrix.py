@@ -16,9 +16,9 @@ from placebench.experiment.python_environment import Installed, drivers_of, look
 from placebench.experiment.same_responses import AnswerGate
 from placebench.experiment.source_checkout import Origin, read_origin
 from placebench.experiment.study import Ground, Measure, Question, Renewed
-from placebench.experiment.variants import CONTROL, PLACEMENT, Arm, in_place, read_arm
+from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, in_place, read_variant
 from placebench.measure.meters import ServerMeter
-from placebench.reference.variants import variant
+from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.supervisor import Keeper, fresh_folder
 from placebench.runtime.uwsgi import ServerSpec, environment
 from placebench.runtime.wsgi_servers import serve_by
@@ -33,8 +33,8 @@ class Combination:
     """One point, with every axis, and what runs there."""
 
     point: Mapping[str, Any]
-    arm: Arm | None
-    """None where the program is not installed; `missing` says so."""
+    variant: Variant | None
+    """None where it is not installed; `missing` says so."""
     installed: Installed
     missing: str = ""
     pinned: Mapping[str, str] = field(default_factory=dict)
@@ -50,9 +50,9 @@ class Combination:
 
     def _rules(self) -> Sequence[tuple[bool, str]]:
         inside, server, database = self["client"] == "in-process", self["server"], self["database"]
-        foreign, noop = self.arm is not None and not self.arm.ours, self["service"] == CONTROL
+        foreign, noop = self.variant is not None and not self.variant.ours, self["service"] == CONTROL
         alone = self["users"] == self["threads"] == self["processes"] == 1
-        python, (driver, *_) = self.installed.python, (*drivers_of(self.arm), "")
+        python, (driver, *_) = self.installed.python, (*drivers_of(self.variant), "")
         return (
             (inside and server != "none", "a client in the process has no server: it goes with server none"),
             (not inside and server == "none", "a client over http needs a server"),
@@ -81,17 +81,17 @@ class Combination:
         )
 
     def _portable(self) -> bool:
-        ours = self.arm is not None and self.arm.ours and self["service"] != CONTROL
+        ours = self.variant is not None and self.variant.ours and self["service"] != CONTROL
         if not ours:
             return True
-        chosen = variant(self["service"].partition(",")[0])
+        chosen = reference_variant(self["service"].partition(",")[0])
         return chosen.algorithm == PORTABLE and not (chosen.postgresql_only or chosen.revisions)
 
     def _has_settings(self) -> bool:
-        return self.arm is not None and bool(self.arm.postgres)
+        return self.variant is not None and bool(self.variant.postgres)
 
     def _has_driver(self) -> bool:
-        drivers = drivers_of(self.arm)
+        drivers = drivers_of(self.variant)
         return not drivers or "driver" in self.pinned or self._has(*drivers)
 
     def _has(self, *packages: str) -> bool:
@@ -100,7 +100,7 @@ class Combination:
     @property
     def versions(self) -> dict[str, str | None]:
         """Of Python, the service, SQLAlchemy and the driver."""
-        return versions_of(self.point, self.arm, self.installed, self.pinned)
+        return versions_of(self.point, self.variant, self.installed, self.pinned)
 
 
 _SQLALCHEMY = (2, 1)
@@ -122,14 +122,16 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
     made = []
     for point in matrix.points:
         full = {**AXES, **point}
-        arm, missing = _arm(full["service"], placement_python)
-        python = _python(full["python"], arm, matrix.folder)
+        variant, missing = _variant(full["service"], placement_python)
+        python = _python(full["python"], variant, matrix.folder)
         if python not in seen:
             seen[python] = look(python)
-        pinned = dict(pins(full, arm))
-        if arm is not None:
-            arm = replace(arm, python=str(python) if python else None, origin=_with(arm.origin, tuple(pinned.values())))
-        made.append((point, Combination(full, arm, seen[python], missing, pinned)))
+        pinned = dict(pins(full, variant))
+        if variant is not None:
+            variant = replace(
+                variant, python=str(python) if python else None, origin=_with(variant.origin, tuple(pinned.values()))
+            )
+        made.append((point, Combination(full, variant, seen[python], missing, pinned)))
     return made
 
 
@@ -140,23 +142,23 @@ def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:
     return replace(origin, packages=(*origin.packages, *packages))
 
 
-def _arm(service: str, placement_python: Path | None) -> tuple[Arm | None, str]:
-    """The program of a service, or why it is not there."""
+def _variant(service: str, placement_python: Path | None) -> tuple[Variant | None, str]:
+    """The variant of a service, or why it is not there."""
     try:
-        return read_arm(service, placement_python=placement_python), ""
+        return read_variant(service, placement_python=placement_python), ""
     except MissingExtraError as error:
         return None, str(error)
     except PlacebenchError as error:
         if service != PLACEMENT or placement_python is not None:
             raise
-        return None, str(error).removeprefix("the arm placement ")
+        return None, str(error).removeprefix("the variant placement ")
 
 
-def _python(named: str, arm: Arm | None, folder: Path) -> Path | None:
-    """Of the point; where that is this one, of the program itself."""
+def _python(named: str, variant: Variant | None, folder: Path) -> Path | None:
+    """Of the point; where that is this one, of the service itself."""
     if named != THIS:
         return (folder / Path(named).expanduser()).absolute()
-    return Path(arm.python) if arm and arm.python else None
+    return Path(variant.python) if variant and variant.python else None
 
 
 LOADERS = {"postgresql": "copy", "sqlite": "sql"}
@@ -177,14 +179,14 @@ def question_of(
     possible = tuple(point for point, reason in reasons if reason is None)
     if not possible:
         raise PlacebenchError(f"nothing in the matrix {matrix.name} can be run: {reasons[0][1]}")
-    arms = {key(point): each for point, each in combinations}
+    variants = {key(point): each for point, each in combinations}
 
     @contextmanager
     def prepare(ground: Ground) -> Iterator[Measure]:
         scratch = fresh_folder("placebench-matrix-")
         with (
             Keeper(scratch),
-            _standing(arms, scratch / "sources") as standing,
+            _standing(variants, scratch / "sources") as standing,
             Renewed(lambda: http_driver(ground.folder)) as client,
         ):
             rig = Rig(ground, request, scratch, client)
@@ -201,9 +203,9 @@ def question_of(
             "title": matrix.title,
             "control": dict(matrix.control),
             "usual": dict(AXES),
-            "versions": [{"point": point, **arms[key(point)].versions} for point in possible],
+            "versions": [{"point": point, **variants[key(point)].versions} for point in possible],
         },
-        variants=tuple(dict.fromkeys(arms[key(point)]["service"] for point in possible)),
+        variants=tuple(dict.fromkeys(variants[key(point)]["service"] for point in possible)),
         impossible=tuple((point, reason) for point, reason in reasons if reason and point in asked),
     )
 
@@ -220,20 +222,22 @@ def _standing(combinations: Mapping[_Key, Combination], folder: Path) -> Iterato
     One that could not be put in place says so in `missing`.
     """
     runs = {name: each for name, each in combinations.items() if each.reason is None}
-    arms = [each.arm for each in runs.values() if each.arm is not None]
-    each_once = [arm for number, arm in enumerate(arms) if arm not in arms[:number]]
+    variants = [each.variant for each in runs.values() if each.variant is not None]
+    each_once = [variant for number, variant in enumerate(variants) if variant not in variants[:number]]
     with ExitStack() as stack:
-        placed = [_placed(arm, folder / str(number), stack) for number, arm in enumerate(each_once)]
-        yield {name: replace(each, **placed[each_once.index(each.arm)]) for name, each in runs.items() if each.arm}
+        placed = [_placed(variant, folder / str(number), stack) for number, variant in enumerate(each_once)]
+        yield {
+            name: replace(each, **placed[each_once.index(each.variant)]) for name, each in runs.items() if each.variant
+        }
 
 
-def _placed(arm: Arm, folder: Path, stack: ExitStack) -> dict[str, Any]:
-    """What its combinations have then: the arm that can be served, or in `missing` why there is none."""
+def _placed(variant: Variant, folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """What its combinations have then: the variant that can be served, or in `missing` why there is none."""
     try:
-        (placed,) = stack.enter_context(in_place((arm,), folder))
+        (placed,) = stack.enter_context(in_place((variant,), folder))
     except PlacebenchError as error:
         return {"missing": str(error)}
-    return {"arm": placed}
+    return {"variant": placed}
 
 
 class Rig:
@@ -297,8 +301,8 @@ class Rig:
         return done
 
     def _gate(self, combination: Combination) -> AnswerGate | None:
-        """Of those that are asked the same of the same data; None for a program with a request of its own."""
-        if combination.arm is None or combination.arm.request is not None:
+        """Of those that are asked the same of the same data; None for a variant with a request of its own."""
+        if combination.variant is None or combination.variant.request is not None:
             return None
         trees = combination["trees"]
         if trees not in self._gates:
@@ -306,8 +310,8 @@ class Rig:
         return self._gates[trees]
 
     def _asked(self, combination: Combination) -> str:
-        assert combination.arm is not None
-        return combination.arm.request or self._request
+        assert combination.variant is not None
+        return combination.variant.request or self._request
 
     def _results(self, combination: Combination) -> int:
         """How many candidates one answer holds; 0 for what is no answer with candidates."""
@@ -315,10 +319,10 @@ class Rig:
         return gate.results if gate else 0
 
     def _spec(self, combination: Combination, repeat: int) -> ServerSpec:
-        assert combination.arm is not None
-        url = self._database(combination["database"], combination["trees"], combination.arm.revisions)
+        assert combination.variant is not None
+        url = self._database(combination["database"], combination["trees"], combination.variant.revisions)
         log = self._ground.folder / "log" / f"{combination['server']}.log"
-        spec = combination.arm.spec(url, hash_seed=repeat, log=log)
+        spec = combination.variant.spec(url, hash_seed=repeat, log=log)
         profile = _MODES[combination["profiler"]]
         profiled = {"PLACEBENCH_PROFILE": profile, "PLACEBENCH_PROFILE_DIR": str(self._profiles)} if profile else {}
         return replace(

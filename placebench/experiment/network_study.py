@@ -1,7 +1,7 @@
-"""Jobs over a link: what each arm takes for the same work when its bytes have a way to go.
+"""Jobs over a link: what each variant takes for the same work when its bytes have a way to go.
 
-The key piece is `crossing`, which makes the `Question` of `placebench link`. Each arm is one worker with one thread on
-a database of its own and stays up for the whole survey, as its link does, unless a measurement fails; a point only
+The key piece is `crossing`, which makes the `Question` of `placebench link`. Each variant is one worker with one thread
+on a database of its own and stays up for the whole survey, as its link does, unless a measurement fails; a point only
 changes the link's shape. A job begins when its first request is sent and ends when the body of its last one is read.
 """
 
@@ -18,7 +18,7 @@ from placebench.errors import LoadError
 from placebench.experiment.http_request import get
 from placebench.experiment.same_responses import Agreement
 from placebench.experiment.study import Ground, Measure, Point, Question, Renewed
-from placebench.experiment.variants import Arm
+from placebench.experiment.variants import Variant
 from placebench.measure.meters import backends, backends_spent
 from placebench.measure.processes import cpu_by_pid, spent, starved_s
 from placebench.runtime.network.delay_queue import Shape
@@ -43,7 +43,7 @@ Between = Literal["database", "client"]
 class Crossing:
     """What goes over which link."""
 
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...]
     """The baseline first."""
     latencies_ms: tuple[float, ...]
     request: str
@@ -53,15 +53,15 @@ class Crossing:
     bytes_per_s: float | None = None
     hops: int = 1
     compress: bool = False
-    """Whether each arm is also measured with answers in gzip."""
+    """Whether each variant is also measured with answers in gzip."""
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Arm by arm, each without and with gzip where that is asked for, from the shortest latency on."""
+        """Variant by variant, each without and with gzip where that is asked for, from the shortest latency on."""
         ways = ({"compress": False}, {"compress": True}) if self.compress else ({},)
         return tuple(
-            {"variant": arm.name, **way, "latency_ms": latency_ms}
-            for arm in self.arms
+            {"variant": variant.name, **way, "latency_ms": latency_ms}
+            for variant in self.variants
             for way in ways
             for latency_ms in sorted(self.latencies_ms)
         )
@@ -90,21 +90,24 @@ def crossing(asked: Crossing, *, repeats: int) -> Question:
         prepare=partial(_standing, asked),
         request=asked.request,
         settings=asked.to_json(),
-        variants=tuple(arm.name for arm in asked.arms),
+        variants=tuple(variant.name for variant in asked.variants),
     )
 
 
 @contextmanager
 def _standing(asked: Crossing, ground: Ground) -> Iterator[Measure]:
-    """Every arm up and warm from its first point on, held to the same answers."""
+    """Every variant up and warm from its first point on, held to the same answers."""
     requests, agreement = _requests(asked, ground.topology), Agreement()
     with ExitStack() as stack:
-        ups = {arm.name: partial(_Standing.up, asked, arm, ground, agreement, requests) for arm in asked.arms}
+        ups = {
+            variant.name: partial(_Standing.up, asked, variant, ground, agreement, requests)
+            for variant in asked.variants
+        }
         standing = {name: stack.enter_context(Renewed(up)) for name, up in ups.items()}
 
         def measured(point: Point, _: int) -> dict[str, Any]:
-            with standing[point["variant"]].in_use() as arm:
-                return arm.measured(point, requests, asked.bytes_per_s)
+            with standing[point["variant"]].in_use() as variant:
+                return variant.measured(point, requests, asked.bytes_per_s)
 
         yield measured
 
@@ -118,10 +121,12 @@ def _requests(asked: Crossing, topology: Topology) -> list[str]:
 
 
 class _Standing:
-    """One arm with its link."""
+    """One variant with its link."""
 
-    def __init__(self, arm: Arm, server: RunningServer, link: Link, database_url: str, agreement: Agreement) -> None:
-        self._arm = arm
+    def __init__(
+        self, variant: Variant, server: RunningServer, link: Link, database_url: str, agreement: Agreement
+    ) -> None:
+        self._variant = variant
         self._server = server
         self._link = link
         self._database_url = database_url
@@ -130,19 +135,19 @@ class _Standing:
     @classmethod
     @contextmanager
     def up(
-        cls, asked: Crossing, arm: Arm, ground: Ground, agreement: Agreement, requests: Sequence[str]
+        cls, asked: Crossing, variant: Variant, ground: Ground, agreement: Agreement, requests: Sequence[str]
     ) -> Iterator["_Standing"]:
-        """The arm served on its own copy of the data, with a link on one side, warmed up."""
-        database_url = ground.copy(arm.name)
-        log = ground.folder / "log" / f"link-{arm.name}.log"
+        """The variant served on its own copy of the data, with a link on one side, warmed up."""
+        database_url = ground.copy(variant.name)
+        log = ground.folder / "log" / f"link-{variant.name}.log"
         with ExitStack() as stack:
             if asked.between == "database":
                 link = stack.enter_context(linked(database_url, hops=asked.hops, log=log))
-                server = stack.enter_context(serve(_spec(asked, arm, link.url, ground.folder)))
+                server = stack.enter_context(serve(_spec(asked, variant, link.url, ground.folder)))
             else:
-                server = stack.enter_context(serve(_spec(asked, arm, database_url, ground.folder)))
+                server = stack.enter_context(serve(_spec(asked, variant, database_url, ground.folder)))
                 link = stack.enter_context(linked_service(server.url, hops=asked.hops, log=log))
-            up = cls(arm, server, link, database_url, agreement)
+            up = cls(variant, server, link, database_url, agreement)
             for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first answers
                 up._ask(server.url, request, "identity")
             yield up
@@ -178,11 +183,11 @@ class _Standing:
         try:
             reply = get(url, request, encoding=encoding)
         except OSError as error:
-            raise LoadError(f"{self._arm.name} gave no answer: {error}; {self._state()}") from error
+            raise LoadError(f"{self._variant.name} gave no answer: {error}; {self._state()}") from error
         elapsed_s = time.perf_counter() - started
         if reply.status != HTTPStatus.OK:
-            raise LoadError(f"{self._arm.name} answered {reply.status} where 200 was expected; {self._state()}")
-        self._agreement.hold(self._arm.name, request, reply.body)
+            raise LoadError(f"{self._variant.name} answered {reply.status} where 200 was expected; {self._state()}")
+        self._agreement.hold(self._variant.name, request, reply.body)
         return _Asked(elapsed_s, reply.packed_bytes)
 
     def _state(self) -> str:
@@ -202,7 +207,7 @@ class _Asked:
     packed_bytes: int
 
 
-def _spec(asked: Crossing, arm: Arm, database_url: str, folder: Path) -> ServerSpec:
-    made = arm.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{arm.name}.log")
+def _spec(asked: Crossing, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
+    made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
     environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(asked.compress))}
     return replace(made, environment=environment, module=_WAITING if asked.job == "waits" else made.module)

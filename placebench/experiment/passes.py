@@ -18,7 +18,7 @@ from placebench.experiment.http_request import get
 from placebench.experiment.load_run import LoadInterrupted, LoadSpec, run_load
 from placebench.experiment.records import CountedPass, LoadPass, WatchedPass
 from placebench.experiment.validity import LOAD_RULES, LoadRules, why_invalid_load
-from placebench.experiment.variants import PLACEMENT, read_arm
+from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.measure.wait_events import watched_backends
 from placebench.profiler import Recording
@@ -66,8 +66,8 @@ class Bench:
         """The variant's service, ready to answer, its telemetry in *part*; use it in a `with` block."""
         log = self.folder / "log" / f"uwsgi-{variant}.log"
         if variant == PLACEMENT:  # it knows nothing of our telemetry, nor of our environment
-            arm = read_arm(PLACEMENT, Path(self.placement_python) if self.placement_python else None)
-            spec = arm.spec(self.database_url, hash_seed=self.seed, log=log)
+            placement = read_variant(PLACEMENT, Path(self.placement_python) if self.placement_python else None)
+            spec = placement.spec(self.database_url, hash_seed=self.seed, log=log)
         else:
             spec = ServerSpec(self.database_url, variant, environment=environment, log=log, telemetry=part)
         return serve(replace(spec, processes=self.processes, threads=self.threads))

@@ -15,13 +15,13 @@ from placebench.experiment.environment import manifest
 from placebench.experiment.parts import Parts, Say, nobody
 from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
 from placebench.experiment.records import LoadPass, RunHead
-from placebench.experiment.replicate import DEATHS, Arms, reason_of
+from placebench.experiment.replicate import DEATHS, PreparedVariants, reason_of
 from placebench.experiment.replicate_loop import Replicates
 from placebench.experiment.run_folder import KeptHead
 from placebench.experiment.same_responses import AnswerGate
 from placebench.experiment.validity import LOAD_RULES, LoadRules
-from placebench.experiment.variants import PLACEMENT, read_arms
-from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, ladder
+from placebench.experiment.variants import PLACEMENT, read_variants
+from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
 from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
@@ -55,7 +55,7 @@ class Settings:
     @classmethod
     def default(cls) -> "Settings":
         """Every rung of the ladder, and the algorithms: about six minutes on two cores with 1000 nested trees."""
-        return cls(variants=(*ladder(), *ALGORITHMS))
+        return cls(variants=(*cumulative(), *ALGORITHMS))
 
     @classmethod
     def quick(cls) -> "Settings":
@@ -106,6 +106,7 @@ class Perfload:
         self._note = note
         self._database = f"placebench_{folder.name.lower().replace('-', '_')}"
         self._loaded: dict[str, LoadPass] = {}
+        without_variants = {key: value for key, value in asdict(settings).items() if key != "variants"}
         head = RunHead(
             name=folder.name,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -117,7 +118,7 @@ class Perfload:
             variants=list(settings.variants),
             receipt={},
             manifest={},
-            settings={**asdict(settings), "rungs": _rungs(settings.variants)},
+            settings={**without_variants, "rungs": _rungs(settings.variants)},
             same_answers={},
         )
         self._kept = KeptHead(folder, head)
@@ -207,10 +208,10 @@ class Perfload:
             name: self._server.create_database(f"{self._database}_{name}", template=self._database) for name in names
         }
         python = settings.placement_python
-        programs = read_arms(names, placement_python=Path(python) if python else None)
-        arms = Arms(programs, databases, bench.request, bench.folder, block_s=settings.block_s)
-        replicates = Replicates(self._kept, self._gate, self._folder, arms=len(names), rounds=settings.quads)
-        replicates.make(arms, settings.replicates, say=self._say, note=self._note)
+        read = read_variants(names, placement_python=Path(python) if python else None)
+        variants = PreparedVariants(read, databases, bench.request, bench.folder, block_s=settings.block_s)
+        replicates = Replicates(self._kept, self._gate, self._folder, variants=len(names), rounds=settings.quads)
+        replicates.make(variants, settings.replicates, say=self._say, note=self._note)
 
     def _data_unchanged(self, url: str) -> None:
         digest = data_digest(url)
@@ -223,7 +224,7 @@ class Perfload:
 
 def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """What each rung adds to the one before it, why, and where the idea comes from; for the report."""
-    added = dict(zip(ladder()[1:], OPTIMIZATIONS, strict=True))
+    added = dict(zip(cumulative()[1:], OPTIMIZATIONS, strict=True))
     rungs = {
         name: {
             "adds": each.name,
@@ -235,9 +236,9 @@ def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
         for name, each in added.items()
     }
     rungs[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
-    beyond = {**WHY, PLACEMENT: "The real program, openstack-placement, as its environment has it."}
+    beyond = {**WHY, PLACEMENT: "The real Placement, openstack-placement, as its environment has it."}
     rungs.update({name: {"adds": "", "why": why, "source": ""} for name, why in beyond.items()})
-    if not set(ladder()) <= set(variants):
+    if not set(cumulative()) <= set(variants):
         every = ", ".join(each.name for each in OPTIMIZATIONS)
         rungs[BEST] = {"adds": every, "why": "Every step in its better way.", "source": ""}
     return {name: rungs[name] for name in variants}

@@ -1,9 +1,9 @@
 """The order of everything in an interleaved comparison: pure, seeded, balanced.
 
-The key piece is `plan_replicates`. A round is a random order of all arms followed by the same order backwards (ABBA or
-BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine. The servers are started anew
-after every few rounds of a replicate; start order, warm-up order and the hash seed are drawn for each start and shared
-by its arms.
+The key piece is `plan_replicates`. A round is a random order of all variants followed by the same order backwards (ABBA
+or BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine. The servers are started
+anew after every few rounds of a replicate; start order, warm-up order and the hash seed are drawn for each start and
+shared by its variants.
 Source: research on the same code measured A then B, which differed by 44 % (docs/explanation/statistics.md).
 """
 
@@ -19,12 +19,12 @@ takes as long as two or three rounds: that many rounds a start say most in a giv
 
 @dataclass(frozen=True)
 class StartPlan:
-    """What happens to one set of server processes, a fresh one for each arm."""
+    """What happens to one set of server processes, a fresh one for each variant."""
 
     start_order: tuple[str, ...]
     warmup_order: tuple[str, ...]
     hash_seed: int
-    """PYTHONHASHSEED of every arm."""
+    """PYTHONHASHSEED of every variant."""
     rounds: tuple[tuple[str, ...], ...]
 
 
@@ -41,28 +41,28 @@ class ReplicatePlan:
         return tuple(chain.from_iterable(start.rounds for start in self.starts))
 
 
-def plan_replicates(arms: Sequence[str], *, replicates: int, rounds: int, seed: int) -> list[ReplicatePlan]:
-    """The plan of a comparison of *arms*; the same arguments give the same plan everywhere.
+def plan_replicates(variants: Sequence[str], *, replicates: int, rounds: int, seed: int) -> list[ReplicatePlan]:
+    """The plan of a comparison of *variants*; the same arguments give the same plan everywhere.
 
     The plan of a replicate depends on its number, not on how many there are: a longer run begins like a shorter one.
     """
-    return [plan_replicate(arms, number, rounds=rounds, seed=seed) for number in range(replicates)]
+    return [plan_replicate(variants, number, rounds=rounds, seed=seed) for number in range(replicates)]
 
 
-def plan_replicate(arms: Sequence[str], number: int, *, rounds: int, seed: int) -> ReplicatePlan:
+def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: int) -> ReplicatePlan:
     """The plan of the replicate with this number, from 0; its *rounds* are spread evenly over its starts."""
     chance = random.Random(f"{seed} {number}")
     starts = -(-rounds // _ROUNDS_OF_A_START)
     shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
-    return ReplicatePlan(number, tuple(_plan_start(arms, chance, rounds=share) for share in shares))
+    return ReplicatePlan(number, tuple(_plan_start(variants, chance, rounds=share) for share in shares))
 
 
-def _plan_start(arms: Sequence[str], chance: random.Random, *, rounds: int) -> StartPlan:
+def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int) -> StartPlan:
     return StartPlan(
-        start_order=_shuffled(arms, chance),
-        warmup_order=_shuffled(arms, chance),
+        start_order=_shuffled(variants, chance),
+        warmup_order=_shuffled(variants, chance),
         hash_seed=chance.randrange(1, 2**32),
-        rounds=tuple(_there_and_back(_shuffled(arms, chance)) for _ in range(rounds)),
+        rounds=tuple(_there_and_back(_shuffled(variants, chance)) for _ in range(rounds)),
     )
 
 
@@ -71,8 +71,8 @@ def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
     return max(1, min(at_most, round(block_s / request_s)))
 
 
-def _shuffled(arms: Sequence[str], chance: random.Random) -> tuple[str, ...]:
-    return tuple(chance.sample(list(arms), len(arms)))
+def _shuffled(variants: Sequence[str], chance: random.Random) -> tuple[str, ...]:
+    return tuple(chance.sample(list(variants), len(variants)))
 
 
 def _there_and_back(order: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from placebench.errors import MissingExtraError, PlacebenchError
 from placebench.experiment.http_job import Done, locust_job, warm_up
 from placebench.experiment.same_responses import AnswerGate
 from placebench.experiment.study import Ground, Measure, Point, Question
-from placebench.experiment.variants import PLACEMENT, Arm, read_arm
+from placebench.experiment.variants import PLACEMENT, Variant, read_variant
 from placebench.measure.meters import ServerMeter
-from placebench.reference.variants import ALGORITHMS, ladder
+from placebench.reference.variants import ALGORITHMS, cumulative
 from placebench.runtime.uwsgi import program, serve
 from placebench.topology import Topology
 
@@ -46,28 +46,28 @@ REQUESTS: Mapping[int, int] = {1: 10, 40: 400}
 
 @dataclass(frozen=True)
 class Asked:
-    """The programs by name, None for one that is not installed; and the clouds, the first of which is the run's."""
+    """The variants by name, None for one that is not installed; and the clouds, the first of which is the run's."""
 
-    programs: Mapping[str, Arm | str]
-    """An arm, or why there is none."""
+    variants: Mapping[str, Variant | str]
+    """A variant, or why there is none."""
     topologies: Sequence[Topology]
 
 
 def services(*, quick: bool) -> tuple[str, ...]:
     """The ladder with the algorithms beyond it and the real Placement; quick: without the rungs between."""
-    rungs = ladder()
+    rungs = cumulative()
     return (*((rungs[0], rungs[-1]) if quick else rungs), *ALGORITHMS, PLACEMENT)
 
 
-def programs(names: Sequence[str], *, placement_python: Path | None = None) -> dict[str, Arm | str]:
-    """The program of each name, or in one line why it is not there; raises VariantError for an unknown name."""
-    return {name: _program(name, placement_python) for name in names}
+def find_variants(names: Sequence[str], *, placement_python: Path | None = None) -> dict[str, Variant | str]:
+    """The variant of each name, or in one line why it is not there; raises VariantError for an unknown name."""
+    return {name: _find(name, placement_python) for name in names}
 
 
 def headline(asked: Asked, *, repeats: int) -> Question:
     """The survey: every service by every topology and number of clients."""
-    here = [name for name, each in asked.programs.items() if isinstance(each, Arm)]
-    missing = {name: each for name, each in asked.programs.items() if isinstance(each, str)}
+    here = [name for name, each in asked.variants.items() if isinstance(each, Variant)]
+    missing = {name: each for name, each in asked.variants.items() if isinstance(each, str)}
     clouds = {topology.name: topology for topology in asked.topologies}
 
     @contextmanager
@@ -75,10 +75,10 @@ def headline(asked: Asked, *, repeats: int) -> Question:
         gates = {name: AnswerGate(cloud.request, save=ground.keep) for name, cloud in clouds.items()}
 
         def measure(point: Point, repeat: int) -> dict[str, Any]:
-            arm = asked.programs[point["service"]]
-            assert isinstance(arm, Arm)
+            variant = asked.variants[point["service"]]
+            assert isinstance(variant, Variant)
             cloud = clouds[point["topology"]]
-            return _measured(ground, arm, cloud, gates[cloud.name], int(point["clients"]), repeat)
+            return _measured(ground, variant, cloud, gates[cloud.name], int(point["clients"]), repeat)
 
         yield measure
 
@@ -104,17 +104,17 @@ def headline(asked: Asked, *, repeats: int) -> Question:
     )
 
 
-def _program(name: str, placement_python: Path | None) -> Arm | str:
+def _find(name: str, placement_python: Path | None) -> Variant | str:
     try:
-        arm = read_arm(name, placement_python=placement_python)
-        program(Path(arm.python) if arm.python else None)
+        variant = read_variant(name, placement_python=placement_python)
+        program(Path(variant.python) if variant.python else None)
     except MissingExtraError as error:
         return str(error)
     except PlacebenchError as error:
         if name != PLACEMENT or placement_python is not None:
             raise
-        return str(error).removeprefix("the arm placement ")
-    return arm
+        return str(error).removeprefix("the variant placement ")
+    return variant
 
 
 def _points(names: Sequence[str], topologies: Mapping[str, Topology]) -> list[dict[str, Any]]:
@@ -127,14 +127,14 @@ def _points(names: Sequence[str], topologies: Mapping[str, Topology]) -> list[di
 
 
 def _measured(
-    ground: Ground, arm: Arm, topology: Topology, gate: AnswerGate, clients: int, repeat: int
+    ground: Ground, variant: Variant, topology: Topology, gate: AnswerGate, clients: int, repeat: int
 ) -> dict[str, Any]:
     """One service under one load; raises GateFailedError when it answers differently from the others."""
-    url = ground.seeded_as(topology, arm.revisions)
-    log = ground.folder / "log" / f"uwsgi-{arm.name}.log"
-    spec = replace(arm.spec(url, hash_seed=repeat, log=log), processes=PROCESSES, threads=THREADS)
+    url = ground.seeded_as(topology, variant.revisions)
+    log = ground.folder / "log" / f"uwsgi-{variant.name}.log"
+    spec = replace(variant.spec(url, hash_seed=repeat, log=log), processes=PROCESSES, threads=THREADS)
     with serve(spec) as server:
-        gate.meet(arm.name, server.url)
+        gate.meet(variant.name, server.url)
         warm_up(server, topology.request, PROCESSES)
         done = locust_job(
             server,

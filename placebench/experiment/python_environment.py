@@ -10,7 +10,7 @@ from typing import Any
 
 from placebench.errors import MissingExtraError, PlacebenchError
 from placebench.experiment.matrices import INSTALLED
-from placebench.experiment.variants import PLACEMENT, Arm
+from placebench.experiment.variants import PLACEMENT, Variant
 from placebench.runtime.uwsgi import program
 
 _ASKED = """
@@ -71,31 +71,31 @@ _PSYCOPG3 = ("psycopg",)
 _OURS, _THEIRS = "placebench", "openstack-placement"
 
 
-def pins(point: Mapping[str, Any], arm: Arm | None) -> Iterator[tuple[str, str]]:
+def pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[str, str]]:
     """Each axis that asks for a version, with PACKAGE==VERSION; none for a service that no package index has."""
     packages = {
         "version": _THEIRS if point["service"] == PLACEMENT else None,
         "sqlalchemy": "sqlalchemy",
-        "driver": "psycopg[binary]" if drivers_of(arm) == _PSYCOPG3 else _PSYCOPG2[0],
+        "driver": "psycopg[binary]" if drivers_of(variant) == _PSYCOPG3 else _PSYCOPG2[0],
     }
     for axis, package in packages.items():
         if package and point[axis] != INSTALLED:
             yield axis, f"{package}=={point[axis]}"
 
 
-def drivers_of(arm: Arm | None) -> tuple[str, ...]:
+def drivers_of(variant: Variant | None) -> tuple[str, ...]:
     """The packages of which one has to be there for PostgreSQL; nobody knows those of anybody's application."""
-    if arm is None or not (arm.ours or arm.name == PLACEMENT):
+    if variant is None or not (variant.ours or variant.name == PLACEMENT):
         return ()
-    return _PSYCOPG3 if "driver:psycopg3" in arm.name else _PSYCOPG2
+    return _PSYCOPG3 if "driver:psycopg3" in variant.name else _PSYCOPG2
 
 
 def versions_of(
-    point: Mapping[str, Any], arm: Arm | None, installed: Installed, pinned: Mapping[str, str]
+    point: Mapping[str, Any], variant: Variant | None, installed: Installed, pinned: Mapping[str, str]
 ) -> dict[str, str | None]:
     """Of python, service, sqlalchemy and driver; None for what is not there, or does not say."""
-    service = _OURS if arm is not None and arm.ours else _THEIRS if point["service"] == PLACEMENT else ""
-    driver = _named(installed, *drivers_of(arm), pin=pinned.get("driver"))
+    service = _OURS if variant is not None and variant.ours else _THEIRS if point["service"] == PLACEMENT else ""
+    driver = _named(installed, *drivers_of(variant), pin=pinned.get("driver"))
     return {
         "python": installed.versions["python"],
         "service": _named(installed, service, pin=pinned.get("version")),

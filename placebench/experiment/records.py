@@ -25,7 +25,7 @@ from placebench.experiment.documents import HEADS, MEASUREMENTS, Answered, Head
 from placebench.experiment.write_audit import Accounts
 from placebench.measure.meters import Meters
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MEASURED = "measured"
 """What a manifest says of `server_cpu`, or why it is not."""
 
@@ -43,15 +43,20 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote; raises RunFolderError for a damaged file or a newer format.
+        """Read what `save` wrote; raises RunFolderError for a damaged file or another format.
 
         Keys that this version does not know are left alone.
         """
         written = read_json(path, _Format, error=RunFolderError).get("format_version", FORMAT_VERSION)
         if written > FORMAT_VERSION:
             raise RunFolderError(
-                f"{path}: format {written} was written by a newer placebench, this one reads up to "
+                f"{path}: format {written} was written by a newer placebench, this one reads "
                 f"{FORMAT_VERSION}: upgrade placebench"
+            )
+        if written < FORMAT_VERSION:
+            raise RunFolderError(
+                f"{path}: format {written} was written by an older placebench, this one reads {FORMAT_VERSION}: "
+                "make the run again, or read it with the placebench that its manifest names"
             )
         return read_json(path, cls, error=RunFolderError)
 
@@ -154,7 +159,7 @@ class StatementCount:
 
 @dataclass(frozen=True)
 class WirePass(Record):
-    """A few requests of one arm counted from outside, not timed: by PostgreSQL and on the wire to it.
+    """A few requests of one variant counted from outside, not timed: by PostgreSQL and on the wire to it.
 
     One entry a request in each list; None where the server does not let us count.
     """
@@ -177,7 +182,7 @@ class WirePass(Record):
 
 @dataclass(frozen=True)
 class WatchedPass(Record):
-    """A few requests of one arm under the profiler, not timed: how the flame beside it came to be, or why not."""
+    """A few requests of one variant under the profiler, not timed: how the flame beside it came to be, or why not."""
 
     variant: str
     requests: Count
@@ -189,14 +194,14 @@ class WatchedPass(Record):
 
 @dataclass(frozen=True)
 class Block(Record):
-    """One stretch of requests against one arm in the interleaved comparison; a line of blocks.jsonl."""
+    """One stretch of requests against one variant in the interleaved comparison; a line of blocks.jsonl."""
 
     replicate: Count
     quad: Count
-    """The round: each arm twice, in a random order and then backwards."""
+    """The round: each variant twice, in a random order and then backwards."""
     position: Count
-    """0 to 3 in a round of two arms."""
-    arm: str
+    """0 to 3 in a round of two variants."""
+    variant: str
     requests: Count
     wall_s: list[Positive]
     """One entry a request, client side."""

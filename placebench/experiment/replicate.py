@@ -18,7 +18,7 @@ from placebench.experiment.client_process import Driver, client_spec
 from placebench.experiment.plan import ReplicatePlan, StartPlan, block_size
 from placebench.experiment.records import Block, WirePass, read_blocks
 from placebench.experiment.validity import Moment, why_invalid, why_invalid_block
-from placebench.experiment.variants import Arm
+from placebench.experiment.variants import Variant
 from placebench.measure.meters import Backends, backends
 from placebench.measure.processes import cpu_by_pid, pss_bytes, spent
 from placebench.runtime import supervisor
@@ -65,12 +65,12 @@ DEATHS = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
 
 
 @dataclass(frozen=True)
-class Arms:
-    """What is compared: the arms, each with a database of its own, and the request that they answer."""
+class PreparedVariants:
+    """What is compared: the variants, each with a database of its own, and the request that they answer."""
 
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...]
     databases: Mapping[str, str]
-    """URL by the arm's name."""
+    """URL by the variant's name."""
     request: str
     folder: Path
     block_s: float
@@ -79,17 +79,17 @@ class Arms:
     """Where the time of its replicates goes."""
 
     @cached_property
-    def named(self) -> dict[str, Arm]:
-        """The arms by name."""
-        return {arm.name: arm for arm in self.arms}
+    def named(self) -> dict[str, Variant]:
+        """The variants by name."""
+        return {variant.name: variant for variant in self.variants}
 
 
-def make_replicate(arms: Arms, plan: ReplicatePlan) -> list[Block]:
+def make_replicate(variants: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
     """The blocks of one replicate, at least one; where it does not count, its last block says why."""
     made: list[Block] = []
     before = Moment.now()
     try:
-        _drive(arms, plan, made)
+        _drive(variants, plan, made)
     except DEATHS as error:
         return invalidated(made, plan, reason_of(error))
     reason = why_invalid(before, Moment.now(), cores=os.cpu_count() or 1)
@@ -105,65 +105,67 @@ def reason_of(error: Exception) -> str:
 def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
     """The blocks of a replicate that does not count, *reason* on the last one; a bare one where none was made."""
     if not made:
-        arm = plan.starts[0].start_order[0]
-        nothing = Block(plan.number, quad=0, position=0, arm=arm, requests=0, wall_s=[], cpu_s=None)
+        variant = plan.starts[0].start_order[0]
+        nothing = Block(plan.number, quad=0, position=0, variant=variant, requests=0, wall_s=[], cpu_s=None)
         return [replace(nothing, invalid=reason)]
     return [*made[:-1], replace(made[-1], invalid=made[-1].invalid or reason)]
 
 
-def _drive(arms: Arms, plan: ReplicatePlan, made: list[Block]) -> None:
+def _drive(variants: PreparedVariants, plan: ReplicatePlan, made: list[Block]) -> None:
     """Fill *made* with the blocks as they come."""
     quad = 0
-    with _client(arms) as client:
+    with _client(variants) as client:
         for start in plan.starts:
-            _drive_start(arms, start, client, made, replicate=plan.number, first_quad=quad)
+            _drive_start(variants, start, client, made, replicate=plan.number, first_quad=quad)
             quad += len(start.rounds)
 
 
 def _drive_start(
-    arms: Arms, plan: StartPlan, client: Driver, made: list[Block], *, replicate: int, first_quad: int
+    variants: PreparedVariants, plan: StartPlan, client: Driver, made: list[Block], *, replicate: int, first_quad: int
 ) -> None:
     first = len(made)
     with ExitStack() as stack:
-        started = {name: stack.enter_context(_Served.started(arms, name, plan.hash_seed)) for name in plan.start_order}
+        started = {
+            name: stack.enter_context(_Served.started(variants, name, plan.hash_seed)) for name in plan.start_order
+        }
         for name in plan.warmup_order:
-            with arms.spent.on("start"):
+            with variants.spent.on("start"):
                 started[name].warm_up(client)
         for quad, order in enumerate(plan.rounds, first_quad):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, quad=quad, position=position))
-                arms.spent.add("requests", sum(made[-1].wall_s))
+                variants.spent.add("requests", sum(made[-1].wall_s))
         for served in started.values():
             served.server.check()
         strangers = {name for name, served in started.items() if not served.kept_its_backends()}
-        made[first:] = [replace(each, cpu_s=None) if each.arm in strangers else each for each in made[first:]]
+        made[first:] = [replace(each, cpu_s=None) if each.variant in strangers else each for each in made[first:]]
 
 
 class _Served:
-    """One arm's server from one start to its stop."""
+    """One variant's server from one start to its stop."""
 
-    def __init__(self, arms: Arms, name: str, server: RunningServer) -> None:
+    def __init__(self, variants: PreparedVariants, name: str, server: RunningServer) -> None:
         self.server = server
         self._name = name
-        self._database_url = arms.databases[name]
-        self._arm = arms.named[name]
-        self._request = self._arm.request or arms.request
-        self._block_s = arms.block_s
-        self._asks_its_database = _has_round_trips(arms.folder / f"wire-{name}.json")
+        self._database_url = variants.databases[name]
+        self._variant = variants.named[name]
+        self._request = self._variant.request or variants.request
+        self._block_s = variants.block_s
+        self._asks_its_database = _has_round_trips(variants.folder / f"wire-{name}.json")
         self._requests_a_block = 1
         self._backends: Backends | None = None
 
     @classmethod
     @contextmanager
-    def started(cls, arms: Arms, name: str, hash_seed: int) -> Iterator["_Served"]:
-        """The arm, its hash seed shared with the other arms."""
-        log = arms.folder / "log" / f"uwsgi-{name}.log"
-        with arms.spent.on("start"):
-            server = serve(arms.named[name].spec(arms.databases[name], hash_seed=hash_seed, log=log))
+    def started(cls, variants: PreparedVariants, name: str, hash_seed: int) -> Iterator["_Served"]:
+        """The variant, its hash seed shared with the other variants."""
+        log = variants.folder / "log" / f"uwsgi-{name}.log"
+        with variants.spent.on("start"):
+            server = serve(variants.named[name].spec(variants.databases[name], hash_seed=hash_seed, log=log))
         try:
-            yield cls(arms, name, server)
+            yield cls(variants, name, server)
         finally:
-            with arms.spent.on("stop"):
+            with variants.spent.on("stop"):
                 server.stop()
 
     def warm_up(self, client: Driver) -> None:
@@ -181,7 +183,7 @@ class _Served:
             replicate=replicate,
             quad=quad,
             position=position,
-            arm=self._name,
+            variant=self._name,
             requests=self._requests_a_block,
             wall_s=seen["wall_s"],
             cpu_s=None if self._backends is None else spent(before, after),
@@ -193,7 +195,7 @@ class _Served:
     def kept_its_backends(self) -> bool:
         """Whether the database was served by the same backends all the while; CPU of one that came or left is not seen.
 
-        An arm that connects anew for each request has none when it rests (and PostgreSQL 14 does not tell of them).
+        A variant that connects anew for each request has none when it rests (and PostgreSQL 14 does not tell of them).
         """
         now = None if self._backends is None else backends(self._database_url)
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
@@ -210,18 +212,18 @@ class _Served:
 
 
 def _has_round_trips(wire: Path) -> bool:
-    """Whether the counted pass saw the arm talk to its database; where none was made, its backends are what we see."""
+    """Whether the counted pass saw round trips to the database; where none was made, its backends are what we see."""
     return wire.is_file() and any(WirePass.load(wire).round_trips)
 
 
 @contextmanager
-def _client(arms: Arms) -> Iterator[Driver]:
-    with arms.spent.on("start"):
-        child = supervisor.start(client_spec(arms.folder))
+def _client(variants: PreparedVariants) -> Iterator[Driver]:
+    with variants.spent.on("start"):
+        child = supervisor.start(client_spec(variants.folder))
     try:
         yield Driver(child)
     finally:
-        with arms.spent.on("stop"):
+        with variants.spent.on("stop"):
             child.stop()
 
 

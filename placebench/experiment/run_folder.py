@@ -42,7 +42,7 @@ class KeptHead:
     def stand_on(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
         """Keep what the run is measured on; raises RunFolderError where an earlier sitting stood on something else.
 
-        One verdict over two programs, two clouds or two machines would be about neither.
+        One verdict over two variants, two clouds or two machines would be about neither.
         """
         before, now = _ground(self.head.receipt, self.head.manifest), _ground(receipt, manifest)
         known = [name for name in before if name in now]  # a run by an earlier placebench does not say all of it
@@ -96,7 +96,7 @@ def same_question(folder: Path, asked: RunHead) -> RunHead:
     """The head of the run in *folder*; *asked* where there is none yet.
 
     Raises RunFolderError when the run there asks something else, or its answers differed: what made them differ may be
-    gone since, and what was measured until then is of programs that do not do the same.
+    gone since, and what was measured until then is of variants that do not do the same.
     """
     path = folder / "run.json"
     if not path.is_file():

@@ -25,14 +25,14 @@ from placebench.runtime.uwsgi import ServerSpec, serve
 
 
 class AnswerGate:
-    """What the arms of one comparison may answer to its request.
+    """What the variants of one comparison may answer to its request.
 
     A request with a limit leaves it open which candidates come back: then an answer is legal when it is a part of the
     baseline's whole one (`placebench.experiment.canonical_response.breach`).
     """
 
     def __init__(self, request: str, *, save: Callable[..., None]) -> None:
-        """save: is given `same_answers=` as it stands after each arm, for the head of the run."""
+        """save: is given `same_answers=` as it stands after each variant, for the head of the run."""
         self._request, self._whole_request, self._limit = request, *_without_limit(request)
         self._save = save
         self._whole: Answer | OtherAnswer | None = None
@@ -41,11 +41,11 @@ class AnswerGate:
         self._checked: list[str] = []
 
     def meet(self, name: str, url: str) -> None:
-        """Ask the arm *name* once, before any load; the first arm's answer is what all are held to."""
+        """Ask the variant *name* once, before any load; the first variant's answer is what all are held to."""
         self.hear(name, lambda request: ask(url, request).body)
 
     def hear(self, name: str, asked: Callable[[str], bytes]) -> None:
-        """As `meet`, of an arm that answers *asked* (a request) with a body."""
+        """As `meet`, of a variant that answers *asked* (a request) with a body."""
         if self._whole is None:
             self._whole = read_answer(asked(self._whole_request))
         self._check(name, read_answer(asked(self._request)))
@@ -61,7 +61,7 @@ class AnswerGate:
         Raises GateFailedError with the first difference.
         """
         for block in blocks:
-            self.hold(block.arm, block.answers, answers)
+            self.hold(block.variant, block.answers, answers)
 
     def hold(self, name: str, digests: Iterable[str], answers: Path) -> None:
         """The same for these answers of *name*."""
@@ -70,7 +70,7 @@ class AnswerGate:
                 self._check(name, read_answer(body_file(answers, digest).read_bytes()))
 
     def all_met(self) -> None:
-        """Every arm was asked; where each has a request of its own, there was nothing to hold them to."""
+        """Every variant was asked; where each has a request of its own, there was nothing to hold them to."""
         self._save(same_answers=self._document(equal=True, difference=None))
 
     def stop(self, what: str) -> GateFailedError:

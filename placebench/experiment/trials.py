@@ -14,12 +14,12 @@ from placebench.addresses import REQUEST
 from placebench.decoding import Seed, read_toml
 from placebench.errors import MissingExtraError, PlacebenchError
 from placebench.paths import is_file
-from placebench.reference.optimizations.optimization import LADDERS, Optimization
-from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, differing, ladder
+from placebench.reference.optimizations.optimization import OBJECTS, Optimization
+from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, cumulative, differing
 from placebench.stats import COUNTED, METRICS
 
 _ROUNDS, _ROUNDS_OF_A_STEP = 6, 12
-"""Fewer than a pair of arms has: eleven arms and more take their time, and naive takes it too."""
+"""Fewer than a pair of variants has: eleven variants and more take their time, and naive takes it too."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Experiment:
     """A named set of trials; None where the command line or the topology decides."""
 
     name: str
-    arms: tuple[str, ...]
+    variants: tuple[str, ...]
     trials: tuple[Trial, ...]
     request: str | None = None
     topology: str | None = None
@@ -64,7 +64,7 @@ class Experiment:
 
 def ladder_trials() -> Experiment:
     """Every rung of the ladder against the one before it."""
-    rungs = ladder()
+    rungs = cumulative()
     steps = zip(OPTIMIZATIONS, rungs[:-1], rungs[1:], strict=True)
     trials = tuple(Trial.of(each, "rung", before, after) for each, before, after in steps)
     return Experiment("ladder", rungs, trials, rounds=_ROUNDS)
@@ -74,8 +74,8 @@ def ablation_trials() -> Experiment:
     """Every optimization alone and missed, in the same replicates, so that what they do together can be seen."""
     alone = [Trial.of(each, "alone", "naive", f"naive+{each.name}") for each in OPTIMIZATIONS]
     missed = [Trial.of(each, "missed", f"tuned-{each.name}", "tuned") for each in OPTIMIZATIONS]
-    arms = ("naive", "tuned", *(each.variant for each in alone), *(each.baseline for each in missed))
-    return Experiment("ablation", arms, (*alone, *missed), rounds=_ROUNDS)
+    variants = ("naive", "tuned", *(each.variant for each in alone), *(each.baseline for each in missed))
+    return Experiment("ablation", variants, (*alone, *missed), rounds=_ROUNDS)
 
 
 def trials_of(step: Optimization) -> Experiment:
@@ -85,11 +85,11 @@ def trials_of(step: Optimization) -> Experiment:
     """
     trials = (*_better(step), *_further(step))
     if not trials:
-        raise MissingExtraError(next(lack for way in step.others if (lack := way.lack())))
-    arms = dict.fromkeys(arm for trial in trials for arm in (trial.baseline, trial.variant))
+        raise MissingExtraError(next(lack for way in step.further if (lack := way.missing_extra())))
+    variants = dict.fromkeys(variant for trial in trials for variant in (trial.baseline, trial.variant))
     return Experiment(
         step.name,
-        tuple(arms),
+        tuple(variants),
         trials,
         request=step.request,
         topology=step.topology,
@@ -100,18 +100,18 @@ def trials_of(step: Optimization) -> Experiment:
 
 def _better(step: Optimization) -> Iterator[Trial]:
     """Alone and missed on the ladder; an algorithm beside it has no plain variant: it is whole, or without the step."""
-    if step.better and LADDERS in step.of:
+    if step.alternative and OBJECTS in step.of:
         yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
         yield Trial.of(step, "missed", f"tuned-{step.name}", "tuned")
-    elif step.better:
+    elif step.alternative:
         for algorithm in step.of:
             name = f"{step.name} of {algorithm}"
             yield Trial.of(step, "way", f"{algorithm}-{step.name}", algorithm, name=name)
 
 
 def _further(step: Optimization) -> Iterator[Trial]:
-    for way in step.others:
-        if not way.lack():
+    for way in step.further:
+        if not way.missing_extra():
             name = f"{step.step}:{way.name}"
             yield Trial.of(step, "way", "tuned", f"tuned+{name}", name=name)
 
@@ -137,7 +137,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole file."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
-    arms: Annotated[list[str], Meta(min_length=2)]
+    variants: Annotated[list[str], Meta(min_length=2)]
     trials: list[_Trial] = []
     request: Annotated[str, Meta(pattern=f"^{REQUEST}$")] | None = None
     topology: str | None = None
@@ -149,7 +149,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def experiment_named(name: str) -> Experiment:
-    """ladder, ablation or a step of the catalogue, with what every arm shall have, or the one in a TOML file.
+    """ladder, ablation or a step of the catalogue, with what every variant shall have, or the one in a TOML file.
 
     Raises PlacebenchError for anything else.
     """
@@ -163,16 +163,16 @@ def experiment_named(name: str) -> Experiment:
 
 
 def _everywhere(made: Experiment, suffix: str) -> Experiment:
-    """The same experiment with *suffix* at every arm: +step:way, or ,pg:NAME=VALUE."""
+    """The same experiment with *suffix* at every variant: +step:way, or ,pg:NAME=VALUE."""
     trials = (replace(each, baseline=each.baseline + suffix, variant=each.variant + suffix) for each in made.trials)
-    return replace(made, arms=tuple(arm + suffix for arm in made.arms), trials=tuple(trials))
+    return replace(made, variants=tuple(variant + suffix for variant in made.variants), trials=tuple(trials))
 
 
 def read_experiment(path: Path) -> Experiment:
     """The experiment in a TOML file; raises PlacebenchError that names the file and the key.
 
     name = "containers"
-    arms = ["naive", "naive+sets"]
+    variants = ["naive", "naive+sets"]
     trees = 500
     [[trials]]
     name = "sets"
@@ -183,25 +183,29 @@ def read_experiment(path: Path) -> Experiment:
         expected = f"ladder, ablation, a file, or one of {', '.join(_STEPS)}"
         raise PlacebenchError(f"no experiment {str(path)!r}: expected {expected}")
     given = read_toml(path, _File, error=PlacebenchError)
-    if twice := [each for each in given.arms if given.arms.count(each) > 1]:
-        raise PlacebenchError(f"{path}: arms names {twice[0]!r} twice: `placebench compare` holds a program to itself")
+    if twice := [each for each in given.variants if given.variants.count(each) > 1]:
+        raise PlacebenchError(
+            f"{path}: variants names {twice[0]!r} twice: `placebench compare` compares a variant with itself"
+        )
     for each in given.trials:
-        _check_trial(path, each, given.arms)
+        _check_trial(path, each, given.variants)
     own = [_own(**to_builtins(each)) for each in given.trials]
-    trials = tuple(own) or tuple(_own(given.arms[0], arm) for arm in given.arms[1:])
-    return Experiment(**{**asdict(given), "name": given.name or path.stem, "arms": tuple(given.arms), "trials": trials})
+    trials = tuple(own) or tuple(_own(given.variants[0], variant) for variant in given.variants[1:])
+    return Experiment(
+        **{**asdict(given), "name": given.name or path.stem, "variants": tuple(given.variants), "trials": trials}
+    )
 
 
-def _check_trial(path: Path, trial: _Trial, arms: Sequence[str]) -> None:
-    for key, arm in (("baseline", trial.baseline), ("variant", trial.variant)):
-        if arm not in arms:
-            raise PlacebenchError(f"{path}: {key} of a trial is {arm!r}, expected one of {', '.join(arms)}")
+def _check_trial(path: Path, trial: _Trial, variants: Sequence[str]) -> None:
+    for key, variant in (("baseline", trial.baseline), ("variant", trial.variant)):
+        if variant not in variants:
+            raise PlacebenchError(f"{path}: {key} of a trial is {variant!r}, expected one of {', '.join(variants)}")
     if trial.shows_in and trial.shows_in not in _METRICS:
         raise PlacebenchError(f"{path}: shows_in is {trial.shows_in!r}, expected one of {', '.join(_METRICS)}")
 
 
 def _own(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
-    """A trial of a file, explained by the catalogue where its arms differ in just one step of it."""
+    """A trial of a file, explained by the catalogue where its variants differ in just one step of it."""
     said = {"name": variant, **said}
     steps = differing(baseline, variant)
     return (

@@ -1,7 +1,7 @@
 """When a replicate or a load pass does not count: rules about the machine, fixed before anything is measured.
 
 The key pieces are `why_invalid`, on two `Moment`s, and `why_invalid_load`, on what a load pass saw. The whole replicate
-or pass goes, never a single request or one arm, and it is counted and reported; what it measured stays on the disk.
+or pass goes, never a single request or one variant, and it is counted and reported; what it measured stays on the disk.
 """
 
 import os

@@ -1,6 +1,6 @@
 """What can be compared: variants of the reference service, the real Placement, the control, anybody's WSGI application.
 
-The key piece is `read_arms`:
+The key piece is `read_variants`:
 
     tuned-slots                                     a variant of the reference service
     noop                                            the control: `GET /` of the tuned variant, which touches no database
@@ -10,7 +10,7 @@ The key piece is `read_arms`:
     ANY,pg:work_mem=64kB,pg:jit=on                  any of these on a PostgreSQL with settings of its own
     app=…,rev=REVISION,with=PACKAGE==VERSION        the same at a revision of its git repository, or with that version
 
-Each arm runs in its own environment, as shipped, under a uWSGI of that environment.
+Each variant runs in its own environment, as shipped, under a uWSGI of that environment.
 """
 
 import os
@@ -26,7 +26,7 @@ from placebench.errors import PlacebenchError, VariantError
 from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.source_checkout import Origin, read_origin, standing
 from placebench.paths import is_file, profiles
-from placebench.reference.variants import variant
+from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.uwsgi import ServerSpec, program
 
 CONTROL, PLACEMENT = "noop", "placement"
@@ -45,8 +45,8 @@ _PLACEMENT_VARIABLES = {
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One program that is compared, and how it is served."""
+class Variant:
+    """One thing that is compared, and how it is served."""
 
     name: str
     """Unique in its comparison, and fit for the name of a file."""
@@ -56,7 +56,7 @@ class Arm:
     python: str | None = None
     """Of the environment that it is installed in; None: this one."""
     request: str | None = None
-    """What it is asked; None: what the comparison asks. An arm with a request of its own is not held to the answers."""
+    """What it is asked; None: what the comparison asks. With a request of its own it is not held to the answers."""
     ours: bool = True
     """Whether it is the reference service, which can count its own collections."""
     workers: tuple[int, int] = (1, 1)
@@ -69,7 +69,7 @@ class Arm:
     """The revision and the packages that have to be put in place for it."""
 
     def spec(self, database_url: str, *, hash_seed: int, log: Path) -> ServerSpec:
-        """The arm on its own database; one worker with one thread where it does not say otherwise."""
+        """The variant on its own database; one worker with one thread where it does not say otherwise."""
         variables = {name: value.replace("{database_url}", database_url) for name, value in self.variables.items()}
         return ServerSpec(
             database_url=database_url,
@@ -89,67 +89,69 @@ class Arm:
         return {**made, "origin": self.origin.to_json()} if self.origin else made
 
 
-def read_arms(texts: Sequence[str], *, placement_python: Path | None = None) -> tuple[Arm, ...]:
-    """The arms that a command line names, baseline first; the same one twice is an A/A comparison.
+def read_variants(texts: Sequence[str], *, placement_python: Path | None = None) -> tuple[Variant, ...]:
+    """The variants that a command line names, baseline first; the same one twice is an A/A comparison.
 
     Raises VariantError for a name that does not exist, PlacebenchError for an application that cannot be served and
     MissingExtraError for an environment without uWSGI.
     """
     if len(texts) < 2:
-        named = "one arm was" if texts else "no arms were"
+        named = "one variant was" if texts else "no variants were"
         raise PlacebenchError(f"{named} named: a comparison needs two, the baseline first")
     seen: Counter[str] = Counter()
-    arms = []
+    variants = []
     for text in texts:
-        arm = read_arm(text, placement_python)
-        seen[arm.name] += 1
-        arms.append(arm if seen[arm.name] == 1 else replace(arm, name=f"{arm.name}.{seen[arm.name]}"))
-    check_programs(arms)
-    return tuple(arms)
+        variant = read_variant(text, placement_python)
+        seen[variant.name] += 1
+        variants.append(
+            variant if seen[variant.name] == 1 else replace(variant, name=f"{variant.name}.{seen[variant.name]}")
+        )
+    require_uwsgi(variants)
+    return tuple(variants)
 
 
-def check_programs(arms: Sequence[Arm]) -> None:
-    """Raise MissingExtraError for an arm whose environment has no uWSGI."""
-    for arm in arms:
-        program(Path(arm.python) if arm.python else None)
+def require_uwsgi(variants: Sequence[Variant]) -> None:
+    """Raise MissingExtraError for a variant whose environment has no uWSGI."""
+    for variant in variants:
+        program(Path(variant.python) if variant.python else None)
 
 
-def read_arm(text: str, placement_python: Path | None = None) -> Arm:
-    """The arm of this name, with the settings of its PostgreSQL that stand in parts of their own.
+def read_variant(text: str, placement_python: Path | None = None) -> Variant:
+    """The variant of this name, with the settings of its PostgreSQL that stand in parts of their own.
 
-    Raises as `read_arms` does, but for a uWSGI that is missing.
+    Raises as `read_variants` does, but for a uWSGI that is missing.
     """
     parts = text.split(",")
     settings = dict(_setting(text, part) for part in parts if part.startswith(_SETTING))
-    arm = _program(",".join(part for part in parts if not part.startswith(_SETTING)), placement_python)
-    name = ",".join((arm.name, *(f"{_SETTING}{key}={value}" for key, value in settings.items())))
+    variant = _read_name(",".join(part for part in parts if not part.startswith(_SETTING)), placement_python)
+    name = ",".join((variant.name, *(f"{_SETTING}{key}={value}" for key, value in settings.items())))
     if len(name) > LONGEST_NAME:
         raise PlacebenchError(
-            f"the arm {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one of "
-            f"{LONGEST_NAME} at most, an application by name="
+            f"the variant {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one "
+            f"of {LONGEST_NAME} at most, an application by name="
         )
-    return replace(arm, name=_NOT_IN_A_NAME.sub("_", name), postgres=settings)
+    return replace(variant, name=_NOT_IN_A_NAME.sub("_", name), postgres=settings)
 
 
 def _setting(text: str, part: str) -> tuple[str, str]:
     name, sign, value = part.removeprefix(_SETTING).partition("=")
     if not (name and sign and value):
-        raise PlacebenchError(f"{part!r} in the arm {text!r}: expected pg:NAME=VALUE, such as pg:work_mem=64kB")
+        raise PlacebenchError(f"{part!r} in the variant {text!r}: expected pg:NAME=VALUE, such as pg:work_mem=64kB")
     return name.lower(), value
 
 
-def _program(text: str, placement_python: Path | None) -> Arm:
+def _read_name(text: str, placement_python: Path | None) -> Variant:
     if text == CONTROL:
-        return Arm(CONTROL, variables={"PLACEBENCH_VARIANT": "tuned"}, request="/")
+        return Variant(CONTROL, variables={"PLACEBENCH_VARIANT": "tuned"}, request="/")
     if text == PLACEMENT:
         return _placement(placement_python)
     if "=" in text:
         return _application(text)
     try:
-        chosen = variant(text)
+        chosen = reference_variant(text)
     except VariantError as error:
         raise VariantError(f"{error}; or {CONTROL}, {PLACEMENT}, app=module:callable,python=PATH") from error
-    return Arm(
+    return Variant(
         text,
         variables={"PLACEBENCH_VARIANT": text},
         workers=chosen.deployment.workers or (1, 1),
@@ -157,15 +159,15 @@ def _program(text: str, placement_python: Path | None) -> Arm:
     )
 
 
-def _placement(python: Path | None) -> Arm:
+def _placement(python: Path | None) -> Variant:
     python = python or _of_tox()
     if python is None:
         raise PlacebenchError(
-            "the arm placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-binary "
-            "and uwsgi: name it with --placement-python PATH, such as .tox/oracle/placement/bin/python after "
+            "the variant placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-"
+            "binary and uwsgi: name it with --placement-python PATH, such as .tox/oracle/placement/bin/python after "
             "`tox -e oracle`"
         )
-    return Arm(
+    return Variant(
         PLACEMENT,
         module="placement.wsgi.api:application",
         variables=_PLACEMENT_VARIABLES,
@@ -180,7 +182,7 @@ def _of_tox() -> Path | None:
     return made if made.is_file() else None
 
 
-def _application(text: str) -> Arm:
+def _application(text: str) -> Variant:
     given: dict[str, str] = {}
     variables: dict[str, str] = {}
     packages: list[str] = []
@@ -188,21 +190,21 @@ def _application(text: str) -> Arm:
         key, _, value = part.partition("=")
         if key not in _KEYS or not value or (key in given and key not in _REPEATED):
             raise PlacebenchError(
-                f"{part!r} in the arm {text!r}: expected app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,"
+                f"{part!r} in the variant {text!r}: expected app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,"
                 "rev=REVISION,with=PACKAGE==VERSION,name=NAME, each once but env and with"
             )
         if key == "env":
             name, sign, said = value.partition("=")
             if not sign:
-                raise PlacebenchError(f"env={value} in the arm {text!r}: expected env=NAME=VALUE")
+                raise PlacebenchError(f"env={value} in the variant {text!r}: expected env=NAME=VALUE")
             variables[name] = said
         packages += [value] if key == "with" else []
         given[key] = value
     if ":" not in given.get("app", ""):
-        raise PlacebenchError(f"the arm {text!r} names no application: expected app=module:callable")
+        raise PlacebenchError(f"the variant {text!r} names no application: expected app=module:callable")
     if "path" in given:
         variables["PYTHONPATH"] = str(Path(given["path"]).absolute())
-    return Arm(
+    return Variant(
         _NOT_IN_A_NAME.sub("_", given.get("name", _called(given, packages))),
         module=given["app"],
         variables=variables,
@@ -213,30 +215,32 @@ def _application(text: str) -> Arm:
 
 
 def _called(given: Mapping[str, str], packages: Sequence[str]) -> str:
-    """An arm that was given no name: its application, with what makes it another one."""
+    """A variant that was given no name: its application, with what makes it another one."""
     revision = f"@{given['rev']}" if "rev" in given else ""
     return "+".join([given["app"] + revision, *packages])
 
 
 @contextmanager
-def in_place(arms: Sequence[Arm], folder: Path) -> Iterator[tuple[Arm, ...]]:
-    """The same arms with their revisions and packages below *folder* while the `with` block runs."""
+def in_place(variants: Sequence[Variant], folder: Path) -> Iterator[tuple[Variant, ...]]:
+    """The same variants with their revisions and packages below *folder* while the `with` block runs."""
     with ExitStack() as stack:
         # By number: a name may hold what separates the folders of a Python path.
-        yield tuple(stack.enter_context(_in_place(arm, folder / str(number))) for number, arm in enumerate(arms))
+        yield tuple(
+            stack.enter_context(_in_place(variant, folder / str(number))) for number, variant in enumerate(variants)
+        )
     with suppress(OSError):  # there only where something was put in place
         folder.rmdir()
 
 
 @contextmanager
-def _in_place(arm: Arm, place: Path) -> Iterator[Arm]:
-    if arm.origin is None:
-        yield arm
+def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
+    if variant.origin is None:
+        yield variant
         return
-    with standing(arm.origin, place, module=arm.module, python=arm.python) as folders:
-        named = [] if arm.origin.commit else [arm.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
+    with standing(variant.origin, place, module=variant.module, python=variant.python) as folders:
+        named = [] if variant.origin.commit else [variant.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
         path = os.pathsep.join([*folders, *filter(None, named)])
-        yield replace(arm, variables={**arm.variables, "PYTHONPATH": path})
+        yield replace(variant, variables={**variant.variables, "PYTHONPATH": path})
 
 
 def _existing(python: Path) -> Path:

@@ -99,7 +99,7 @@ SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_worke
         WHERE datname = current_database() AND current_setting('server_version_num')::int >= 150000) AS sessions
 """
 """Settings are those that hold in this database for this role, as its backends have them. The workers of
-io_method=worker (PostgreSQL 18) serve every database; they are counted, for one arm works at a time."""
+io_method=worker (PostgreSQL 18) serve every database; they are counted, for one variant works at a time."""
 
 
 def _hidden(found: Row[Any]) -> str:

@@ -38,9 +38,9 @@ def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
 def pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
     """Proportional set size of the processes together, the files that they map counted whole, and once for all of them.
 
-    In parts, a file is the cheaper the more others map it: of two arms of the same code the one in the environment of
-    the harness took 6.2 % less (6.2 to 6.3, 12 replicates). None where the kernel does not let us read it, or does not
-    tell anonymous memory apart.
+    In parts, a file is the cheaper the more others map it: of two variants of the same code the one in the environment
+    of the harness took 6.2 % less (6.2 to 6.3, 12 replicates). None where the kernel does not let us read it, or
+    does not tell anonymous memory apart.
     """
     anonymous, files = 0, 0
     try:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placebench.profiler.analysis.difference import Difference
+    from placebench.profiler.analysis.difference import RecordingDifference
     from placebench.profiler.analysis.findings import Finding, Limits
     from placebench.profiler.analysis.merging import merge_sessions
     from placebench.profiler.analysis.summary import StatementGroup, Summary
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Caller",
     "Clocks",
-    "Difference",
     "Finding",
     "Keep",
     "Limits",
     "PlanNode",
     "Recording",
+    "RecordingDifference",
     "Sampling",
     "Span",
     "SqlProfiler",
@@ -52,12 +52,12 @@ __all__ = [
 _HOMES = {
     "Caller": "placebench.profiler.model.statement",
     "Clocks": "placebench.profiler.capture.active_recording",
-    "Difference": "placebench.profiler.analysis.difference",
     "Finding": "placebench.profiler.analysis.findings",
     "Keep": "placebench.profiler.integrations.sampling",
     "Limits": "placebench.profiler.analysis.findings",
     "PlanNode": "placebench.profiler.model.plan",
     "Recording": "placebench.profiler.model.recording",
+    "RecordingDifference": "placebench.profiler.analysis.difference",
     "Sampling": "placebench.profiler.integrations.sampling",
     "Span": "placebench.profiler.model.statement",
     "SqlProfiler": "placebench.profiler.sql_profiler",

@@ -16,7 +16,7 @@ from placebench.errors import DatabaseError, MissingExtraError, ProfilerError, S
 from placebench.reference.api.compression import chunked, compressed
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.settings import chosen, settings_from
-from placebench.reference.variants import Variant, default_variant, variant
+from placebench.reference.variants import ReferenceVariant, default_variant, variant
 from placebench.telemetry import Telemeter
 
 DEFAULT_POOL_SIZE: Final = "10"
@@ -45,7 +45,7 @@ def _default_variant(environment: Mapping[str, str]) -> str:
     return default_variant(_url(environment.get("PLACEBENCH_DATABASE_URL", "")).get_backend_name())
 
 
-def _variant(environment: Mapping[str, str]) -> Variant:
+def _variant(environment: Mapping[str, str]) -> ReferenceVariant:
     return variant(environment.get("PLACEBENCH_VARIANT") or _default_variant(environment))
 
 

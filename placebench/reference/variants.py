@@ -1,7 +1,7 @@
 """Variants of the reference service: frozen choices of ways, all made from one catalogue of optimizations.
 
-The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +step:way on either; or shapes,
-shapes-a-b, snapshot.
+The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +step:way on either; or dedup,
+dedup-a-b, cached.
 """
 
 import re
@@ -27,7 +27,7 @@ from placebench.reference.optimizations import (
     totals,
     usages,
 )
-from placebench.reference.optimizations.optimization import LADDERS, Optimization, Way
+from placebench.reference.optimizations.optimization import OBJECTS, Implementation, Optimization
 
 # In the order of the ladder: first what is not done at all any more, then what is done at less cost.
 OPTIMIZATIONS: tuple[Optimization, ...] = (
@@ -63,14 +63,14 @@ PATHS: tuple[Optimization, ...] = (
     settings.PASSES,
 )
 CATALOGUE = (*OPTIMIZATIONS, *CHOICES, *PATHS)
-REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.ways if way.revision}))
+REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.implementations if way.revision}))
 
 # Algorithms beside the one that the ladder improves.
-ALGORITHMS: tuple[str, ...] = ("shapes", "snapshot")
+ALGORITHMS: tuple[str, ...] = ("dedup", "cached")
 WHY: Mapping[str, str] = {
-    "shapes": "Another algorithm, nothing kept between requests: each distinct shape of a tree is solved once and "
+    "dedup": "Another algorithm, nothing kept between requests: each distinct shape of a tree is solved once and "
     "written for all trees of it, and PostgreSQL sends a row a distinct inventory, trait or amount in use.",
-    "snapshot": "The same on a picture that is kept between requests, and brought up to date before each answer. While "
+    "cached": "The same on a picture that is kept between requests, and brought up to date before each answer. While "
     "nothing is written, the same request gets the same body again, as in a load run: another one costs more.",
 }
 
@@ -80,7 +80,7 @@ _PART = re.compile(r"([+-])([^+-]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class ReferenceVariant:
     """An algorithm, the way it takes each step, and what it needs of its database."""
 
     name: str
@@ -88,10 +88,10 @@ class Variant:
     deployment: Deployment
     revisions: tuple[str, ...] = ()  # of schema/options, which its database must be at
     postgresql_only: bool = False
-    algorithm: str = LADDERS
+    algorithm: str = OBJECTS
 
 
-def variant(name: str) -> Variant:
+def variant(name: str) -> ReferenceVariant:
     """The variant of this name; VariantError with what there is, if there is none.
 
     Raises MissingExtraError where a way needs a package that is not installed.
@@ -99,8 +99,8 @@ def variant(name: str) -> Variant:
     chosen, algorithm = _chosen(name), algorithm_of(name)
     taken: dict[str, dict[str, Any]] = {"request": {}, "deployment": {}, "database": {}}
     for step, way in chosen.items():
-        taken[_BY_STEP[step].place][step] = way.taken()
-    return Variant(
+        taken[_BY_STEP[step].place][step] = way.load()
+    return ReferenceVariant(
         name,
         Ways(**taken["request"]),
         Deployment(**taken["deployment"]),
@@ -113,14 +113,14 @@ def variant(name: str) -> Variant:
 def default_variant(backend: str) -> str:
     """The name of the fastest variant that a database of this kind can have, never stale for ordinary writers.
 
-    Without a change log `snapshot` answers as `shapes` does; docs/lab/data.md lists which writers the log cannot see.
+    Without a change log `cached` answers as `dedup` does; docs/lab/data.md lists which writers the log cannot see.
     """
-    return "snapshot" if backend == "postgresql" else "tuned"
+    return "cached" if backend == "postgresql" else "tuned"
 
 
-def lack(name: str) -> str:
+def missing_extra(name: str) -> str:
     """What the variant of this name needs and is not installed, in one line; empty when nothing is."""
-    return next(filter(None, (way.lack() for way in _chosen(name).values())), "")
+    return next(filter(None, (way.missing_extra() for way in _chosen(name).values())), "")
 
 
 def differing(baseline: str, other: str) -> tuple[Optimization, ...]:
@@ -132,7 +132,7 @@ def differing(baseline: str, other: str) -> tuple[Optimization, ...]:
     return tuple(each for each in CATALOGUE if before[each.step] != after[each.step])
 
 
-def _chosen(name: str) -> dict[str, Way]:
+def _chosen(name: str) -> dict[str, Implementation]:
     """The way of each step: naive takes none the best way, tuned its own ones and an algorithm beside it all; but for
     what the parts of the name change."""
     base, parts = _base(name), _PART.findall(name)
@@ -140,7 +140,7 @@ def _chosen(name: str) -> dict[str, Way]:
         raise _no_such(name)
     steps = [each for each in CATALOGUE if algorithm_of(name) in each.of]
     improved = {"naive": [], "tuned": steps}.get(base, CATALOGUE)
-    chosen = {each.step: each.best if each in improved else each.plain for each in CATALOGUE}
+    chosen = {each.step: each.best if each in improved else each.baseline for each in CATALOGUE}
     changed = [_change(name, steps, given, part) for given, part in parts]
     if len({step for step, _ in changed}) < len(changed):
         raise VariantError(f"variant {name!r} changes one step twice: name each step once")
@@ -149,43 +149,43 @@ def _chosen(name: str) -> dict[str, Way]:
 
 def algorithm_of(name: str) -> str:
     """The algorithm of the variant of this name; naive and tuned are ways of one."""
-    return base if (base := _base(name)) in ALGORITHMS else LADDERS
+    return base if (base := _base(name)) in ALGORITHMS else OBJECTS
 
 
 def _base(name: str) -> str:
     return re.split("[+-]", name, maxsplit=1)[0]
 
 
-def ladder() -> tuple[str, ...]:
+def cumulative() -> tuple[str, ...]:
     """From naive, one optimization more at each rung, to tuned, which has them all."""
     names = [each.name for each in OPTIMIZATIONS]
     return ("naive", *("+".join(("naive", *names[:count])) for count in range(1, len(names))), "tuned")
 
 
-def ablations() -> tuple[str, ...]:
+def leave_one_out() -> tuple[str, ...]:
     """tuned with one optimization taken away, for each of them."""
     return tuple(f"tuned-{each.name}" for each in OPTIMIZATIONS)
 
 
-def detours() -> tuple[str, ...]:
+def algorithms_leave_one_out() -> tuple[str, ...]:
     """Each algorithm beside it with one of its paths closed."""
     return tuple(f"{algorithm}-{each.name}" for each in PATHS for algorithm in each.of)
 
 
-def third_ways() -> tuple[str, ...]:
+def further_alternatives() -> tuple[str, ...]:
     """naive with one step taken in a way that is neither plain nor in tuned, for each of these."""
-    return tuple(f"naive+{each.step}:{way.name}" for each in CATALOGUE for way in each.others)
+    return tuple(f"naive+{each.step}:{way.name}" for each in CATALOGUE for way in each.further)
 
 
-def _change(name: str, steps: Iterable[Optimization], given: str, part: str) -> tuple[str, Way]:
+def _change(name: str, steps: Iterable[Optimization], given: str, part: str) -> tuple[str, Implementation]:
     """The step that a part of a name changes, and its new way."""
     sign = _SIGNS[_base(name)]
     for each in steps:
-        for way in each.ways:
+        for way in each.implementations:
             if given == "+" and part == f"{each.step}:{way.name}":
                 return each.step, way
-        if each.better and given == sign and part == each.name:
-            return each.step, each.better if sign == "+" else each.plain
+        if each.alternative and given == sign and part == each.name:
+            return each.step, each.alternative if sign == "+" else each.baseline
     raise _no_such(name)
 
 
@@ -193,8 +193,8 @@ def _no_such(name: str) -> VariantError:
     optimizations = ", ".join(each.name for each in OPTIMIZATIONS)
     return VariantError(
         f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, either with +STEP:WAY, or "
-        f"{', '.join(ALGORITHMS)} or {_listed(detours())}, "
-        f"with NAME one of {optimizations}, and STEP:WAY one of {_listed(third_ways())}"
+        f"{', '.join(ALGORITHMS)} or {_listed(algorithms_leave_one_out())}, "
+        f"with NAME one of {optimizations}, and STEP:WAY one of {_listed(further_alternatives())}"
     )
 
 

@@ -3,7 +3,7 @@
     uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.reference.wsgi:application
 
 PLACEBENCH_DATABASE_URL   where the data is; required
-PLACEBENCH_VARIANT        how candidates are found; default "snapshot", "tuned" where the database is not PostgreSQL
+PLACEBENCH_VARIANT        how candidates are found; default "cached", "tuned" where the database is not PostgreSQL
 PLACEBENCH_POOL_SIZE      connections a process may hold; default 10
 PLACEBENCH_RANDOMIZE_CANDIDATES  "1": under a limit any candidates, not the first ones; default "0"
 PLACEBENCH_MAX_CANDIDATES        the search stops at so many; default "-1", at none

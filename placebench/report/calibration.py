@@ -13,14 +13,14 @@ from placebench.report import sentences
 
 
 def calibrated(head: RunHead) -> str:
-    """When and where identical programs were compared, then a sentence a metric; empty where they never were."""
+    """When and where identical variants were compared, then a sentence a metric; empty where they never were."""
     kept = head.manifest.get("calibration") or {}
     metrics = [made for name in ("cpu_s", "wall_s") if (made := kept.get("metrics", {}).get(name))]
     if not metrics:
         return ""
     rounds = f" of {kept['rounds']} rounds" if "rounds" in kept else ""
     made = f"{_machine(kept, head)} at {sentences.moment(kept['made_at'])} with {metrics[0]['replicates']} replicates"
-    return " ".join([f"{made}{rounds} of identical programs.", *map(_told, metrics)])
+    return " ".join([f"{made}{rounds} of identical variants.", *map(_told, metrics)])
 
 
 def _machine(kept: Mapping[str, Any], head: RunHead) -> str:

@@ -23,7 +23,7 @@ from placebench.page.charts import (
     histogram,
     scatter,
 )
-from placebench.report.comparisons import ALWAYS, arm_shortened
+from placebench.report.comparisons import ALWAYS, variant_shortened
 from placebench.report.figures import Figures, Loaded, Rung
 from placebench.report.sentences import METRIC_LABELS, detectable_text, outcome_text, roughly, statement_shortened
 from placebench.report.variant_pairs import FrameChange, Pair
@@ -147,7 +147,7 @@ class Drawings:
     closed: Drawing | None
     open: Drawing | None
     blocks: Drawing | None
-    """How long the requests of the blocks took, arm by arm."""
+    """How long the requests of the blocks took, variant by variant."""
 
 
 def drawings_of(figures: Figures) -> Drawings:
@@ -203,11 +203,11 @@ def _bars(rows: list[Bar], title: str, part_names: tuple[str, ...] = ()) -> Draw
 def _blocks(figures: Figures) -> Drawing | None:
     if not figures.walls:
         return None
-    arms = figures.run.head.variants
+    variants = figures.run.head.variants
     svg = histogram(
-        [Hill(arm_shortened(each.arm, arms), each.wall_s, each.role) for each in figures.walls],
+        [Hill(variant_shortened(each.variant, variants), each.wall_s, each.role) for each in figures.walls],
         title="Latency of the requests in the blocks",
-        description="A hill for each arm: how many requests took how long; further left is better.",
+        description="A hill for each variant: how many requests took how long; further left is better.",
         show=units.duration,
     )
     return Drawing(svg, "How long the requests of the blocks took, one at a time. The lines are medians.")

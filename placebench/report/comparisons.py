@@ -27,7 +27,7 @@ class Tried:
     variant: str
     name: str
     kind: str
-    """rung, alone, missed or own; empty where arms were named on the command line."""
+    """rung, alone, missed or own; empty where variants were named on the command line."""
 
     @property
     def label(self) -> str:
@@ -36,8 +36,8 @@ class Tried:
 
 
 def tried(run: Run) -> list[Tried]:
-    """The trials of an experiment, else each arm with the first, as far as both were measured; each pair once."""
-    seen = {block.arm for block in run.blocks} | set(run.wire)
+    """The trials of an experiment, else each variant with the first, as far as both were measured; each pair once."""
+    seen = {block.variant for block in run.blocks} | set(run.wire)
     if trials := run.head.settings.get("trials"):
         made = [Tried(each["baseline"], each["variant"], each["name"], each["kind"]) for each in trials]
     else:
@@ -50,24 +50,24 @@ def tried(run: Run) -> list[Tried]:
     return list(first.values())
 
 
-def arm_shortened(arm: str, among: Iterable[str] = ()) -> str:
-    """An arm by its first part and its last: 'naive+rows+slots+sets' → 'naive+…+sets'; others as they are.
+def variant_shortened(variant: str, among: Iterable[str] = ()) -> str:
+    """A variant by its first part and its last: 'naive+rows+slots+sets' → 'naive+…+sets'; others as they are.
 
     Where another one of *among* would be called the same it keeps as many of its last parts as tell it from them.
     """
-    others = [other for other in among if other != arm]
-    kept = range(1, arm.count("+") + 1)
-    names = (_by_its_ends(arm, parts) for parts in kept if not _is_shared(arm, others, parts))
-    return next(names, arm)
+    others = [other for other in among if other != variant]
+    kept = range(1, variant.count("+") + 1)
+    names = (_by_its_ends(variant, parts) for parts in kept if not _is_shared(variant, others, parts))
+    return next(names, variant)
 
 
-def _is_shared(arm: str, others: Sequence[str], parts: int) -> bool:
-    return any(_by_its_ends(other, parts) == _by_its_ends(arm, parts) for other in others)
+def _is_shared(variant: str, others: Sequence[str], parts: int) -> bool:
+    return any(_by_its_ends(other, parts) == _by_its_ends(variant, parts) for other in others)
 
 
-def _by_its_ends(arm: str, parts: int) -> str:
-    head, *rest = arm.split("+")
-    return arm if len(rest) <= parts else "+".join([head, "…", *rest[-parts:]])
+def _by_its_ends(variant: str, parts: int) -> str:
+    head, *rest = variant.split("+")
+    return variant if len(rest) <= parts else "+".join([head, "…", *rest[-parts:]])
 
 
 ALWAYS = ("cpu_s", "wall_s")
@@ -75,7 +75,7 @@ ALWAYS = ("cpu_s", "wall_s")
 
 
 def comparisons_of(run: Run) -> list[Comparison]:
-    """Each pair of arms that was measured, by each metric that was, in the order they were named.
+    """Each pair of variants that was measured, by each metric that was, in the order they were named.
 
     None where the answers differ, or nobody was asked: there is no speed to be read then.
     """
@@ -102,8 +102,8 @@ def _of_pair(run: Run, baseline: str, variant: str, confidence: float) -> Iterat
 
 
 def _watched(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:
-    """The collector's pauses, where either arm can tell them."""
-    before, after = (made.gc_s_each if (made := run.counted.get(arm)) else [] for arm in (baseline, variant))
+    """The collector's pauses, where either variant can tell them."""
+    before, after = (made.gc_s_each if (made := run.counted.get(name)) else [] for name in (baseline, variant))
     if run.wire and (before or after):
         for metric in WATCHED:
             yield compare_watched(before, after, baseline, variant, metric, confidence=confidence)

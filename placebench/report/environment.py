@@ -21,7 +21,7 @@ _OPEN = (
     "OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP",
 )
 """Variables that we set ourselves."""
-_IN_AN_ARM = re.compile(r"\benv=([^=,\s]+)=([^,]*)")
+_IN_A_VARIANT = re.compile(r"\benv=([^=,\s]+)=([^,]*)")
 # Up to the last @ of a word: a password may hold one that nobody escaped.
 _IN_A_URL = re.compile(r"(://[^:/@\s]*:)\S*@")
 _IN_A_QUERY = re.compile(r"(password=)[^&\s]+", re.IGNORECASE)
@@ -53,8 +53,8 @@ def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def masked(text: str) -> str:
-    """*text* without the values in an arm's `env=NAME=VALUE`, and without the passwords of URLs."""
-    told = _IN_AN_ARM.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text)
+    """*text* without the values in a variant's `env=NAME=VALUE`, and without the passwords of URLs."""
+    told = _IN_A_VARIANT.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text)
     return _IN_A_QUERY.sub(rf"\1{_HIDDEN}", _IN_A_URL.sub(rf"\1{_HIDDEN}@", told))
 
 

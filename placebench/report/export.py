@@ -38,7 +38,7 @@ def published(run: Run) -> dict[str, Any]:
         "invalidated": figures.invalidated,
         "calibration": _calibration(head.manifest),
         "same_answers": figures.answers.equal,
-        "arms": head.variants,
+        "variants": head.variants,
         "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.ends]))],
         **_decisions(run, figures),
     }

@@ -99,9 +99,9 @@ class Rung:
 
 @dataclass(frozen=True)
 class Walls:
-    """The requests of one arm in the blocks of the replicates that count."""
+    """The requests of one variant in the blocks of the replicates that count."""
 
-    arm: str
+    variant: str
     role: Role
     wall_s: list[float]
     """Ascending."""
@@ -117,7 +117,7 @@ class Figures:
     rungs: tuple[Rung, ...]
     comparisons: tuple[Comparison, ...]
     walls: tuple[Walls, ...]
-    """In the order that the arms were named."""
+    """In the order that the variants were named."""
     tried: tuple[Tried, ...]
     """What stands for each pair that is compared."""
     ends: Comparison | None
@@ -187,7 +187,7 @@ def _ends(run: Run) -> Comparison | None:
 
 
 def _end_names(run: Run) -> tuple[str, str] | None:
-    """The arm without any of the changes of an experiment, and the one with all; None where there are no such two."""
+    """The variant without any of the changes of an experiment, and that with all; None where there are no such two."""
     trials = run.head.settings.get("trials", ())
     first = {each["kind"]: each["baseline"] for each in reversed(trials)}
     last = {each["kind"]: each["variant"] for each in trials}
@@ -232,10 +232,10 @@ def _walls(run: Run) -> Iterator[Walls]:
     seen: dict[str, list[float]] = {}
     for block in run.blocks:
         if block.replicate not in invalid:
-            seen.setdefault(block.arm, []).extend(block.wall_s)
-    for arm in run.head.variants:
-        if wall_s := sorted(seen.get(arm, ())):
-            yield Walls(arm, _role(run, arm), wall_s, _latency(wall_s))
+            seen.setdefault(block.variant, []).extend(block.wall_s)
+    for variant in run.head.variants:
+        if wall_s := sorted(seen.get(variant, ())):
+            yield Walls(variant, _role(run, variant), wall_s, _latency(wall_s))
 
 
 def _role(run: Run, variant: str) -> Role:

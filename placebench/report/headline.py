@@ -39,8 +39,8 @@ def headline(figures: Figures) -> str:
         return sentences.comparison_sentence(figures.primary)
     if figures.changes:
         return several_sentence(figures.primaries, figures.names, many=_changes(figures))
-    programs = f"{units.count(len(figures.primaries))} programs"
-    return several_sentence(figures.primaries, figures.names, many=programs, held=f" than {figures.primary.baseline}")
+    variants = f"{units.count(len(figures.primaries))} variants"
+    return several_sentence(figures.primaries, figures.names, many=variants, held=f" than {figures.primary.baseline}")
 
 
 def _changes(figures: Figures) -> str:
@@ -68,7 +68,7 @@ def _untimed(figures: Figures) -> str:
 
 
 def below_it(figures: Figures) -> list[str]:
-    """What the first sentence leaves out: from end to end, or each of a few programs; and what could have been seen."""
+    """What the first sentence leaves out: from end to end, or each of a few variants; and what could have been seen."""
     if figures.primary is None:
         return []
     if len(figures.primaries) == 1:

@@ -9,7 +9,7 @@ from typing import Any
 from placebench import units
 from placebench.experiment.records import CountedPass, RunHead
 from placebench.report import sentences
-from placebench.report.comparisons import arm_shortened, comparisons_of
+from placebench.report.comparisons import comparisons_of, variant_shortened
 from placebench.report.sentences import listed
 from placebench.results import Run
 from placebench.stats import METRICS, PRIMARY, Comparison, hodges_lehmann
@@ -180,17 +180,22 @@ def _asked(run: Run) -> Iterator[tuple[str, str, Pair, list[Pair]]]:
 
 
 def _combined(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, Pair, list[Pair]]]:
-    """Arms such as tuned+a+b, where tuned+a and tuned+b were held against tuned as well."""
+    """Variants such as tuned+a+b, where tuned+a and tuned+b were held against tuned as well."""
     single = {(pair[0], added[0]): pair for pair in pairs if len(added := _added(*pair)) == 1}
-    for baseline, arm in pairs:
-        parts = [(baseline, part) for part in _added(baseline, arm)]
+    for baseline, variant in pairs:
+        parts = [(baseline, part) for part in _added(baseline, variant)]
         if len(parts) > 1 and all(part in single for part in parts):
-            yield " and ".join(part for _, part in parts), _TOGETHER, (baseline, arm), [single[part] for part in parts]
+            yield (
+                " and ".join(part for _, part in parts),
+                _TOGETHER,
+                (baseline, variant),
+                [single[part] for part in parts],
+            )
 
 
-def _added(baseline: str, arm: str) -> list[str]:
-    """What *arm* has more than *baseline*, by name: 'tuned+a+b' has a and b."""
-    return arm.removeprefix(f"{baseline}+").split("+") if arm.startswith(f"{baseline}+") else []
+def _added(baseline: str, variant: str) -> list[str]:
+    """What *variant* has more than *baseline*, by name: 'tuned+a+b' has a and b."""
+    return variant.removeprefix(f"{baseline}+").split("+") if variant.startswith(f"{baseline}+") else []
 
 
 KEPT, DROPPED, OPEN = "kept", "dropped", "open"
@@ -264,7 +269,10 @@ def ledger_text(run: Run) -> str:
     if not run.head.same_answers.get("equal"):
         return "\n".join([*lines, *_no_speed(run.head.same_answers), ""])
     entries = ledger_of(run)
-    lines += ["| tried | arms | effect on server CPU | verdict | should show in | decision | why |", "| --- " * 7 + "|"]
+    lines += [
+        "| tried | variants | effect on server CPU | verdict | should show in | decision | why |",
+        "| --- " * 7 + "|",
+    ]
     lines += [_row(each) for each in entries]
     elsewhere = {each.name: each.shows_on for each in entries if each.shows_on not in ("", run.head.request)}
     for name, request in elsewhere.items():
@@ -313,7 +321,7 @@ def _entry(
     return Entry(
         name=trial["name"],
         kind=trial["kind"],
-        tried=" → ".join(arm_shortened(trial[role], head.variants) for role in ("baseline", "variant")),
+        tried=" → ".join(variant_shortened(trial[role], head.variants) for role in ("baseline", "variant")),
         request=head.request,
         effect=f"{sentences.effect_text(primary)}, {sentences.interval_text(primary)}",
         shows_on=trial.get("shows_on", ""),

@@ -14,7 +14,7 @@ from placebench.page import shell
 from placebench.report import sentences
 from placebench.report.calibration import calibrated
 from placebench.report.charts import drawings_of, frames_drawing, replicated
-from placebench.report.comparisons import arm_shortened
+from placebench.report.comparisons import variant_shortened
 from placebench.report.environment import manifest
 from placebench.report.figures import QUANTILES, Figures, Loaded, Rung, figures_of
 from placebench.report.headline import below_it, headline
@@ -82,7 +82,7 @@ def _quantile_note() -> str:
 
 @dataclass(frozen=True)
 class Contrast:
-    """One figure of two arms, side by side."""
+    """One figure of two variants, side by side."""
 
     name: str
     before: str
@@ -99,7 +99,7 @@ class Trouble:
 
 
 def contrasted(figures: Figures) -> tuple[str, str] | None:
-    """The two arms that the first lines speak of: the ends of an experiment, or the only pair; None of several."""
+    """The two variants that the first lines speak of: the ends of an experiment, or the only pair; None of several."""
     if figures.ends:
         return figures.ends.baseline, figures.ends.variant
     return (figures.tried[0].baseline, figures.tried[0].variant) if len(figures.tried) == 1 else None
@@ -107,22 +107,22 @@ def contrasted(figures: Figures) -> tuple[str, str] | None:
 
 def compared(figures: Figures) -> str:
     """What is held against what, as the heading of its section."""
-    pairs, arms = figures.tried, figures.run.head.variants
+    pairs, variants = figures.tried, figures.run.head.variants
     if len(pairs) > 1 and figures.changes:
         return "The changes, each with and without"
-    ends = (pairs[0].baseline, pairs[0].variant) if pairs else (arms[0], arms[-1])
-    baseline, variant = (arm_shortened(arm, arms) for arm in ends)
-    several = f"{units.count(len(pairs))} programs against {baseline}"
+    ends = (pairs[0].baseline, pairs[0].variant) if pairs else (variants[0], variants[-1])
+    baseline, variant = (variant_shortened(name, variants) for name in ends)
+    several = f"{units.count(len(pairs))} variants against {baseline}"
     return several if len(pairs) > 1 else f"{baseline} against {variant}"
 
 
 def contrasts(figures: Figures) -> list[Contrast]:
-    """What changed between the two arms of `contrasted`, figure by figure; only what was measured of both."""
+    """What changed between the two variants of `contrasted`, figure by figure; only what was measured of both."""
     pair = contrasted(figures)
     if pair is None:
         return []
     rungs = {rung.variant: rung for rung in figures.rungs}
-    first, last = (rungs[arm] for arm in pair)
+    first, last = (rungs[variant] for variant in pair)
     made: list[Contrast] = []
     if first.closed and last.closed:
         made += _load_contrasts(first.closed, last.closed)
@@ -203,5 +203,5 @@ def discarded(figures: Figures) -> list[tuple[int, str]]:
     reasons: dict[int, str] = {}
     for block in figures.run.blocks if figures.rungs else ():
         if block.invalid:
-            reasons.setdefault(block.replicate + 1, f"{block.arm}: {block.invalid}")
+            reasons.setdefault(block.replicate + 1, f"{block.variant}: {block.invalid}")
     return sorted(reasons.items())

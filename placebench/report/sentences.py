@@ -184,7 +184,7 @@ def unmeasured(head: RunHead) -> str:
 
 
 def _values_text(comparison: Comparison) -> str:
-    """What both arms have, where a ratio would say less: '0 → 5', 'the same'."""
+    """What both variants have, where a ratio would say less: '0 → 5', 'the same'."""
     if None in (comparison.baseline_value, comparison.variant_value):
         return units.NOT_MEASURED
     if not comparison.differs:

@@ -7,7 +7,7 @@ import jinja2
 
 from placebench.page import environment
 from placebench.report import sentences
-from placebench.report.comparisons import arm_shortened
+from placebench.report.comparisons import variant_shortened
 
 
 @functools.cache
@@ -16,14 +16,14 @@ def templates() -> jinja2.Environment:
     made = environment(Path(__file__).parent / "templates")
     made.filters["quantile"] = sentences.quantile_text
     made.filters["shortened"] = sentences.statement_shortened
-    made.filters["arm"] = _arm
+    made.filters["short_name"] = _short_name
     return made
 
 
 @jinja2.pass_context
-def _arm(context: jinja2.runtime.Context, arm: str) -> str:
-    """A short name that no other arm of the run has."""
-    return arm_shortened(arm, context["head"].variants)
+def _short_name(context: jinja2.runtime.Context, variant: str) -> str:
+    """A short name that no other variant of the run has."""
+    return variant_shortened(variant, context["head"].variants)
 
 
 def write_page(path: Path, document: str) -> Path:

@@ -127,14 +127,14 @@ def _added(sums: tuple[float, float, float], each: StatementCount) -> tuple[floa
 
 
 _MOST_FLAMES = 6
-"""With more arms the flames stand on pages of their own: some 40 KB each."""
+"""With more variants the flames stand on pages of their own: some 40 KB each."""
 _MOST_LAID_OVER = 3
 """So many pairs have their flames laid over each other on the page."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms, and what changed between them for one request."""
+    """Two variants, and what changed between them for one request."""
 
     baseline: str
     variant: str
@@ -158,13 +158,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Flame:
-    """One arm's flame; where there is none, why."""
+    """One variant's flame; where there is none, why."""
 
-    arm: str
+    variant: str
     requests: int
     reason: str
     svg: Markup | None
-    """None for many arms, too."""
+    """None for many variants, too."""
     page: str | None
     speedscope: str | None
 
@@ -172,7 +172,7 @@ class Flame:
 def pairs_of(run: Run, comparisons: Sequence[Comparison]) -> tuple[Pair, ...]:
     """A pair for each baseline and variant, in the order of *comparisons*."""
     names = dict.fromkeys((each.baseline, each.variant) for each in comparisons)
-    sessions = {arm: run.session(arm) for arm in dict.fromkeys(arm for pair in names for arm in pair)}
+    sessions = {name: run.session(name) for name in dict.fromkeys(name for pair in names for name in pair)}
     made = []
     for baseline, variant in names:
         before, after = sessions[baseline], sessions[variant]
@@ -190,18 +190,18 @@ def pairs_of(run: Run, comparisons: Sequence[Comparison]) -> tuple[Pair, ...]:
 
 
 def flames_of(run: Run) -> tuple[Flame, ...]:
-    """The flame of each arm that was watched, or was to be; a flame without its data is linked from its rung."""
+    """The flame of each variant that was watched, or was to be; a flame without its data is linked from its rung."""
     return tuple(_flames(run, inline=len(run.watched) <= _MOST_FLAMES))
 
 
 def _flames(run: Run, *, inline: bool) -> Iterator[Flame]:
-    for arm, watched in run.watched.items():
-        session = run.session(arm)
+    for variant, watched in run.watched.items():
+        session = run.session(variant)
         if session is None and not watched.reason:
             continue
-        page, speedscope = run.profile(arm), run.speedscope(arm)
+        page, speedscope = run.profile(variant), run.speedscope(variant)
         yield Flame(
-            arm=arm,
+            variant=variant,
             requests=watched.requests,
             reason=watched.reason,
             svg=icicle(session) if session and inline else None,

@@ -112,7 +112,7 @@ class ServerSpec:
     """What to serve, and how."""
 
     database_url: str
-    variant: str = "snapshot"
+    variant: str = "cached"
     host: str = "127.0.0.1"
     port: int = 0
     """0: a free one that uWSGI picks."""

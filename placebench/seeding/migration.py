@@ -53,7 +53,7 @@ def options_at(url: str) -> frozenset[str]:
 
 
 def has_change_log(url: str) -> bool:
-    """Whether the database has the log that the variant snapshot reads: SELECT to_regproc('placebench_look')"""
+    """Whether the database has the log that the variant cached reads: SELECT to_regproc('placebench_look')"""
     with connected(url) as connection:
         if connection.dialect.name != "postgresql":
             return False

@@ -1,4 +1,4 @@
-"""What a machine can resolve, from replicates of identical programs: is no change called no change, and what is seen?
+"""What a machine can resolve, from replicates of identical variants: is no change called no change, and what is seen?
 
 The key piece is `calibrate`. Effects are injected into the measured noise: replicates are drawn anew with replacement,
 as many as a run would make, and each draw is shifted by the effect. The interval moves with its values, so that one set
@@ -24,7 +24,7 @@ _DRAWS = 400
 
 @dataclass(frozen=True)
 class Calibration:
-    """What replicates of identical programs say about one metric; effects are log ratios."""
+    """What replicates of identical variants say about one metric; effects are log ratios."""
 
     metric: str
     replicates: int
@@ -53,7 +53,7 @@ class Calibration:
 def calibrate(log_ratios: Sequence[float], metric: str, *, margin: float, seed: int) -> Calibration:
     """Calibrate one metric; costs about a second.
 
-    log_ratios: one a replicate of identical programs. Raises TooFewReplicatesError for fewer than 6.
+    log_ratios: one a replicate of identical variants. Raises TooFewReplicatesError for fewer than 6.
     """
     whole = hodges_lehmann(log_ratios)
     sixes = [hodges_lehmann(six) for six in _disjoint(log_ratios, FEWEST_REPLICATES)]

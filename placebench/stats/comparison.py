@@ -1,4 +1,4 @@
-"""The comparison of two arms of an interleaved run, from its blocks to the verdict.
+"""The comparison of two variants of an interleaved run, from its blocks to the verdict.
 
 The key piece is `compare_blocks`.
 """
@@ -76,7 +76,7 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether both arms have a value, and not the same."""
+        """Whether both variants have a value, and not the same."""
         return None not in (self.baseline_value, self.variant_value) and self.baseline_value != self.variant_value
 
     @property
@@ -92,7 +92,7 @@ class Comparison:
 def compare_blocks(
     blocks: Iterable[Block], baseline: str, variant: str, metric: str, *, confidence: float = 0.95
 ) -> Comparison:
-    """Compare two arms by *metric* ("cpu_s", "wall_s" or "pss_bytes"); too few replicates are a verdict, not an error.
+    """Compare two variants by *metric* (cpu_s, wall_s or pss_bytes); too few replicates are a verdict, not an error.
 
     Raises KeyError for a metric that does not exist.
     """
@@ -114,7 +114,7 @@ def compare_counts(
     *,
     confidence: float = 0.95,
 ) -> Comparison:
-    """Compare what was counted of two arms, request by request; None: it was not.
+    """Compare what was counted of two variants, request by request; None: it was not.
 
     The requests stand in for replicates: a count is the same in every process. Two zeros are no change. A zero against
     another number has no ratio, and so there is none for the whole: it is less or more by its values, unless the
@@ -155,7 +155,7 @@ def compare_watched(
         ratio=now / then if then and now else None,
         baseline_value=then,
         variant_value=now,
-        reason=watched if then is not None and now is not None else "not measured of a program that is not ours",
+        reason=watched if then is not None and now is not None else "not measured of a variant that is not ours",
     )
 
 

@@ -1,11 +1,11 @@
 """From the blocks of an interleaved run to one log ratio per replicate, the unit of analysis.
 
-    block      the requests of one arm in one stretch: median wall time, or CPU seconds by requests
-    quad       baseline, variant, variant, baseline or the reverse: a linear drift weighs on both arms alike
+    block      the requests of one variant in one stretch: median wall time, or CPU seconds by requests
+    quad       baseline, variant, variant, baseline or the reverse: a linear drift weighs on both variants alike
     replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its quads
 
 The key pieces are `reduce_blocks` and `that_count`. Requests are never pooled: those of one process are alike in ways
-that another process of the same code is not, and a test on them calls identical programs different 32 to 44 times in
+that another process of the same code is not, and a test on them calls identical variants different 32 to 44 times in
 100.
 """
 
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Protocol
 
-BLOCKS_PER_ARM = 2
+BLOCKS_PER_VARIANT = 2
 """In a quad; one with fewer was cut short and its drift does not cancel."""
 
 
 class Block(Protocol):
-    """What is asked of a block: a stretch of requests against one arm."""
+    """What is asked of a block: a stretch of requests against one variant."""
 
     @property
     def replicate(self) -> int: ...
     @property
     def quad(self) -> int: ...
     @property
-    def arm(self) -> str: ...
+    def variant(self) -> str: ...
     @property
     def requests(self) -> int: ...
     @property
@@ -48,8 +48,8 @@ class Metric:
     name: str
     margin: float
     """In log ratio, fixed before any run."""
-    arm_level: Callable[[Sequence[Block]], float | None]
-    """The logarithm of what one arm's blocks of a quad say; None where it was not measured."""
+    variant_level: Callable[[Sequence[Block]], float | None]
+    """The logarithm of what one variant's blocks of a quad say; None where it was not measured."""
     of_quads: Callable[[Sequence[float]], float]
 
 
@@ -76,7 +76,7 @@ def that_count(blocks: Iterable[Block]) -> dict[int, list[Block]]:
 
 
 def reduce_blocks(blocks: Iterable[Block], baseline: str, variant: str, metric: Metric) -> Replicates:
-    """One log ratio, variant over baseline, for each replicate that counts and has a whole quad of both arms."""
+    """One log ratio, variant over baseline, for each replicate that counts and has a whole quad of both variants."""
     kept = list(blocks)
     valid = that_count(kept)
     rounds = {n: quads for n, each in valid.items() if (quads := _quad_levels(each, baseline, variant, metric))}
@@ -88,23 +88,23 @@ def reduce_blocks(blocks: Iterable[Block], baseline: str, variant: str, metric: 
     )
 
 
-def _level(quads: Sequence[tuple[float, float]], arm: int) -> float:
-    return math.exp(fmean(levels[arm] for levels in quads))
+def _level(quads: Sequence[tuple[float, float]], variant: int) -> float:
+    return math.exp(fmean(levels[variant] for levels in quads))
 
 
 def _quad_levels(blocks: Sequence[Block], baseline: str, variant: str, metric: Metric) -> list[tuple[float, float]]:
     """The logarithms of baseline and variant in each whole quad."""
     of_quad: dict[int, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
     for block in blocks:
-        of_quad[block.quad][block.arm].append(block)
-    levels = (_log_levels(arms[baseline], arms[variant], metric) for _, arms in sorted(of_quad.items()))
+        of_quad[block.quad][block.variant].append(block)
+    levels = (_log_levels(variants[baseline], variants[variant], metric) for _, variants in sorted(of_quad.items()))
     return [each for each in levels if each is not None]
 
 
 def _log_levels(baseline: Sequence[Block], variant: Sequence[Block], metric: Metric) -> tuple[float, float] | None:
-    if min(len(baseline), len(variant)) < BLOCKS_PER_ARM:
+    if min(len(baseline), len(variant)) < BLOCKS_PER_VARIANT:
         return None
-    before, after = metric.arm_level(baseline), metric.arm_level(variant)
+    before, after = metric.variant_level(baseline), metric.variant_level(variant)
     return None if before is None or after is None else (before, after)
 
 
@@ -116,7 +116,7 @@ def _log_wall(blocks: Sequence[Block]) -> float | None:
 
 
 def _log_cpu(blocks: Sequence[Block]) -> float | None:
-    """Logarithm of the CPU seconds a request took, over all the arm's blocks of the quad."""
+    """Logarithm of the CPU seconds a request took, over all the variant's blocks of the quad."""
     taken = [block.cpu_s for block in blocks if block.cpu_s is not None]
     requests = sum(block.requests for block in blocks)
     if len(taken) < len(blocks) or not requests or sum(taken) <= 0:
@@ -125,14 +125,14 @@ def _log_cpu(blocks: Sequence[Block]) -> float | None:
 
 
 def _log_pss(blocks: Sequence[Block]) -> float | None:
-    """Logarithm of the memory after the arm's blocks of the quad."""
+    """Logarithm of the memory after the variant's blocks of the quad."""
     sizes = [block.counters.get("pss_bytes", 0.0) for block in blocks]
     return math.log(max(sizes)) if min(sizes) > 0 else None
 
 
-CPU = Metric("cpu_s", margin=0.01, arm_level=_log_cpu, of_quads=fmean)
-WALL = Metric("wall_s", margin=0.03, arm_level=_log_wall, of_quads=median)
-PSS = Metric("pss_bytes", margin=0.02, arm_level=_log_pss, of_quads=median)
+CPU = Metric("cpu_s", margin=0.01, variant_level=_log_cpu, of_quads=fmean)
+WALL = Metric("wall_s", margin=0.03, variant_level=_log_wall, of_quads=median)
+PSS = Metric("pss_bytes", margin=0.02, variant_level=_log_pss, of_quads=median)
 METRICS = {metric.name: metric for metric in (CPU, WALL, PSS)}
 """Those that blocks are timed and weighed by."""
 COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}

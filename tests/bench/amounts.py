@@ -13,7 +13,7 @@ class Amounts:
     sizes: str
     data: list[str] | None
     """For the candidates; None: all of it."""
-    arms: list[str] | None
+    variants: list[str] | None
     """Variants in the sections with many; None: each of them."""
     seeded: tuple[tuple[str, int], ...]
     """Loader and trees."""
@@ -43,7 +43,7 @@ FULL = Amounts(
     requests=1000,
     sizes="14,143,1000,14286,142858",
     data=None,
-    arms=None,
+    variants=None,
     seeded=(("copy", 1000), ("copy", 10_000), ("copy", 100_000), ("sql", 1000), ("http", 30)),
     blocks=10,
     sqlite=True,
@@ -61,7 +61,7 @@ SMOKE = Amounts(
     requests=20,
     sizes="2,4",
     data=["used", "flat"],
-    arms=["tuned", "snapshot"],
+    variants=["tuned", "cached"],
     seeded=(("copy", 2), ("sql", 2), ("http", 1)),
     blocks=2,
     sqlite=False,

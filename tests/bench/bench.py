@@ -2,7 +2,7 @@
 
     python tests/bench/bench.py [SECTION …] (see --help)
                                 [--trees N] [--repeats N] [--requests N] [--sizes N,N] [--placement-python PATH]
-                                [--data NAME …] [--arms ARM …] [--out DIR] [--smoke]
+                                [--data NAME …] [--variants VARIANT …] [--out DIR] [--smoke]
 
 Every figure is the median of the repeats with the lowest and the highest behind it. Nothing here fails for being slow.
 --smoke runs every section with as little as it can: whether it works is all that its figures say.
@@ -46,7 +46,9 @@ def main() -> None:
     parser.add_argument("--sizes", metavar="N,N", help="trees, for the scale (default: %(default)s)")
     parser.add_argument("--placement-python", metavar="PATH", help="a Python with openstack-placement 16.0.0")
     parser.add_argument("--data", nargs="*", metavar="NAME", help="for the candidates: some of the data only")
-    parser.add_argument("--arms", nargs="*", metavar="ARM", help="for candidates, http, scale: some programs only")
+    parser.add_argument(
+        "--variants", nargs="*", metavar="VARIANT", help="for candidates, http, scale: some variants only"
+    )
     parser.add_argument("--out", type=Path, help="where figures are kept (default: docs/results; --smoke: nowhere)")
     amounts = _beside("amounts")
     parser.set_defaults(**asdict(amounts.SMOKE if "--smoke" in sys.argv else amounts.FULL))
@@ -213,7 +215,7 @@ def statement_cost(contender: str, url: str, blocks: int) -> dict[str, Any] | No
 
 
 def quartiles(values: Sequence[float]) -> str:
-    """Median (lower to upper quartile): other programs of the machine make the extremes."""
+    """Median (lower to upper quartile): other variants of the machine make the extremes."""
     low, middle, high = statistics.quantiles(values, n=4)
     return f"{middle:+.1f} ({low:.1f} to {high:.1f})"
 

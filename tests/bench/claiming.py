@@ -22,7 +22,7 @@ from serving import ratio
 from sqlalchemy import create_engine, text
 
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.variants import Arm, read_arms
+from placebench.experiment.variants import Variant, read_variants
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.uwsgi import RunningServer, serve
 from placebench.seeding import seed, topology_named
@@ -53,7 +53,7 @@ def cases(trees: int) -> tuple[Case, ...]:
 
 @dataclass
 class Costs:
-    """Of one arm in one case, a value a replicate."""
+    """Of one variant in one case, a value a replicate."""
 
     rate: list[float] = field(default_factory=list)  # answers as they should be, a second
     cpu_ms: list[float] = field(default_factory=list)  # of workers and backends, a request
@@ -63,10 +63,10 @@ class Costs:
 
 def bench_claims(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
     """Claims a second and their CPU, and the ratios; then both ways on one database, where a wrong row ends it."""
-    arms = _arms(arguments.placement_python)
+    variants = _variants(arguments.placement_python)
     with open_server() as server:
-        costs = _costs(arguments, server, arms)
-        last = list(arms)[-1]
+        costs = _costs(arguments, server, variants)
+        last = list(variants)[-1]
         for case in cases(arguments.trees):
             say(
                 f"{case.name}, n = {arguments.repeats}",
@@ -75,54 +75,56 @@ def bench_claims(arguments: argparse.Namespace, say: Callable[..., None], spread
                 f"over {last}'s rate",
                 "95 %",
             )
-            for name in arms:
+            for name in variants:
                 one, base = costs[case.name, name], costs[case.name, last]
                 times = ("", "") if name == last else ratio(one.rate, base.rate)
                 client = f"{statistics.median(one.client_share):.0%}"
                 say(name, spread(one.rate), spread(one.cpu_ms), *times, client, one.others)
-        ours = {name: arm for name, arm in arms.items() if arm.ours}
+        ours = {name: variant for name, variant in variants.items() if variant.ours}
         _together(server, ours, arguments.together_s, say)
     if not arguments.placement_python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
 
-def _arms(placement_python: str | None) -> dict[str, Arm]:
+def _variants(placement_python: str | None) -> dict[str, Variant]:
     python = Path(placement_python) if placement_python else None
-    ours = read_arms(["tuned", "placement" if python else "tuned"], placement_python=python)
+    ours = read_variants(["tuned", "placement" if python else "tuned"], placement_python=python)
     ways = {way: {**ours[0].variables, "PLACEBENCH_CLAIMS": way} for way in ("at_once", "step_by_step")}
-    arms = {way: replace(ours[0], name=way, variables=variables) for way, variables in ways.items()}
-    return arms | ({"placement": ours[1]} if python else {})
+    variants = {way: replace(ours[0], name=way, variables=variables) for way, variables in ways.items()}
+    return variants | ({"placement": ours[1]} if python else {})
 
 
 @contextmanager
-def _served(arms: dict[str, Arm], urls: dict[str, str], order: tuple[str, ...]) -> Iterator[dict[str, RunningServer]]:
+def _served(
+    variants: dict[str, Variant], urls: dict[str, str], order: tuple[str, ...]
+) -> Iterator[dict[str, RunningServer]]:
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        specs = {name: arms[name].spec(urls[name], hash_seed=1, log=logs / name) for name in order}
+        specs = {name: variants[name].spec(urls[name], hash_seed=1, log=logs / name) for name in order}
         yield {
             name: stack.enter_context(serve(replace(spec, processes=PROCESSES, threads=THREADS)))
             for name, spec in specs.items()
         }
 
 
-def _costs(arguments: argparse.Namespace, server: Server, arms: dict[str, Arm]) -> dict[tuple[str, str], Costs]:
-    """By case and arm."""
+def _costs(arguments: argparse.Namespace, server: Server, variants: dict[str, Variant]) -> dict[tuple[str, str], Costs]:
+    """By case and variant."""
     all_cases = cases(arguments.trees)
     seed(topology_named("nested-perfload", trees=arguments.trees, seed=1), server.create_database("bench_claims"))
-    urls = {name: server.create_database(f"bench_claims_{name}", template="bench_claims") for name in arms}
-    costs = {(case.name, name): Costs() for case in all_cases for name in arms}
+    urls = {name: server.create_database(f"bench_claims_{name}", template="bench_claims") for name in variants}
+    costs = {(case.name, name): Costs() for case in all_cases for name in variants}
     numbers = iter(range(0, 10**12, _CONSUMERS_A_BLOCK))
-    for plan in plan_replicates(list(arms), replicates=arguments.repeats, rounds=len(all_cases), seed=1):
+    for plan in plan_replicates(list(variants), replicates=arguments.repeats, rounds=len(all_cases), seed=1):
         (start,) = plan.starts
-        with _served(arms, urls, start.start_order) as served:
+        with _served(variants, urls, start.start_order) as served:
             for case, order in zip(all_cases, start.rounds, strict=True):
                 for name in start.warmup_order:
                     _block(case, served[name], urls[name], next(numbers), arguments.claims_s / 2)
                 seen = {
                     name: [_block(case, served[name], urls[name], next(numbers), arguments.claims_s)]
-                    for name in order[: len(arms)]
+                    for name in order[: len(variants)]
                 }
-                for name in order[len(arms) :]:
+                for name in order[len(variants) :]:
                     seen[name].append(_block(case, served[name], urls[name], next(numbers), arguments.claims_s))
                 for name, blocks in seen.items():
                     _note(costs[case.name, name], case, blocks)
@@ -167,7 +169,7 @@ def _emptied(url: str, case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def _together(server: Server, arms: dict[str, Arm], seconds: float, say: Callable[..., None]) -> None:
+def _together(server: Server, variants: dict[str, Variant], seconds: float, say: Callable[..., None]) -> None:
     """Clients of each claim the last units of the same three providers; what is wrong ends the bench.
 
     Placement is left out: by itself it gave 11 of 10 units in 25 s of this.
@@ -175,7 +177,10 @@ def _together(server: Server, arms: dict[str, Arm], seconds: float, say: Callabl
     url = server.create_database("bench_claims_together")
     provide(url)
     outcome = Outcome()
-    with _served(arms, dict.fromkeys(arms, url), tuple(arms)) as served, ThreadPoolExecutor(len(arms)) as pool:
+    with (
+        _served(variants, dict.fromkeys(variants, url), tuple(variants)) as served,
+        ThreadPoolExecutor(len(variants)) as pool,
+    ):
         ways = enumerate(each.url for each in served.values())
         for seen in pool.map(lambda one: contend(one[1], clients=4, seconds=seconds, seed=one[0]), ways):
             outcome.add(seen)

@@ -1,4 +1,4 @@
-"""What the programs of the bench are asked about: the key piece is `DATA`, each with the requests for it."""
+"""What the variants of the bench are asked about: the key piece is `DATA`, each with the requests for it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ from server_cpu import server_cpu
 from serving import ratio
 
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.variants import Arm, read_arms
+from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import open_server
 from placebench.runtime.uwsgi import RunningServer, serve
@@ -35,7 +35,7 @@ FAKES = Path(__file__).parents[1] / "fakes"
 
 @dataclass
 class Sums:
-    """Of one arm with so many clients in one replicate, both of its blocks."""
+    """Of one variant with so many clients in one replicate, both of its blocks."""
 
     requests: int = 0
     elapsed_s: float = 0.0
@@ -46,7 +46,7 @@ class Sums:
 
 @dataclass
 class Seen:
-    """Of one arm with so many clients, a value a replicate."""
+    """Of one variant with so many clients, a value a replicate."""
 
     rate: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
@@ -63,39 +63,39 @@ class Seen:
 
 
 def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
-    """Requests a second, their ratio to the first arm's (Placement, if its environment is named), CPU, the client."""
-    arms = _arms(arguments)
+    """Requests a second, their ratio to the first variant's (Placement, if named), CPU, the client."""
+    variants = _variants(arguments)
     kept = arguments.out / "http.json"
-    seen = _seen_before(kept, arms)
+    seen = _seen_before(kept, variants)
     begun = len(next(iter(seen.values())).rate)  # replicates
     topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
     with open_server() as server:
         url = server.create_database("bench_http")
         seed(topology, url)
-        for plan in plan_replicates(list(arms), replicates=arguments.repeats, rounds=len(CLIENTS), seed=begun):
+        for plan in plan_replicates(list(variants), replicates=arguments.repeats, rounds=len(CLIENTS), seed=begun):
             (start,) = plan.starts
-            with _served(arms, url, start.start_order) as served:
+            with _served(variants, url, start.start_order) as served:
                 for name in start.warmup_order:
                     _block(served[name], url, topology.request, PROCESSES, 0.1, Sums())
                 for clients, order in zip(CLIENTS, start.rounds, strict=True):
-                    sums = {name: Sums() for name in arms}
+                    sums = {name: Sums() for name in variants}
                     for name in order:
                         _block(served[name], url, topology.request, clients, arguments.load_s, sums[name])
-                    for name in arms:
+                    for name in variants:
                         seen[clients, name].note(sums[name])
             _keep(kept, seen)
     for clients in CLIENTS:
-        _table(clients, {name: seen[clients, name] for name in arms}, say, spread)
+        _table(clients, {name: seen[clients, name] for name in variants}, say, spread)
     if not arguments.placement_python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
 
-def _seen_before(path: Path, arms: dict[str, Arm]) -> dict[tuple[int, str], Seen]:
-    """What the file has of the same arms; nothing of others."""
+def _seen_before(path: Path, variants: dict[str, Variant]) -> dict[tuple[int, str], Seen]:
+    """What the file has of the same variants; nothing of others."""
     kept = json.loads(path.read_text()) if path.exists() else {"clients": {}}
-    if any(set(kept["clients"].get(str(clients), ())) != set(arms) for clients in CLIENTS):
-        return {(clients, name): Seen() for clients in CLIENTS for name in arms}
-    return {(clients, name): Seen(**kept["clients"][str(clients)][name]) for clients in CLIENTS for name in arms}
+    if any(set(kept["clients"].get(str(clients), ())) != set(variants) for clients in CLIENTS):
+        return {(clients, name): Seen() for clients in CLIENTS for name in variants}
+    return {(clients, name): Seen(**kept["clients"][str(clients)][name]) for clients in CLIENTS for name in variants}
 
 
 def _keep(path: Path, seen: dict[tuple[int, str], Seen]) -> None:
@@ -115,25 +115,25 @@ def _table(clients: int, seen: dict[str, Seen], say: Callable[..., None], spread
         say(name, spread(one.rate), *times, spread(one.cpu_ms), f"{body:.2f}", f"{client:.0%}")
 
 
-def _arms(arguments: argparse.Namespace) -> dict[str, Arm]:
+def _variants(arguments: argparse.Namespace) -> dict[str, Variant]:
     python = Path(arguments.placement_python) if arguments.placement_python else None
-    names = arguments.arms or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
+    names = arguments.variants or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
     path = os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")])
-    transport = Arm("transport", module="constant_body:application", variables={"PYTHONPATH": path}, ours=False)
-    return {arm.name: arm for arm in (*read_arms(names, placement_python=python), transport)}
+    transport = Variant("transport", module="constant_body:application", variables={"PYTHONPATH": path}, ours=False)
+    return {variant.name: variant for variant in (*read_variants(names, placement_python=python), transport)}
 
 
 @contextmanager
-def _served(arms: dict[str, Arm], url: str, order: tuple[str, ...]) -> Iterator[dict[str, RunningServer]]:
+def _served(variants: dict[str, Variant], url: str, order: tuple[str, ...]) -> Iterator[dict[str, RunningServer]]:
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        specs = {name: arms[name].spec(url, hash_seed=1, log=logs / name) for name in order}
+        specs = {name: variants[name].spec(url, hash_seed=1, log=logs / name) for name in order}
         alike = {name: replace(spec, processes=PROCESSES, threads=THREADS) for name, spec in specs.items()}
         yield {name: stack.enter_context(serve(spec)) for name, spec in alike.items()}
 
 
 def _block(served: RunningServer, url: str, request: str, clients: int, seconds: float, sums: Sums) -> None:
-    """One load on one arm while the others are idle; no request is sent later, those under way are waited for."""
+    """One load on one variant while the others are idle; no request is sent later, those under way are waited for."""
     cpu_s = server_cpu(served, url)
     driven = run_apart(served.url, maker="gets", arguments={"request": request}, clients=clients, seconds=seconds)
     assert driven.statuses.keys() == {"200"}, driven.statuses

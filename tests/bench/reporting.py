@@ -29,7 +29,7 @@ Spread = Callable[[Sequence[float]], str]
 
 
 def bench_report(arguments: argparse.Namespace, say: Say, spread: Spread) -> None:
-    """A ladder under load, and a comparison of two arms."""
+    """A ladder under load, and a comparison of two variants."""
     repeats = min(arguments.repeats, 5)
     say(f"report, {units.count(arguments.samples)} samples, n = {repeats}", "seconds", "of CPU", "peak memory, MiB")
     with tempfile.TemporaryDirectory() as folder:
@@ -44,15 +44,15 @@ def _loaded(folder: Path, samples: int) -> Path:
 
 
 def _compared(folder: Path, samples: int) -> Path:
-    """A run of two arms whose blocks hold all the samples."""
+    """A run of two variants whose blocks hold all the samples."""
     write_run(folder, FakeRun(variants=("naive", "tuned"), requests=40, replicates=0))
     chance, each = random.Random(1), samples // (4 * _ROUNDS * _REPLICATES)
     with (folder / "blocks.jsonl").open("w") as file:
         for place in range(4 * _ROUNDS * _REPLICATES):
-            position, arm = place % 4, ("naive", "tuned", "tuned", "naive")[place % 4]
-            walls = [chance.lognormvariate(-3 if arm == "naive" else -4, 0.2) for _ in range(each)]
+            position, variant = place % 4, ("naive", "tuned", "tuned", "naive")[place % 4]
+            walls = [chance.lognormvariate(-3 if variant == "naive" else -4, 0.2) for _ in range(each)]
             replicate, quad = divmod(place // 4, _ROUNDS)
-            block = Block(replicate, quad, position, arm, each, walls, sum(walls) * chance.gauss(1, 0.01))
+            block = Block(replicate, quad, position, variant, each, walls, sum(walls) * chance.gauss(1, 0.01))
             file.write(json.dumps(asdict(block)) + "\n")
     return folder
 

@@ -1,9 +1,9 @@
 """The section of the bench about size: what a request costs from 100 to 1 000 000 providers, as JSON and as charts.
 
 The key piece is `bench_scale`. Server CPU (worker and backends) and memory of each request, with limit=10 and in full,
-in rounds of ABC CBA; no two requests of an arm are equal, so that none is answered with a body that was kept. An arm
-goes no further up where a request would take more than `MOST_S`. A size may have a sitting of its own: scale.json keeps
-the others.
+in rounds of ABC CBA; no two requests of a variant are equal, so that none is answered with a body that was kept. A
+variant goes no further up where a request would take more than `MOST_S`. A size may have a sitting of its own:
+scale.json keeps the others.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from server_cpu import server_cpu
 from placebench import units
 from placebench.experiment.http_request import get
 from placebench.experiment.plan import plan_replicate
-from placebench.experiment.variants import Arm, read_arms
+from placebench.experiment.variants import Variant, read_variants
 from placebench.measure.processes import memory_of
 from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
@@ -36,7 +36,7 @@ from placebench.runtime.uwsgi import RunningServer, serve
 from placebench.seeding import seed, topology_named
 from placebench.topology import Topology
 
-# Trees of 7 providers, and rounds: each has two requests an arm and answer.
+# Trees of 7 providers, and rounds: each has two requests a variant and answer.
 SIZES = {14: 5, 143: 5, 1000: 3, 14_286: 1, 142_858: 2}
 ANSWERS = {"limit=10": "&limit=10", "all candidates": ""}
 MOST_S = 30.0
@@ -45,9 +45,9 @@ _DISK = "DISK_GB:10"
 
 @dataclass
 class Point:
-    """One arm at one size: a value a request."""
+    """One variant at one size: a value a request."""
 
-    arm: str
+    variant: str
     answer: str
     providers: int
     cpu_s: list[float] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Point:
 class Worker:
     """What one worker holds by itself (USS): when it began to serve, and after all requests."""
 
-    arm: str
+    variant: str
     providers: int
     start_bytes: int
     end_bytes: int
@@ -77,59 +77,68 @@ class Results:
 
 
 def bench_scale(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
-    """A row for each arm, answer and size; scale.json and two charts after each size."""
+    """A row for each variant, answer and size; scale.json and two charts after each size."""
     python = Path(arguments.placement_python) if arguments.placement_python else None
-    names = arguments.arms or ["naive", "tuned", *ALGORITHMS, *(["placement"] if python else [])]
-    arms = read_arms(names, placement_python=python)
+    names = arguments.variants or ["naive", "tuned", *ALGORITHMS, *(["placement"] if python else [])]
+    variants = read_variants(names, placement_python=python)
     results = _kept(arguments.out)
     with open_server() as server:
         for trees in map(int, arguments.sizes.split(",")):
-            seen = _at(server, arms, trees, results.points)
+            seen = _at(server, variants, trees, results.points)
             results = Results(_replaced(results.points, seen.points), _replaced(results.workers, seen.workers))
             _keep(arguments.out, results)
             _tell(seen, say, spread)
     for point in results.points:
         if (below := _last(results.points, point)) and point.providers > 1000:
-            say(f"{point.arm}, {point.answer}, {units.count(point.providers)}", f"grows with n^{_power(below, point)}")
+            say(
+                f"{point.variant}, {point.answer}, {units.count(point.providers)}",
+                f"grows with n^{_power(below, point)}",
+            )
 
 
 def _tell(seen: Results, say: Callable[..., None], spread: Callable[..., str]) -> None:
     for point in seen.points:
         cpu, wall = ([seconds * 1e3 for seconds in each] for each in (point.cpu_s, point.wall_s))
-        title = f"{point.arm}, {point.answer}, {units.count(point.providers)}"
+        title = f"{point.variant}, {point.answer}, {units.count(point.providers)}"
         grown = f"peak + {units.size(max(point.grown_bytes))}"
         say(title, f"CPU {spread(cpu)} ms", f"wall {spread(wall)} ms", grown, f"n = {len(cpu)}")
     for worker in seen.workers:
         held = units.size(worker.end_bytes - worker.start_bytes)
-        say(f"{worker.arm}, {units.count(worker.providers)}", f"holds {units.size(worker.start_bytes)} + {held}")
+        say(f"{worker.variant}, {units.count(worker.providers)}", f"holds {units.size(worker.start_bytes)} + {held}")
 
 
-def _at(server: Server, arms: tuple[Arm, ...], trees: int, before: list[Point]) -> Results:
+def _at(server: Server, variants: tuple[Variant, ...], trees: int, before: list[Point]) -> Results:
     """The points of one size."""
     topology = topology_named("nested-perfload", trees=trees, seed=1)
-    wanted = {arm.name: [answer for answer in ANSWERS if _affordable(arm, answer, topology, before)] for arm in arms}
+    wanted = {
+        variant.name: [answer for answer in ANSWERS if _affordable(variant, answer, topology, before)]
+        for variant in variants
+    }
     points = [Point(name, answer, topology.providers) for name, answers in wanted.items() for answer in answers]
     url = server.create_database(f"bench_scale_{trees}")
     seed(topology, url)
-    with _served([arm for arm in arms if wanted[arm.name]], url) as served:
+    with _served([variant for variant in variants if wanted[variant.name]], url) as served:
         start = {name: _held(each) for name, each in served.items()}
         asked = {name: _requests(topology) for name in served}
         rounds = SIZES.get(trees, max(SIZES.values()))
         plan = plan_replicate([str(number) for number in range(len(points))], 0, rounds=rounds, seed=trees)
         for point in points:
-            _ask(served[point.arm], url, next(asked[point.arm]), point, keep=False)
+            _ask(served[point.variant], url, next(asked[point.variant]), point, keep=False)
         for point in (points[int(each)] for turn in plan.rounds for each in turn):
-            _ask(served[point.arm], url, next(asked[point.arm]), point, keep=True)
+            _ask(served[point.variant], url, next(asked[point.variant]), point, keep=True)
         workers = [Worker(name, topology.providers, start[name], _held(each)) for name, each in served.items()]
     server.drop_database(f"bench_scale_{trees}")
     return Results(points, workers)
 
 
 @contextmanager
-def _served(arms: Iterable[Arm], url: str) -> Iterator[dict[str, RunningServer]]:
+def _served(variants: Iterable[Variant], url: str) -> Iterator[dict[str, RunningServer]]:
     with ExitStack() as stack:
         log = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        yield {arm.name: stack.enter_context(serve(arm.spec(url, hash_seed=1, log=log / arm.name))) for arm in arms}
+        yield {
+            variant.name: stack.enter_context(serve(variant.spec(url, hash_seed=1, log=log / variant.name)))
+            for variant in variants
+        }
 
 
 def _requests(topology: Topology) -> Iterator[str]:
@@ -138,8 +147,8 @@ def _requests(topology: Topology) -> Iterator[str]:
     return (topology.request.replace(_DISK, f"DISK_GB:{amount}") for amount in count(11))
 
 
-def _affordable(arm: Arm, answer: str, topology: Topology, before: list[Point]) -> bool:
-    """By the largest size below: a cost that grows with the providers, and an arm that was left out stays out."""
+def _affordable(variant: Variant, answer: str, topology: Topology, before: list[Point]) -> bool:
+    """By the largest size below: a cost that grows with the providers, and a variant that was left out stays out."""
     smaller = [point for point in before if point.providers < topology.providers]
     if not smaller:
         return True
@@ -147,7 +156,7 @@ def _affordable(arm: Arm, answer: str, topology: Topology, before: list[Point]) 
     costs = [
         statistics.median(point.cpu_s) * topology.providers / largest
         for point in smaller
-        if (point.arm, point.answer, point.providers) == (arm.name, answer, largest)
+        if (point.variant, point.answer, point.providers) == (variant.name, answer, largest)
     ]
     return bool(costs) and costs[0] < MOST_S
 
@@ -179,7 +188,7 @@ def _peak_rss(pid: int) -> int:
 
 def _last(points: list[Point], point: Point) -> Point | None:
     """The same at the largest size below."""
-    below = [each for each in points if (each.arm, each.answer) == (point.arm, point.answer)]
+    below = [each for each in points if (each.variant, each.answer) == (point.variant, point.answer)]
     below = [each for each in below if each.providers < point.providers]
     return max(below, key=lambda each: each.providers, default=None)
 
@@ -216,8 +225,8 @@ def _keep(folder: Path, results: Results) -> None:
 
 def _picture(answer: str, points: list[Point]) -> str:
     series = []
-    for name in dict.fromkeys(point.arm for point in points):
-        mine = [point for point in points if (point.arm, point.answer) == (name, answer)]
+    for name in dict.fromkeys(point.variant for point in points):
+        mine = [point for point in points if (point.variant, point.answer) == (name, answer)]
         role: Role = "baseline" if name == "placement" else "variant" if name in ALGORITHMS else "between"
         series.append(Line(name, [(point.providers, statistics.median(point.cpu_s)) for point in mine], role))
     drawn = lines(

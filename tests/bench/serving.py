@@ -23,7 +23,7 @@ from server_cpu import server_cpu
 from placebench.errors import TooFewReplicatesError
 from placebench.experiment.http_request import get
 from placebench.experiment.plan import plan_replicates
-from placebench.experiment.variants import Arm, read_arms
+from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.uwsgi import RunningServer, serve
@@ -35,25 +35,25 @@ FEWEST = 3  # requests of a block
 
 @dataclass
 class Costs:
-    """Of one arm, a value a replicate: milliseconds a request."""
+    """Of one variant, a value a replicate: milliseconds a request."""
 
     cpu_ms: list[float] = field(default_factory=list)
     wall_ms: list[float] = field(default_factory=list)
 
 
 def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
-    """CPU (worker and backends) and wall of a request, and how many times less CPU that is than the first arm's.
+    """CPU (worker and backends) and wall of a request, and how many times less CPU that is than the first variant's.
 
     The values go to candidates.json too, data by data, where those of other data stay.
     """
     python = arguments.placement_python
-    names = arguments.arms or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
-    arms = read_arms(names, placement_python=Path(python) if python else None)
+    names = arguments.variants or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
+    variants = read_variants(names, placement_python=Path(python) if python else None)
     with open_server() as server:
         for data in (DATA[name] for name in arguments.data or DATA):
             topology = data.seeded(arguments.trees)
             make(server, f"bench_{data.name}", data, topology)
-            costs = _costs(arguments, server, arms, data, topology)
+            costs = _costs(arguments, server, variants, data, topology)
             title = f"{data.name}, {topology.providers} providers"
             say(title, "CPU, ms a request", "wall, ms", f"times less CPU than {names[0]}", "interval 95 %")
             for name in names:
@@ -67,12 +67,15 @@ def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], sp
 def _keep(path: Path, data: Data, topology: Topology, costs: dict[str, Costs]) -> None:
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     kept = json.loads(path.read_text())["data"] if path.exists() else {}
-    kept[data.name] = {"providers": topology.providers, "arms": {name: asdict(each) for name, each in costs.items()}}
+    kept[data.name] = {
+        "providers": topology.providers,
+        "variants": {name: asdict(each) for name, each in costs.items()},
+    }
     path.write_text(json.dumps({"format_version": 1, **machine, "data": kept}, indent=1) + "\n")
 
 
 def ratio(values: list[float], baseline: list[float]) -> tuple[str, str]:
-    """Of two arms, a value a replicate each: the median ratio and its 95 % interval."""
+    """Of two variants, a value a replicate each: the median ratio and its 95 % interval."""
     pairs = zip(values, baseline, strict=True)
     try:
         interval = hodges_lehmann([math.log(one / other) for one, other in pairs])
@@ -83,10 +86,10 @@ def ratio(values: list[float], baseline: list[float]) -> tuple[str, str]:
 
 
 def _costs(
-    arguments: argparse.Namespace, server: Server, arms: tuple[Arm, ...], data: Data, topology: Topology
+    arguments: argparse.Namespace, server: Server, variants: tuple[Variant, ...], data: Data, topology: Topology
 ) -> dict[str, Costs]:
-    """Of each arm by its name."""
-    names = [arm.name for arm in arms]
+    """Of each variant by its name."""
+    names = [variant.name for variant in variants]
     urls = {name: server.create_database(f"of_{name}", template=f"bench_{data.name}") for name in names}
     costs = {name: Costs() for name in names}
     for plan in plan_replicates(names, replicates=arguments.repeats, rounds=1, seed=1):
@@ -97,7 +100,7 @@ def _costs(
             log = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             served = {}
             for name in start.start_order:
-                spec = arms[names.index(name)].spec(urls[name], hash_seed=start.hash_seed, log=log / name)
+                spec = variants[names.index(name)].spec(urls[name], hash_seed=start.hash_seed, log=log / name)
                 served[name] = stack.enter_context(serve(spec))
             for name in start.warmup_order:
                 _block(served[name], urls[name], requests[name], arguments.block_s, None)

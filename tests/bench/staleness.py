@@ -1,4 +1,4 @@
-"""The section of the bench that looks for an answer of `snapshot` that naive does not give: `bench_staleness`.
+"""The section of the bench that looks for an answer of `cached` that naive does not give: `bench_staleness`.
 
 Requests in three threads share a picture, while psql's transactions overlap, and the reference service and, where its
 environment is there, the real Placement write to the same database. Each request asks both variants in one transaction.

@@ -1,7 +1,7 @@
 """What telemetry costs a request, and what reading its samples takes; sections of bench.py.
 
 Cost: CPU of this process, every thread of it, blocks with and without telemetry by turns, the writing of the lines
-included. Both arms pass the same environ and close the body, as a server does.
+included. Both variants pass the same environ and close the body, as a server does.
 """
 
 import argparse

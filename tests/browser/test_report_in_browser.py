@@ -80,7 +80,10 @@ def test_the_ladder_shows_the_figures_of_the_records(page: Path, visit: Callable
 def test_the_table_of_comparisons_shows_the_ratio_of_the_blocks(page: Path, visit: Callable) -> None:
     """The ratio lies within a per cent of total CPU over total CPU, between its limits, and has its verdict."""
     run = results.load(page.parent)
-    cpu = {arm: sum(block.cpu_s or 0 for block in run.blocks if block.arm == arm) for arm in ("naive", "tuned")}
+    cpu = {
+        variant: sum(block.cpu_s or 0 for block in run.blocks if block.variant == variant)
+        for variant in ("naive", "tuned")
+    }
     cells = visit(page).page.locator("#comparisons tbody tr").first.locator("td").all_inner_texts()
     ratio, low, high = (float(cell) for cell in cells[4:7])
 
@@ -91,7 +94,7 @@ def test_the_table_of_comparisons_shows_the_ratio_of_the_blocks(page: Path, visi
 
 @pytest.fixture
 def inside(tmp_path: Path) -> Path:
-    """The page of a comparison of two arms, with their flames and statements."""
+    """The page of a comparison of two variants, with their flames and statements."""
     return write_report(write_inside(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))))
 
 
@@ -107,7 +110,7 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
     seen.locator(".flame:not(.laid-over) summary").first.click()
 
     walls = sorted(
-        wall for block in results.load(inside.parent).blocks if block.arm == "naive" for wall in block.wall_s
+        wall for block in results.load(inside.parent).blocks if block.variant == "naive" for wall in block.wall_s
     )
     assert seen.locator("#walls tbody tr").first.locator("td").all_inner_texts() == [
         "72",
@@ -136,13 +139,13 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
 @pytest.fixture
 def ladder(tmp_path: Path) -> Path:
     """The page of four rungs, of which the second takes 18 % less CPU, the third nothing, the last 33 % less."""
-    arms = {"naive": 0.0, "naive+slots": -0.2, "naive+slots+sets": -0.2, "tuned": -0.6}
-    names = list(arms)
+    variants = {"naive": 0.0, "naive+slots": -0.2, "naive+slots+sets": -0.2, "tuned": -0.6}
+    names = list(variants)
     trials = [
         Trial(name, "rung", before, after, shows_in="cpu_s")
         for name, before, after in zip(("slots", "sets", "rows"), names[:-1], names[1:], strict=True)
     ]
-    return write_report(write_experiment(tmp_path / "run", arms, trials))
+    return write_report(write_experiment(tmp_path / "run", variants, trials))
 
 
 @pytest.mark.parametrize("width", [400, 1200])

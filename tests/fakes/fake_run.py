@@ -238,26 +238,26 @@ def _load_pass(variant: str, kind: str, run: FakeRun, rng: random.Random) -> Loa
 
 
 def _comparison(folder: Path, run: FakeRun, rng: random.Random) -> None:
-    arms = (run.variants[0], run.variants[-1])
+    variants = (run.variants[0], run.variants[-1])
     with (folder / "blocks.jsonl").open("a") as file:
         for replicate in range(run.replicates):
-            lean = {arm: rng.gauss(0, 0.01) for arm in arms}
+            lean = {variant: rng.gauss(0, 0.01) for variant in variants}
             for quad in range(2):
-                order = [*arms, *reversed(arms)] if rng.random() < 0.5 else [*reversed(arms), *arms]
-                for position, arm in enumerate(order):
-                    block = _block(arm, run, rng, lean[arm], (replicate, quad, position))
+                order = [*variants, *reversed(variants)] if rng.random() < 0.5 else [*reversed(variants), *variants]
+                for position, variant in enumerate(order):
+                    block = _block(variant, run, rng, lean[variant], (replicate, quad, position))
                     file.write(json.dumps(asdict(block)) + "\n")
 
 
-def _block(arm: str, run: FakeRun, rng: random.Random, lean: float, place: tuple[int, int, int]) -> Block:
-    cost = cost_s(arm, run.variants) * (1 + lean)
+def _block(variant: str, run: FakeRun, rng: random.Random, lean: float, place: tuple[int, int, int]) -> Block:
+    cost = cost_s(variant, run.variants) * (1 + lean)
     walls = [cost * rng.lognormvariate(0.05, 0.06) for _ in range(3)]
     replicate, quad, position = place
     return Block(
         replicate=replicate,
         quad=quad,
         position=position,
-        arm=arm,
+        variant=variant,
         requests=3,
         wall_s=walls,
         cpu_s=3 * cost * rng.gauss(1, 0.004) if run.backend_cpu else None,

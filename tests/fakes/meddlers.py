@@ -2,7 +2,7 @@
 
 `Meddler` writes as psql would: several transactions at once on connections of its own, committed in any order or
 rolled back, with savepoints, in either isolation level, one row or all. `Service` writes through an application of the
-API. `compare` asks naive and snapshot in one REPEATABLE READ transaction, on one connection.
+API. `compare` asks naive and cached in one REPEATABLE READ transaction, on one connection.
 """
 
 import random
@@ -265,17 +265,17 @@ def send_to(engine: Engine) -> Callable[[str, str, Any], Any]:
 
 
 def compare(database: Database, query: str, *, naive_first: bool) -> str | None:
-    """What snapshot answers otherwise than naive in one transaction; None if they agree."""
+    """What cached answers otherwise than naive in one transaction; None if they agree."""
     request = parse(query)
     with database.snapshot() as connection:
         bodies = {}
-        for name in ("naive", "snapshot") if naive_first else ("snapshot", "naive"):
+        for name in ("naive", "cached") if naive_first else ("cached", "naive"):
             try:
                 found = answer(connection, request, variant(name))
                 bodies[name] = found if isinstance(found, bytes) else b"".join(found)
             except BadRequest as error:
                 bodies[name] = type(error).__name__.encode()
-        return difference(read_answer(bodies["naive"]), read_answer(bodies["snapshot"]))
+        return difference(read_answer(bodies["naive"]), read_answer(bodies["cached"]))
 
 
 @contextmanager

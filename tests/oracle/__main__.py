@@ -28,7 +28,15 @@ from tally import DisagreementError, Tally
 from writing import Writing, operations
 
 from placebench import tables
-from placebench.reference.variants import ALGORITHMS, ablations, detours, lack, ladder, third_ways, variant
+from placebench.reference.variants import (
+    ALGORITHMS,
+    algorithms_leave_one_out,
+    cumulative,
+    further_alternatives,
+    leave_one_out,
+    missing_extra,
+    variant,
+)
 from placebench.runtime.postgres import open_server
 from placebench.seeding import migrate
 
@@ -83,7 +91,14 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
 
         def reading(name: str, url: str, *, wide: bool = False) -> Reading:
             engine, theirs = program(url, workarounds__optimize_for_wide_provider_trees=str(wide))
-            names = ("tuned", *ALGORITHMS, *detours(), *ladder()[:-1], *ablations(), *third_ways())
+            names = (
+                "tuned",
+                *ALGORITHMS,
+                *algorithms_leave_one_out(),
+                *cumulative()[:-1],
+                *leave_one_out(),
+                *further_alternatives(),
+            )
             ours = {name: Ours(engine, name) for name in names if can_answer(engine, name)}
             return Reading(name, engine, theirs, ours, tally, wide)
 
@@ -113,7 +128,7 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
 
 def can_answer(engine: Engine, name: str) -> bool:
     """Whether the variant has all that it needs on this database, as it is after our migrations."""
-    if lack(name):
+    if missing_extra(name):
         return False
     needed = variant(name)
     return not needed.revisions and (engine.name == "postgresql" or not needed.postgresql_only)

@@ -38,7 +38,7 @@ def test_a_calibration_is_told_kept_and_shown(server: Server, tmp_path: Path) ->
     assert (document["variant"], document["replicates"], document["invalidated"]) == ("noop", 6, 0)
     assert run.head.manifest["calibration"] == json.loads(kept.read_text())
     assert run.head.manifest["calibration"]["metrics"] == document["metrics"]
-    assert "of identical programs" in (run.folder / "index.html").read_text()
+    assert "of identical variants" in (run.folder / "index.html").read_text()
 
 
 def test_too_few_are_refused_before_anything_is_made(server: Server, tmp_path: Path) -> None:

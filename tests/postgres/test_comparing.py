@@ -21,7 +21,7 @@ from placebench import results
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
 from placebench.experiment.compare_run import Comparing, Settings
 from placebench.experiment.run_folder import claim_folder, held
-from placebench.experiment.variants import Arm, read_arms
+from placebench.experiment.variants import Variant, read_variants
 from placebench.report import comparison_table, summary, write_report
 from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import topology_named
@@ -31,15 +31,15 @@ APPS = Path(__file__).parents[1] / "unit" / "experiment"
 SLEEPY = "/asleep?sleep=0.005"  # so that the client has time to wait
 
 
-def settings(*arms: Arm, replicates: int = 2) -> Settings:
+def settings(*variants: Variant, replicates: int = 2) -> Settings:
     """As small as it gets: one round of tiny blocks."""
-    return Settings(arms, TOPOLOGY.request, replicates=replicates, rounds=1, block_s=0.02, counted_requests=2)
+    return Settings(variants, TOPOLOGY.request, replicates=replicates, rounds=1, block_s=0.02, counted_requests=2)
 
 
-def small(*names: str) -> tuple[Arm, ...]:
+def small(*names: str) -> tuple[Variant, ...]:
     """An application that starts in a tenth of the reference service's time, for what no service is needed to see."""
     return tuple(
-        Arm(name, "small_app:application", {"PYTHONPATH": str(APPS)}, request=SLEEPY, ours=False) for name in names
+        Variant(name, "small_app:application", {"PYTHONPATH": str(APPS)}, request=SLEEPY, ours=False) for name in names
     )
 
 
@@ -49,9 +49,9 @@ def nobody(_: str) -> None:
 
 @pytest.fixture(scope="module")
 def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> results.Run:
-    """Three arms, two replicates."""
+    """Three variants, two replicates."""
     folder = claim_folder(tmp_path_factory.mktemp("runs") / "three")
-    Comparing(TOPOLOGY, settings(*read_arms(["naive", "tuned", "noop"])), folder, server).run(nobody)
+    Comparing(TOPOLOGY, settings(*read_variants(["naive", "tuned", "noop"])), folder, server).run(nobody)
     return results.load(folder)
 
 
@@ -80,11 +80,11 @@ def test_the_interface_of_the_json(finished: results.Run) -> None:
     assert cpu["noop"]["ratio"] < cpu["tuned"]["ratio"] < 1
 
 
-def test_every_replicate_is_a_mirrored_round_of_all_arms(finished: results.Run) -> None:
+def test_every_replicate_is_a_mirrored_round_of_all_variants(finished: results.Run) -> None:
     """Six blocks a replicate, there and back, each with its CPU, its memory and the digest of what was answered."""
     for replicate in range(2):
         blocks = [block for block in finished.blocks if block.replicate == replicate]
-        order = [block.arm for block in blocks]
+        order = [block.variant for block in blocks]
 
         assert order == order[::-1]
         assert sorted(set(order)) == ["naive", "noop", "tuned"]
@@ -105,7 +105,7 @@ def test_each_request_is_counted_on_its_way(finished: results.Run) -> None:
     assert min(naive.bytes_received) > min(tuned.bytes_received) > 0
 
 
-def test_each_arm_of_ours_was_watched(finished: results.Run) -> None:
+def test_each_variant_of_ours_was_watched(finished: results.Run) -> None:
     """Flames, statements and collections of both; the control is asked something else. The time adds up."""
     watched, spent_s = finished.watched, finished.head.spent_s
     naive = finished.session("naive")
@@ -227,7 +227,7 @@ def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path
     killer = threading.Thread(target=kill)
     killer.start()
     folder, notes = claim_folder(tmp_path / "parts"), list[str]()
-    Comparing(TOPOLOGY, settings(*read_arms(["naive", "tuned"]), replicates=1), folder, server).run(
+    Comparing(TOPOLOGY, settings(*read_variants(["naive", "tuned"]), replicates=1), folder, server).run(
         nobody, notes.append
     )
     killer.join()
@@ -264,7 +264,7 @@ def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
 
 
 def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> None:
-    """Somebody writes to one arm's database in the middle: no speed, and the bodies stay to be looked at."""
+    """Somebody writes to one variant's database in the middle: no speed, and the bodies stay to be looked at."""
 
     def say(step: str) -> None:
         if step.startswith("replicate 2"):
@@ -301,8 +301,8 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
 
     A gate that failed goes before that: the same run once more, which has all its replicates, ends with 1.
     """
-    arms = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
-    asked = (*arms, "--request", SLEEPY, "--replicates", "2")
+    variants = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
+    asked = (*variants, "--request", SLEEPY, "--replicates", "2")
     with _compare(server, tmp_path / "run", *asked) as command:
         assert command.stderr is not None
         for line in command.stderr:
@@ -343,8 +343,8 @@ def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
 def test_other_ends_than_ctrl_c_leave_a_report(closed: bool, server: Server, tmp_path: Path) -> None:
     """Ctrl-\\, and the end of the terminal, of which the kernel tells by SIGHUP: exit code 130, and a page."""
     terminal, theirs = os.openpty()
-    arms = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
-    words = ["compare", "--db", server.url, *arms, "--request", SLEEPY, "--trees", "1", "--replicates", "200"]
+    variants = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
+    words = ["compare", "--db", server.url, *variants, "--request", SLEEPY, "--trees", "1", "--replicates", "200"]
     command = subprocess.Popen(
         [sys.executable, "-m", "placebench", *words, "--out", str(tmp_path / "run")],
         stdin=theirs,

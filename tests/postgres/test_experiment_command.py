@@ -9,7 +9,7 @@ from placebench.runtime.postgres import Server
 
 APPS = Path(__file__).parents[1] / "unit" / "experiment"
 FILE = f"""
-arms = [
+variants = [
     "app=small_app:application,path={APPS},name=short",
     "app=small_app:application,path={APPS},name=long",
 ]
@@ -21,7 +21,7 @@ rounds = 1
 
 
 def experiment(server: Server, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    """Two programs that are the same, on as little data as there is."""
+    """Two variants that are the same, on as little data as there is."""
     path = folder.parent / "mine.toml"
     path.write_text(FILE)
     command = [sys.executable, "-m", "placebench", "experiment", str(path), "--db", server.url, "--out", str(folder)]

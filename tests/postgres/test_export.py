@@ -41,7 +41,7 @@ def mixed(database_url: str) -> Topology:
 def candidates(url: str, topology: Topology) -> int:
     """How many the topology's request has."""
     engine = create_engine(url)
-    answer = Client(make_app(engine, "shapes")).get(topology.request, headers=HEADERS).json
+    answer = Client(make_app(engine, "dedup")).get(topology.request, headers=HEADERS).json
     engine.dispose()
     return len(answer["allocation_requests"])
 

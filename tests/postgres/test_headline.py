@@ -9,11 +9,11 @@ from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.published_study import Asked, headline, programs, services
+from placebench.experiment.published_study import Asked, find_variants, headline, services
 from placebench.experiment.records import Measurement, RunHead
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import Ground, Surveying, append_line
-from placebench.experiment.variants import Arm
+from placebench.experiment.variants import Variant
 from placebench.report import document_of, write_report
 from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
@@ -26,14 +26,14 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
 
     The same figures from 1000 trees have one: 2.9 times what they were published as.
     """
-    asked = Asked({"shapes": programs(["shapes"])["shapes"], "placement": "it is not installed"}, [TOPOLOGY])
+    asked = Asked({"dedup": find_variants(["dedup"])["dedup"], "placement": "it is not installed"}, [TOPOLOGY])
     folder = claim_folder(tmp_path / "headline")
 
     Surveying(headline(asked, repeats=1), Ground(server, TOPOLOGY, folder)).run(lambda _: None)
     write_report(folder)
     document = document_of(results.load(folder))
 
-    assert [("shapes", 1, 10), ("shapes", 40, 400)] == [
+    assert [("dedup", 1, 10), ("dedup", 40, 400)] == [
         (row["service"], row["clients"], row["requests"]) for row in document["rows"]
     ]
     assert documented("published") <= set(document["rows"][0])
@@ -46,7 +46,7 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
     (folder / "measurements.jsonl").unlink()
     append_line(
         folder / "measurements.jsonl",
-        Measurement({"service": "shapes", "topology": "nested-perfload", "clients": 40}, 0, {**values}),
+        Measurement({"service": "dedup", "topology": "nested-perfload", "clients": 40}, 0, {**values}),
     )
     row = document_of(results.load(folder))["rows"][0]
     assert (20.0 / 2.9, 0.02, 20.0) == (row["ratio"], row["cpu_s_per_request"], row["rate_per_s"])
@@ -56,15 +56,15 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
 
 def test_who_is_asked() -> None:
     """Every rung from naive to tuned, what lies beyond, and the real Placement; --quick leaves the rungs out."""
-    assert ("naive", "tuned", "shapes") == services(quick=True)[:3]
+    assert ("naive", "tuned", "dedup") == services(quick=True)[:3]
     assert "placement" == services(quick=True)[-1]
     assert 11 == sum(name.startswith(("naive", "tuned")) for name in services(quick=False))
 
 
 def test_programs_that_are_not_there(tmp_path: Path) -> None:
     """An unknown service ends it, as does a Python that was named and is not there."""
-    assert isinstance(programs(["naive"])["naive"], Arm)
+    assert isinstance(find_variants(["naive"])["naive"], Variant)
     with pytest.raises(VariantError, match="no variant 'fast'"):
-        programs(["fast"])
+        find_variants(["fast"])
     with pytest.raises(PlacebenchError, match="no Python at"):
-        programs(["placement"], placement_python=tmp_path / "python")
+        find_variants(["placement"], placement_python=tmp_path / "python")

@@ -15,7 +15,7 @@ from placebench.errors import LoadError
 from placebench.experiment.network_study import Crossing, crossing
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import Ground
-from placebench.experiment.variants import read_arm
+from placebench.experiment.variants import read_variant
 from placebench.runtime.postgres import Server
 from placebench.seeding import topology_named
 
@@ -62,9 +62,9 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
 def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
     """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
     topology = topology_named("nested-perfload", trees=2, seed=1)
-    arms = (read_arm("tuned"),)
-    tiny = Crossing(arms, (0.0,), topology.request, job="tiny", operations=6)
-    waits = Crossing(arms, (0.0,), topology.request, job="waits")
+    variants = (read_variant("tuned"),)
+    tiny = Crossing(variants, (0.0,), topology.request, job="tiny", operations=6)
+    waits = Crossing(variants, (0.0,), topology.request, job="waits")
     point = {"variant": "tuned", "latency_ms": 0.0}
 
     with crossing(tiny, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "tiny"))) as measure:
@@ -96,7 +96,7 @@ def proxies() -> list[int]:
         (["--hops", "9"], "argument --hops: expected a whole number from 1 to 8, saw '9'"),
         (["--compress"], "--compress packs answers to the client: say --between client, where they pass the link"),
         (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
-        (["--variants", "noop"], "the arm noop asks no database: name variants, or placement"),
+        (["--variants", "noop"], "the variant noop asks no database: name variants, or placement"),
         (["--variants", "nimble"], "no variant 'nimble'"),
         (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
     ],

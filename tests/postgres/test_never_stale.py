@@ -1,4 +1,4 @@
-"""The variant snapshot under foreign writers: no answer is from a state that is over, or that is not yet."""
+"""The variant cached under foreign writers: no answer is from a state that is over, or that is not yet."""
 
 import logging
 import os
@@ -57,7 +57,7 @@ def engine(url: str) -> Iterator[Engine]:
 
 
 def test_every_answer_is_naives(url: str, engine: Engine) -> None:
-    """After every few steps of transactions that overlap, naive and snapshot agree in one transaction."""
+    """After every few steps of transactions that overlap, naive and cached agree in one transaction."""
     chance, database = random.Random(SEED), Database(engine)
     meddler, service = Meddler(url, SEED), Service(send_to(engine), SEED)
     differing = []
@@ -127,7 +127,7 @@ def test_without_a_whole_log_every_answer_is_read_anew(
             assert compare(database, "resources=VCPU:2", naive_first=False) is None
 
     [said] = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"the variant snapshot keeps no picture and answers as shapes: {reason}")
+    assert said.startswith(f"the variant cached keeps no picture and answers as dedup: {reason}")
 
 
 def test_no_request_waits_for_who_has_removed_the_readers_entry(
@@ -148,7 +148,7 @@ def test_no_request_waits_for_who_has_removed_the_readers_entry(
 
 
 def is_cached(keeper: Keeper, engine: Engine) -> bool:
-    """Whether the keeper has a response, or leaves it to `shapes`."""
+    """Whether the keeper has a response, or leaves it to `dedup`."""
     with Database(engine).snapshot() as connection:
         return keeper.answer(connection, parse("resources=VCPU:1"), DEFAULTS) is not None
 

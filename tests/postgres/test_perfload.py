@@ -123,7 +123,7 @@ def test_the_comparison_has_its_blocks(finished: results.Run) -> None:
     assert [(block.replicate, block.position) for block in finished.blocks] == [
         (replicate, position) for replicate in (0, 1) for position in range(6)
     ]
-    assert {block.arm for block in finished.blocks} == {"naive", "tuned", "placement"}
+    assert {block.variant for block in finished.blocks} == {"naive", "tuned", "placement"}
     assert all(
         block.invalid is None and block.cpu_s and len(block.wall_s) == block.requests for block in finished.blocks
     )
@@ -152,7 +152,7 @@ def test_the_report_shows_the_ladder(finished: results.Run) -> None:
     assert "tuned" in page
     assert "tuned" in terminal_table(finished)
     assert "placement" in terminal_table(finished)
-    assert "The real program, openstack-placement" in page
+    assert "The real Placement, openstack-placement" in page
 
 
 def written_to(server: Server, folder: Path, database: str, *, at: str) -> results.Run:

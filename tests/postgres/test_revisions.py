@@ -11,7 +11,7 @@ from placebench import results
 from placebench.errors import GateFailedError
 from placebench.experiment.compare_run import Comparing, Settings
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.variants import read_arms
+from placebench.experiment.variants import read_variants
 from placebench.report import summary, write_report
 from placebench.report.ci_files import hand_over
 from placebench.report.gates import held_to, read_gate
@@ -55,9 +55,9 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     """One statement against 15, under the same interleaving: the gate fails, and both flames name what changed."""
     shop = repository(tmp_path / "shop")
     app = f"app=shop:app,python={sys.executable},path={shop},env=DATABASE_URL={{database_url}}"
-    arms = read_arms([f"{app},rev=quick,name=quick", f"{app},rev=slow,name=slow"])
+    variants = read_variants([f"{app},rev=quick,name=quick", f"{app},rev=slow,name=slow"])
     folder = claim_folder(tmp_path / "revisions")
-    settings = Settings(arms, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
+    settings = Settings(variants, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
     Comparing(TOPOLOGY, settings, folder, server).run(lambda _: None)
     run = results.load(folder)
     statements = next(each for each in summary(run)["comparisons"] if each["metric"] == "statements")
@@ -65,7 +65,7 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     assert (statements["baseline_value"], statements["variant_value"]) == (1, 15)
     assert statements["verdict"] == "slower"
     assert [len(block.wall_s) > 0 for block in run.blocks if not block.invalid] == [True] * 4
-    assert {arm: watched.reason for arm, watched in run.watched.items()} == {"slow": "", "quick": ""}
+    assert {variant: watched.reason for variant, watched in run.watched.items()} == {"slow": "", "quick": ""}
     session = run.session("slow")
     assert session is not None
     assert any("names_of" in frame for stack, _ in session.frame_records for frame in stack)

@@ -68,14 +68,14 @@ def test_serve_answers_until_it_is_told_to_stop(seeded: str, number: signal.Sign
 
 
 def test_serve_ends_when_a_worker_is_killed(seeded: str) -> None:
-    """Exit code 2 and one line with the end of uWSGI's log; nothing keeps running. The default variant is snapshot."""
+    """Exit code 2 and one line with the end of uWSGI's log; nothing keeps running. The default variant is cached."""
     with placebench_serve(seeded) as (process, ready):
         [worker] = Path(f"/proc/{ready['pid']}/task/{ready['pid']}/children").read_text().split()
         os.kill(int(worker), signal.SIGKILL)
         _, said = process.communicate(timeout=30)
 
     assert process.returncode == 2
-    assert said.startswith("snapshot answers at ")
+    assert said.startswith("cached answers at ")
     assert re.search(r"^placebench serve: a worker of uWSGI died while it served .*killed by signal 9.*$", said, re.M)
     assert not Path(f"/proc/{ready['pid']}").exists()
 
@@ -89,16 +89,14 @@ def test_serve_never_migrates(database_url: str, capsys: pytest.CaptureFixture[s
 
 
 def test_serve_without_a_change_log(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables as Placement makes them: snapshot is refused with what to do, and shapes is the default."""
+    """Tables as Placement makes them: cached is refused with what to do, and dedup is the default."""
     migrate(database_url, "0001")
-    exit_code = main(["serve", "--db", database_url, "--variant", "snapshot", "--port", "0"])
+    exit_code = main(["serve", "--db", database_url, "--variant", "cached", "--port", "0"])
 
     assert exit_code == 2
-    assert (
-        "the variant snapshot: this database has no change log; `placebench seed --trees 0" in capsys.readouterr().err
-    )
+    assert "the variant cached: this database has no change log; `placebench seed --trees 0" in capsys.readouterr().err
     with placebench_serve(database_url) as (_, ready):
-        assert ready["variant"] == "shapes"
+        assert ready["variant"] == "dedup"
 
 
 def test_a_client_finds_what_every_placement_knows(database_url: str) -> None:
@@ -162,7 +160,7 @@ def test_a_role_that_may_only_read_can_serve(database_url: str, reader: str, for
     """By its rights, or by the server's word: what is missing is said in one line, and so is what is in no response."""
     if forbidden.startswith("read-only"):
         run(database_url, "ALTER ROLE placebench_test_reader SET default_transaction_read_only = on")
-    with placebench_serve(reader, "--variant", "shapes") as (process, ready):
+    with placebench_serve(reader, "--variant", "dedup") as (process, ready):
         status = get(ready["url"], "/allocation_candidates?resources=VCPU:1").status
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=30)[1].splitlines()

@@ -183,7 +183,7 @@ def test_a_database_on_a_named_server_is_set_for_measuring(server: Server) -> No
     ):
         made = named.create_database("placebench_made")
         copied = named.create_database("placebench_copied", template="placebench_made")
-        found = [run(url, asked) for url in (made, copied, named.url, stock.create_database("of_an_arm"))]
+        found = [run(url, asked) for url in (made, copied, named.url, stock.create_database("of_a_variant"))]
 
     assert found == [["off", "0"], ["off", "0"], ["on", "2"], ["on", "2"]]
 

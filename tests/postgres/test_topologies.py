@@ -42,7 +42,7 @@ def test_a_topology_is_answered_alike(
     topology = topology_named(name, trees=trees, fill=fill)
     receipt = seed(topology, database_url)
 
-    answers = answers_of(database_url, topology, "naive", "tuned", "shapes", "snapshot")
+    answers = answers_of(database_url, topology, "naive", "tuned", "dedup", "cached")
 
     assert (providers, [candidates] * 4) == (receipt.providers, [len(each["allocation_requests"]) for each in answers])
     assert all(canonical(answers[0]) == canonical(answer) for answer in answers)
@@ -53,6 +53,6 @@ def test_wide_hosts_are_answered_up_to_the_limit(database_url: str) -> None:
     topology = topology_named("wide", trees=4)
     receipt = seed(topology, database_url)
 
-    (answer,) = answers_of(database_url, topology, "shapes")
+    (answer,) = answers_of(database_url, topology, "dedup")
 
     assert (124, 1000) == (receipt.providers, len(answer["allocation_requests"]))

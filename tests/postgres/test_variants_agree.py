@@ -9,14 +9,23 @@ from sqlalchemy import Engine, create_engine
 
 from placebench.reference.api.candidates_query import parse
 from placebench.reference.candidates import answer
-from placebench.reference.variants import ALGORITHMS, CATALOGUE, ablations, detours, lack, ladder, third_ways, variant
+from placebench.reference.variants import (
+    ALGORITHMS,
+    CATALOGUE,
+    algorithms_leave_one_out,
+    cumulative,
+    further_alternatives,
+    leave_one_out,
+    missing_extra,
+    variant,
+)
 from placebench.runtime.postgres import Server
 from placebench.seeding import migrate_options, seed, topology_named
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
-ALL = (*ladder()[1:], *ablations(), *third_ways(), *detours())
+ALL = (*cumulative()[1:], *leave_one_out(), *further_alternatives(), *algorithms_leave_one_out())
 # A way whose extra is not installed cannot be asked.
-VARIANTS = tuple(name for name in ALL if not lack(name))
+VARIANTS = tuple(name for name in ALL if not missing_extra(name))
 TREES = 3
 # Requests whose answer is any so many of the full set: the variants may choose differently.
 REQUESTS = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))
@@ -102,7 +111,7 @@ def test_every_algorithm_answers_as_naive_does(mixed: Any) -> None:
     assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == answers
 
 
-BESIDE_TUNED = ("naive+trees:joined", "naive+roots:walked", "shapes-few", "shapes-unshared")
+BESIDE_TUNED = ("naive+trees:joined", "naive+roots:walked", "dedup-few", "dedup-unshared")
 ROOTLESS = pytest.mark.parametrize(
     ("name", "gone"),
     [

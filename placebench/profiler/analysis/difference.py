@@ -1,16 +1,17 @@
 """The difference of two recordings: by statement, by frame and by plan, as text and as plain data.
 
-The key piece is `difference`. All figures are means of one request, so that recordings of different numbers of
-requests compare. Two recordings are no experiment: they show where something changed, not whether a change is faster.
+The main function is `diff_recordings`; `statement_changes` and `frame_changes` compare figures from elsewhere too. All
+figures are means of one request, so that recordings of different numbers of requests compare. Two recordings are no
+experiment: they show where something changed, not whether a change is faster.
 """
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
-from placebench.profiler.analysis.summary import total
+from placebench.profiler.analysis.summary import StatementGroup, grouped
 from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.recording import Recording
 from placebench.profiler.model.statement import Statement
@@ -19,22 +20,58 @@ if TYPE_CHECKING:
     from pyinstrument.session import Session
 
 _MOST_LINES = 30
-_INSTALLED = re.compile(r"\(\S*/(?:site|dist)-packages/")
-_SMALLEST_S = 1e-6
+_SMALLEST_SHARE = 0.001
+_LEAVES = ("sql", "plan", "gc", "profiler")
+
+Frame = tuple[str, str]
+"""A function and its file; or the text of a leaf, and "sql", "plan", "gc" or "profiler"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One figure before and after; None where it was not measured."""
+    """One figure before and after; None where it was not measured. The end of its name is its unit."""
 
     name: str
     before: float | None
     after: float | None
 
+    @property
+    def label(self) -> str:
+        """The name without its unit: "elapsed", "row count"."""
+        return self.name.removesuffix("_s").replace("_", " ")
+
+    @property
+    def size(self) -> float:
+        """How large the change is, in either direction."""
+        return abs((self.after or 0.0) - (self.before or 0.0))
+
+    def __str__(self) -> str:
+        """Both values with their unit, and the change: "12.3 ms → 4.56 ms (−63 %)"."""
+        show: Callable[[float | None], str] = units.average
+        if self.name.endswith("_s"):
+            show = units.duration
+        elif self.name.startswith("bytes"):
+            show = units.size
+        if self.before == self.after:
+            return f"{show(self.before)}, unchanged"
+        ratio = self.after / self.before if self.before and self.after is not None else None
+        return f"{show(self.before)} → {show(self.after)}" + ("" if ratio is None else f" ({units.change(ratio)})")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementFigures:
+    """What all executions of one statement took together in one request; None for what was not measured."""
+
+    sql: str
+    calls: float
+    rows: float | None = None
+    seconds: float | None = None
+    round_trips: float | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class StatementChange:
-    """One fingerprint; what it has not on one side has 0 calls there."""
+    """One fingerprint; on the side that does not have it, it has 0 calls."""
 
     fingerprint: str
     sql: str
@@ -45,13 +82,38 @@ class StatementChange:
 
     @property
     def state(self) -> str:
-        """Whether it is "new", "gone" or "kept"."""
-        return "new" if not self.calls.before else "gone" if not self.calls.after else "kept"
+        """Whether it is "new", "gone", "changed" in its calls or rows, or the "same"."""
+        if not self.calls.before or not self.calls.after:
+            return "gone" if self.calls.before else "new"
+        return "changed" if self.calls.size or self.rows.size else "same"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameChange:
+    """Self time of one frame in one request; 0 where it was not seen. place: its file, or the kind of a leaf."""
+
+    name: str
+    place: str
+    before_s: float
+    after_s: float
+
+    @property
+    def change_s(self) -> float:
+        """Seconds more (or, below 0, less) than before."""
+        return self.after_s - self.before_s
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether it is a statement, or a node of its plan."""
+        return self.place in ("sql", "plan")
+
+    def __str__(self) -> str:
+        return str(Change("self_s", self.before_s, self.after_s))
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChange:
-    """A statement that PostgreSQL ran in another way."""
+    """A statement that PostgreSQL ran by another plan."""
 
     fingerprint: str
     sql: str
@@ -60,14 +122,14 @@ class PlanChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RecordingDifference:
     """What changed from one recording to the other, the largest change of time first."""
 
     before: str
     after: str
     totals: tuple[Change, ...]
     statements: tuple[StatementChange, ...]
-    frames: tuple[Change, ...]
+    frames: tuple[FrameChange, ...]
     plans: tuple[PlanChange, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -75,147 +137,151 @@ class Difference:
         return asdict(self)
 
     def __str__(self) -> str:
-        """Three tables for a terminal, a request's means."""
+        """Tables for a terminal: means of one request."""
         lines = [f"{self.before} → {self.after}, means of one request"]
-        lines.extend(f"  {plain_name(change):<14} {shown(change)}" for change in self.totals)
+        lines.extend(f"  {change.label:<14} {change}" for change in self.totals)
         lines.append("statements")
         lines.extend(map(_statement_line, self.statements[:_MOST_LINES]))
         if self.frames:
-            lines.append("frames, own time")
-            lines.extend(f"  {shown(frame):<32} {frame_name(frame)}" for frame in self.frames[:_MOST_LINES])
+            lines.append("frames, self time")
+            lines.extend(f"  {frame!s:<32} {frame.name} ({frame.place})" for frame in self.frames[:_MOST_LINES])
         if self.plans:
             lines.append("plans")
             lines.extend(line for plan in self.plans for line in _plan_lines(plan))
         return "\n".join(lines)
 
 
-def difference(before: Recording, after: Recording) -> Difference:
-    """What changed from *before* to *after*; frames only if both are flames, plans only if both have plans."""
-    return Difference(
+def diff_recordings(before: Recording, after: Recording) -> RecordingDifference:
+    """What changed from *before* to *after*.
+
+    Frames are compared if both have a flame graph, plans if both have plans.
+    """
+    return RecordingDifference(
         before=before.name,
         after=after.name,
         totals=_totals(before, after),
-        statements=_statements(before, after),
-        frames=_frames(before, after),
-        plans=_plans(before, after),
+        statements=statement_changes(_figures(before), _figures(after)),
+        frames=frame_changes(before.session, after.session) if before.session and after.session else (),
+        plans=_plan_changes(before, after),
     )
 
 
-def shown(change: Change) -> str:
-    """One figure for eyes, by the unit in its name: "12.3 ms → 4.56 ms (−63 %)"."""
-    eyes: Callable[[float | None], str] = units.average
-    if change.name.endswith("_s"):
-        eyes = units.duration
-    elif change.name.startswith("bytes"):
-        eyes = units.size
-    if change.before == change.after:
-        return f"{eyes(change.before)}, as before"
-    ratio = change.after / change.before if change.before and change.after is not None else None
-    return f"{eyes(change.before)} → {eyes(change.after)}" + ("" if ratio is None else f" ({units.change(ratio)})")
-
-
-def plain_name(change: Change) -> str:
-    """The name of one of the sums for eyes: "elapsed", "row count"."""
-    return change.name.removesuffix("_s").replace("_", " ")
-
-
-def frame_name(change: Change) -> str:
-    """A frame's name for eyes: without the unit, and an installed package's file from its package on."""
-    return _INSTALLED.sub("(", change.name.removesuffix(" own_s"))
-
-
-def _totals(before: Recording, after: Recording) -> tuple[Change, ...]:
-    """The sums of both."""
-    names = ("elapsed_s", "cpu_s", "sql_s", "python_s", "gc_s", "row_count", "round_trips", "bytes_received")
-    counts = Change("statements", _mean(before.statement_count, before), _mean(after.statement_count, after))
-    return (
-        *(Change(name, _mean(getattr(before, name), before), _mean(getattr(after, name), after)) for name in names),
-        counts,
-    )
-
-
-def _mean(value: float | None, recording: Recording) -> float | None:
-    """Of one request."""
-    return None if value is None else value / recording.requests
-
-
-def _statements(before: Recording, after: Recording) -> tuple[StatementChange, ...]:
-    """Each fingerprint of either."""
-    left, right = _by_fingerprint(before), _by_fingerprint(after)
-
-    def change(name: str, fingerprint: str, figure: Callable[[Sequence[Statement]], float | None]) -> Change:
-        sides = ((left, before), (right, after))
-        return Change(name, *(_mean(figure(side.get(fingerprint, ())), recording) for side, recording in sides))
-
-    changes = [
-        StatementChange(
+def statement_changes(
+    before: Mapping[str, StatementFigures], after: Mapping[str, StatementFigures]
+) -> tuple[StatementChange, ...]:
+    """Each statement of either side, by fingerprint: the largest change of time first."""
+    changes = []
+    for fingerprint in dict.fromkeys((*before, *after)):
+        sql = (after.get(fingerprint) or before[fingerprint]).sql
+        old, new = (side.get(fingerprint, _nothing(sql)) for side in (before, after))
+        change = StatementChange(
             fingerprint=fingerprint,
-            sql=(right.get(fingerprint) or left[fingerprint])[0].sql,
-            calls=change("calls", fingerprint, len),
-            seconds=change("elapsed_s", fingerprint, lambda all_: sum(each.elapsed_s for each in all_)),
-            rows=change("row_count", fingerprint, lambda all_: total(each.row_count for each in all_)),
-            round_trips=change("round_trips", fingerprint, lambda all_: total(each.round_trips for each in all_)),
+            sql=sql,
+            calls=Change("calls", old.calls, new.calls),
+            seconds=Change("elapsed_s", old.seconds, new.seconds),
+            rows=Change("row_count", old.rows, new.rows),
+            round_trips=Change("round_trips", old.round_trips, new.round_trips),
         )
-        for fingerprint in dict.fromkeys((*left, *right))
-    ]
-    return tuple(sorted(changes, key=lambda each: _size(each.seconds), reverse=True))
+        changes.append(change)
+    return tuple(sorted(changes, key=lambda change: change.seconds.size, reverse=True))
 
 
-def _frames(before: Recording, after: Recording) -> tuple[Change, ...]:
-    """Own time of each function, statement and plan node in the flames of both, which are of one request each."""
-    if before.session is None or after.session is None:
-        return ()
-    left, right = own_times(before.session), own_times(after.session)
-    changes = (
-        Change(f"{name} own_s", left.get(name, 0.0), right.get(name, 0.0)) for name in dict.fromkeys((*left, *right))
-    )
-    return tuple(sorted((each for each in changes if _size(each) >= _SMALLEST_S), key=_size, reverse=True))
+def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...]:
+    """Each frame whose self time changed by 0.1 % of the longer request or more, the largest change first.
+
+    The profiler's own work is left out. Each session is that of one request, or of the mean one.
+    """
+    left, right = self_times(before), self_times(after)
+    least = _SMALLEST_SHARE * max(sum(left.values()), sum(right.values()))
+    frames = dict.fromkeys((*left, *right))
+    changes = [FrameChange(*frame, left.get(frame, 0.0), right.get(frame, 0.0)) for frame in frames]
+    large = [change for change in changes if abs(change.change_s) >= least > 0]
+    return tuple(sorted(large, key=lambda change: abs(change.change_s), reverse=True))
 
 
-def own_times(session: "Session") -> dict[str, float]:
-    """Seconds by the frame that was on top: "function (file)", without lines, which move when code changes."""
-    times: dict[str, float] = {}
+def self_times(session: "Session") -> dict[Frame, float]:
+    """Seconds by the frame that was on top, without lines, which move when code changes, and without the profiler's."""
+    places: dict[str, str] = {}
+    times: dict[Frame, float] = {}
     for stack, seconds in session.frame_records:
         function, _, rest = stack[-1].partition("\x00") if stack else ("?", "", "")
-        name = f"{function} ({rest.partition(chr(0))[0]})"
-        times[name] = times.get(name, 0.0) + seconds
+        file = rest.partition("\x00")[0]
+        if file == "profiler":
+            continue
+        if file not in places:
+            places[file] = relative_place(file, session.sys_path)
+        frame = function, places[file]
+        times[frame] = times.get(frame, 0.0) + seconds
     return times
 
 
-def _plans(before: Recording, after: Recording) -> tuple[PlanChange, ...]:
+def relative_place(file: str, sys_path: Iterable[str]) -> str:
+    """*file* from the longest folder of *sys_path* that holds it; its last two names where none does."""
+    if file in _LEAVES or file.startswith("<"):
+        return file
+    folders = [folder.rstrip("/") + "/" for folder in sys_path if folder.startswith("/")]
+    holding = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
+    return file[len(holding) :] if holding else str(PurePath(*PurePath(file).parts[-2:]))
+
+
+def _nothing(sql: str) -> StatementFigures:
+    """A statement that did not run."""
+    return StatementFigures(sql, 0.0, 0.0, 0.0, 0.0)
+
+
+def _totals(before: Recording, after: Recording) -> tuple[Change, ...]:
+    names = ("elapsed_s", "cpu_s", "sql_s", "python_s", "gc_s", "row_count", "round_trips", "bytes_received")
+    changes = [Change(name, _mean(getattr(before, name), before), _mean(getattr(after, name), after)) for name in names]
+    counts = (_mean(side.statement_count, side) for side in (before, after))
+    return (*changes, Change("statements", *counts))
+
+
+def _mean(value: float | None, recording: Recording) -> float | None:
+    """One of a recording's sums as that of one request."""
+    return None if value is None else value / recording.requests
+
+
+def _figures(recording: Recording) -> dict[str, StatementFigures]:
+    """The means of one request by fingerprint."""
+
+    def figures(group: StatementGroup) -> StatementFigures:
+        return StatementFigures(
+            sql=group.sql,
+            calls=group.calls / recording.requests,
+            rows=_mean(group.row_count, recording),
+            seconds=_mean(group.elapsed_s, recording),
+            round_trips=_mean(group.round_trips, recording),
+        )
+
+    return {group.fingerprint: figures(group) for group in grouped(recording.statements)}
+
+
+def _plan_changes(before: Recording, after: Recording) -> tuple[PlanChange, ...]:
     """Each fingerprint that has plans in both, and others than before."""
-    left, right = _by_fingerprint(before), _by_fingerprint(after)
-    changes = (
-        PlanChange(fingerprint, right[fingerprint][0].sql, _shapes(left[fingerprint]), _shapes(right[fingerprint]))
-        for fingerprint in left.keys() & right.keys()
+    left, right = _plan_shapes(before.statements), _plan_shapes(after.statements)
+    texts = {statement.fingerprint: statement.sql for statement in after.statements}
+    return tuple(
+        PlanChange(fingerprint, texts[fingerprint], tuple(sorted(shapes)), tuple(sorted(right[fingerprint])))
+        for fingerprint, shapes in left.items()
+        if fingerprint in right and shapes != right[fingerprint]
     )
-    return tuple(change for change in changes if change.before and change.after and change.before != change.after)
 
 
-def _by_fingerprint(recording: Recording) -> dict[str, list[Statement]]:
-    """Statements by fingerprint."""
-    found: dict[str, list[Statement]] = {}
-    for statement in recording.statements:
-        found.setdefault(statement.fingerprint, []).append(statement)
-    return found
-
-
-def _shapes(statements: Iterable[Statement]) -> tuple[str, ...]:
-    """The distinct shapes of their plans."""
-    return tuple(sorted({statement.plan.shape for statement in statements if statement.plan is not None}))
-
-
-def _size(change: Change) -> float:
-    """How large a change is, either way."""
-    return abs((change.after or 0.0) - (change.before or 0.0))
+def _plan_shapes(statements: Iterable[Statement]) -> dict[str, set[str]]:
+    """The distinct shapes of plans by fingerprint."""
+    shapes: dict[str, set[str]] = {}
+    for statement in statements:
+        if statement.plan is not None:
+            shapes.setdefault(statement.fingerprint, set()).add(statement.plan.shape)
+    return shapes
 
 
 def _statement_line(change: StatementChange) -> str:
     """One fingerprint on one line."""
     calls = f"{units.average(change.calls.before)} → {units.average(change.calls.after)} x"
-    if change.calls.before == change.calls.after:
+    if not change.calls.size:
         calls = f"{units.average(change.calls.after)} x"
-    return f"  {change.state:<5} {shown(change.seconds):<32} {calls:<14} {one_line(change.sql)[:80]}"
+    return f"  {change.state:<7} {change.seconds!s:<32} {calls:<14} {one_line(change.sql)[:80]}"
 
 
 def _plan_lines(change: PlanChange) -> list[str]:

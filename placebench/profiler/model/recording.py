@@ -17,7 +17,7 @@ from placebench.profiler.model.statement import Span, Statement, Transaction
 if TYPE_CHECKING:
     from pyinstrument.session import Session
 
-    from placebench.profiler.analysis.difference import Difference
+    from placebench.profiler.analysis.difference import RecordingDifference
     from placebench.profiler.analysis.findings import Finding
 
 FORMAT_VERSION = 1
@@ -103,11 +103,11 @@ class Recording:
 
         return find(self)
 
-    def diff(self, after: "Recording") -> "Difference":
+    def diff(self, after: "Recording") -> "RecordingDifference":
         """From this recording to the one *after* a change: by statement, by frame and by plan, each of one request."""
-        from placebench.profiler.analysis.difference import difference
+        from placebench.profiler.analysis.difference import diff_recordings
 
-        return difference(self, after)
+        return diff_recordings(self, after)
 
     def write_page(self, path: Path | str, *, flame_page: str | None = None) -> None:
         """Write it as one HTML file that opens without a network, runs no script and escapes everything.

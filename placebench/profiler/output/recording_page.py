@@ -12,7 +12,7 @@ from markupsafe import Markup
 from placebench import units
 from placebench.page import environment, shell
 from placebench.page.charts.bars import Whole, shares
-from placebench.profiler.analysis.difference import Difference, frame_name, plain_name, shown
+from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import Summary
 from placebench.profiler.model.fingerprint import one_line
@@ -71,7 +71,7 @@ def _parts(summary: Summary) -> Markup | None:
     )
 
 
-def write_difference_page(difference: Difference, path: Path) -> None:
+def write_difference_page(difference: RecordingDifference, path: Path) -> None:
     """Write the difference of two recordings as one HTML file like that."""
     body = _template("difference.html").render(difference=difference)
     title = f"{difference.before} → {difference.after}"
@@ -94,6 +94,5 @@ def dearest_plans(recording: Recording) -> list[tuple[Statement, PlanNode]]:
 def _template(name: str) -> jinja2.Template:
     """A template of the profiler's, which escapes what it is given."""
     made = environment(_TEMPLATES)
-    made.globals.update(shown=shown, frame_name=frame_name, plain_name=plain_name)
     made.filters["one_line"] = one_line
     return made.get_template(name)

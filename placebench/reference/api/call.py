@@ -17,7 +17,7 @@ from placebench.reference.api.microversion import Microversion
 from placebench.reference.api.problems import BadRequest, ContentTooLarge, UnsupportedMediaType
 from placebench.reference.settings import Settings
 from placebench.reference.store.database import Database
-from placebench.reference.variants import Variant
+from placebench.reference.variants import ReferenceVariant
 
 JSON: Final = "application/json"
 BODY_LIMIT: Final = 64 * 1024 * 1024
@@ -31,7 +31,7 @@ class Call:
 
     request: Request
     database: Database
-    variant: Variant
+    variant: ReferenceVariant
     settings: Settings
     request_id: str = field(default_factory=lambda: f"req-{uuid4()}")
     version: Microversion | None = None

@@ -6,23 +6,25 @@ from sqlalchemy import Connection
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.api.responses import Body
-from placebench.reference.candidates.cached import answer_from_snapshot
-from placebench.reference.candidates.dedup.service import answer_by_shapes
+from placebench.reference.candidates.cached import answer_from_cache
+from placebench.reference.candidates.dedup.service import answer_by_dedup
 from placebench.reference.candidates.objects.solver import answer_by_objects
 from placebench.reference.optimizations import Ways
 from placebench.reference.settings import DEFAULTS, Settings
-from placebench.reference.variants import Variant
+from placebench.reference.variants import ReferenceVariant
 
 Algorithm = Callable[[Connection, CandidateRequest, Ways, Settings], Body]
 
 _ALGORITHMS: Mapping[str, Algorithm] = {
     "objects": answer_by_objects,
-    "shapes": answer_by_shapes,
-    "snapshot": answer_from_snapshot,
+    "dedup": answer_by_dedup,
+    "cached": answer_from_cache,
 }
 
 
-def answer(connection: Connection, request: CandidateRequest, variant: Variant, settings: Settings = DEFAULTS) -> Body:
+def answer(
+    connection: Connection, request: CandidateRequest, variant: ReferenceVariant, settings: Settings = DEFAULTS
+) -> Body:
     """The JSON body of GET /allocation_candidates, from plain SELECTs in the connection's transaction.
 
     A body over 50 MB comes in parts, of which the last ones read from the connection.

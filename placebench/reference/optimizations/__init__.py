@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """One way for each step of a request; the last three are steps of `shapes`."""
+    """One way for each step of a request; the last three are steps of `dedup`."""
 
     rows: RowsWay
     binding: BindingWay

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import ARRAY, BindParameter, ColumnElement, Connection, CursorResult, Select, any_, bindparam
 
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 
 
 def one_parameter_a_value(
@@ -43,9 +43,9 @@ def one_array_parameter(
 OPTIMIZATION = Optimization(
     name="expanding",
     step="binding",
-    plain=Way("one_a_value", one_parameter_a_value),
-    better=Way("expanding", one_expanding_parameter),
-    others=(Way("any_array", one_array_parameter, postgresql_only=True),),
+    baseline=Implementation("one_a_value", one_parameter_a_value),
+    alternative=Implementation("expanding", one_expanding_parameter),
+    further=(Implementation("any_array", one_array_parameter, postgresql_only=True),),
     why="A statement with one parameter per value is compiled again for each request.",
     source="Placement d4d9457a, 5883c794, f69f5845, 3c102181 (August 2019): one function took half the time.",
     metric="cpu_s",

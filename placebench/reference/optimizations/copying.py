@@ -7,7 +7,7 @@ group_policy is isolate, made Placement sum in shared objects (e9623705); here t
 from functools import cache
 
 from placebench.reference.optimizations.model import Resource
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 
 
 def without_copy_method(resource: type[Resource]) -> type[Resource]:
@@ -28,8 +28,8 @@ def _copy(self: Resource) -> Resource:
 OPTIMIZATION = Optimization(
     name="copies",
     step="copying",
-    plain=Way("copy_module", without_copy_method),
-    better=Way("copy_method", with_copy_method),
+    baseline=Implementation("copy_module", without_copy_method),
+    alternative=Implementation("copy_method", with_copy_method),
     why="The copy protocol takes the object apart through pickle's hooks; a method that calls the class does not.",
     source="Placement 1a7d39be (August 2019). Our profile of Placement 16.0.0: under 1 % of a request is copying.",
     request="/allocation_candidates?resources_A=VCPU:1&resources_B=VCPU:1&resources_C=VCPU:1&group_policy=none",

@@ -5,7 +5,7 @@ The only step taken when a worker starts, not in a request: the service calls th
 
 import gc
 
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 
 
 def collector_as_shipped() -> None:
@@ -31,9 +31,9 @@ def collector_off() -> None:
 OPTIMIZATION = Optimization(
     name="freeze",
     step="collector",
-    plain=Way("as_shipped", collector_as_shipped),
-    better=Way("frozen", collector_frozen),
-    others=(Way("seldom", collector_seldom), Way("off", collector_off)),
+    baseline=Implementation("as_shipped", collector_as_shipped),
+    alternative=Implementation("frozen", collector_frozen),
+    further=(Implementation("seldom", collector_seldom), Implementation("off", collector_off)),
     why="A request makes enough objects for several full collections, and each one traverses all modules again.",
     source="Our measurement of Placement 16.0.0: 160 of 492 ms are GC pauses; 327 to 339 ms after gc.freeze().",
     metric="cpu_s",

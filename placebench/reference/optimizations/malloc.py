@@ -6,7 +6,7 @@ Python's own small objects live in arenas that are Python's affair; this is abou
 import ctypes
 from typing import Final
 
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
@@ -36,9 +36,9 @@ def kept() -> None:
 OPTIMIZATION = Optimization(
     name="heap",
     step="heap",
-    of=("shapes", "snapshot"),
-    plain=Way("given_back", given_back),
-    better=Way("kept", kept),
+    of=("dedup", "cached"),
+    baseline=Implementation("given_back", given_back),
+    alternative=Implementation("kept", kept),
     why="Memory returned to the kernel comes back as new pages: 1170 faults per request, and 9 when malloc keeps it.",
     source="Our measurement: −22 % worker CPU [95 % CI −25, −20; n = 40]. `tuned`, whose objects lie in Python's own "
     "arenas: −4 % [−9, +1; n = 30]; `naive`: 0 % [−3, +3; n = 20].",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
-from placebench.reference.optimizations.optimization import Extra, Optimization, Way
+from placebench.reference.optimizations.optimization import Extra, Implementation, Optimization
 
 _T = TypeVar("_T")
 
@@ -92,9 +92,11 @@ def _versioned() -> Model:
 OPTIMIZATION = Optimization(
     name="slots",
     step="model",
-    plain=Way("plain_attributes", PLAIN_ATTRIBUTES),
-    better=Way("slots", SLOTS),
-    others=(Way("versioned_objects", _versioned, extra=Extra("versionedobjects", "oslo_versionedobjects")),),
+    baseline=Implementation("plain_attributes", PLAIN_ATTRIBUTES),
+    alternative=Implementation("slots", SLOTS),
+    further=(
+        Implementation("versioned_objects", _versioned, extra=Extra("versionedobjects", "oslo_versionedobjects")),
+    ),
     why="Tens of thousands of objects live for one request: fewer bytes each, and less for GC to traverse.",
     source="Placement 5d3243f4 (August 2019).",
     metric="cpu_s",

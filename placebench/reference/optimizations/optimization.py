@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from placebench.errors import MissingExtraError
 
-HEADLINE = (
+REFERENCE_REQUEST = (
     "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"
     "&resources_COMPUTE=VCPU:1,MEMORY_MB:256&required_COMPUTE=CUSTOM_FOO"
     "&resources_FPGA=FPGA:1&group_policy=none&same_subtree=_COMPUTE,_FPGA"
 )
 
 Place = Literal["request", "deployment", "database"]
-LADDERS = "objects"
+OBJECTS = "objects"
 """The algorithm that the ladder improves; naive and tuned are ways of it."""
 
 
@@ -34,26 +34,26 @@ class Extra:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Implementation:
     """One way to take a step."""
 
     name: str  # [a-z0-9_]+, as it stands in a variant's name after the colon
-    does: (
+    value: (
         Any  # what takes the step: a function, a table, a namespace of classes; with an extra, a function that makes it
     )
     extra: Extra | None = None
-    revision: str = ""  # of schema/options, which the arm's database must be at
+    revision: str = ""  # of schema/options, which the variant's database must be at
     postgresql_only: bool = False
 
-    def taken(self) -> Any:
+    def load(self) -> Any:
         """What takes the step; raises MissingExtraError where its package is not installed."""
         if self.extra is None:
-            return self.does
+            return self.value
         if not self.extra.is_installed:
-            raise MissingExtraError(self.lack())
-        return self.does()
+            raise MissingExtraError(self.missing_extra())
+        return self.value()
 
-    def lack(self) -> str:
+    def missing_extra(self) -> str:
         """One line about the package that is missing; empty when nothing is."""
         if self.extra is None or self.extra.is_installed:
             return ""
@@ -66,13 +66,13 @@ class Optimization:
 
     name: str  # [a-z0-9_]+, as it stands in a variant's name; that of its step where no way is better
     step: str  # the field of Ways or Deployment
-    of: tuple[str, ...] = (LADDERS,)  # the algorithms that take the step
-    plain: Way
-    better: Way | None = None  # None: a choice, whose plain way naive and tuned take alike
-    others: tuple[Way, ...] = ()  # reached as +step:way only
+    of: tuple[str, ...] = (OBJECTS,)  # the algorithms that take the step
+    baseline: Implementation
+    alternative: Implementation | None = None  # None: a choice, whose plain way naive and tuned take alike
+    further: tuple[Implementation, ...] = ()  # reached as +step:way only
     why: str
     source: str  # the commit of Placement it comes from, or our own measurement
-    request: str = HEADLINE  # path and query on which it should show
+    request: str = REFERENCE_REQUEST  # path and query on which it should show
     metric: str  # where it should show first
     on: str = "nested-perfload"  # the data and the load that it takes to show, in words
     topology: str | None = None  # the same for an experiment; None: the usual one
@@ -80,11 +80,11 @@ class Optimization:
     place: Place = "request"  # in a request, when the service is deployed, or in its database
 
     @property
-    def ways(self) -> tuple[Way, ...]:
+    def implementations(self) -> tuple[Implementation, ...]:
         """Every way of the step, the plain one first."""
-        return (self.plain, *((self.better,) if self.better else ()), *self.others)
+        return (self.baseline, *((self.alternative,) if self.alternative else ()), *self.further)
 
     @property
-    def best(self) -> Way:
+    def best(self) -> Implementation:
         """The way of tuned."""
-        return self.better or self.plain
+        return self.alternative or self.baseline

@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlalchemy import CTE, select
 
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 from placebench.tables import resource_providers
 
 
@@ -37,8 +37,8 @@ WALKED: Final = walked_down()
 OPTIMIZATION = Optimization(
     name="roots",
     step="roots",
-    plain=Way("denormalised", resource_providers),
-    others=(Way("walked", WALKED),),
+    baseline=Implementation("denormalised", resource_providers),
+    further=(Implementation("walked", WALKED),),
     why="A column that repeats what the parents say saves the walk, and moving a subtree has to update it.",
     source="Placement keeps root_provider_id in each row since microversion 1.14 (2018).",
     metric="cpu_s",

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import CursorResult
 
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 
 
 def rows_as_dicts(result: CursorResult[Any]) -> Iterable[Any]:
@@ -38,9 +38,9 @@ def rows_of_the_driver(result: CursorResult[Any]) -> Iterable[Any]:
 OPTIMIZATION = Optimization(
     name="rows",
     step="rows",
-    plain=Way("dicts", rows_as_dicts),
-    better=Way("as_they_come", rows_as_they_come),
-    others=(Way("namedtuples", rows_as_namedtuples), Way("raw", rows_of_the_driver)),
+    baseline=Implementation("dicts", rows_as_dicts),
+    alternative=Implementation("as_they_come", rows_as_they_come),
+    further=(Implementation("namedtuples", rows_as_namedtuples), Implementation("raw", rows_of_the_driver)),
     why="A row that is read once needs no second container: a dict per row costs more than fetching the row.",
     source="Placement copied rows into dicts until 2019 and reads them directly since.",
     metric="cpu_s",

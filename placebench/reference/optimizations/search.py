@@ -5,7 +5,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from placebench.reference.optimizations.model import Candidate
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 
 if TYPE_CHECKING:
     from placebench.reference.candidates.objects.combinations import Merge
@@ -53,8 +53,8 @@ def _grown(
 OPTIMIZATION = Optimization(
     name="pruning",
     step="search",
-    plain=Way("whole_product", whole_product),
-    better=Way("pruned", pruned_product),
+    baseline=Implementation("whole_product", whole_product),
+    alternative=Implementation("pruned", pruned_product),
     why="Eight groups over eight devices make 16 million combinations, of which 40 thousand are valid.",
     source="Placement 5b73b980 (2025) prunes behind an option, and applies limit last.",
     request="/allocation_candidates?resources_A=FPGA:1&resources_B=FPGA:1&resources_C=FPGA:1"

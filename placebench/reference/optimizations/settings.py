@@ -8,7 +8,7 @@ from sqlalchemy import URL, NullPool
 from placebench.errors import DatabaseError
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.optimizations.garbage_collection import collector_as_shipped, collector_seldom
-from placebench.reference.optimizations.optimization import HEADLINE, Extra, Optimization, Way
+from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, Extra, Implementation, Optimization
 
 if TYPE_CHECKING:
     from placebench.reference.candidates.dedup.relevance import Matter
@@ -36,8 +36,8 @@ def _by_psycopg3() -> object:
 DRIVER = Optimization(
     name="driver",
     step="driver",
-    plain=Way("psycopg2", driver_of_the_url),
-    others=(Way("psycopg3", _by_psycopg3, extra=Extra("psycopg3", "psycopg"), postgresql_only=True),),
+    baseline=Implementation("psycopg2", driver_of_the_url),
+    further=(Implementation("psycopg3", _by_psycopg3, extra=Extra("psycopg3", "psycopg"), postgresql_only=True),),
     why="psycopg2 puts values into the text; psycopg 3 sends them separately and prepares repeated statements.",
     source="psycopg's own documentation names both differences; which one weighs more depends on rows and lists.",
     metric="cpu_s",
@@ -63,11 +63,11 @@ def none(_size: int) -> dict[str, Any]:
 POOL = Optimization(
     name="pool",
     step="pool",
-    plain=Way("10", as_told),
-    others=(Way("1", one), Way("none", none)),
+    baseline=Implementation("10", as_told),
+    further=(Implementation("1", one), Implementation("none", none)),
     why="A connection costs a process on the server, a login and five round trips; too few of them cost waiting.",
     source="SQLAlchemy keeps 5 and lets 10 overflow. Our count: 18 round trips instead of 13 without a pool.",
-    request=HEADLINE + "&limit=1",
+    request=REFERENCE_REQUEST + "&limit=1",
     metric="round_trips",
     place="deployment",
 )
@@ -76,8 +76,8 @@ POOL = Optimization(
 PING = Optimization(
     name="ping",
     step="ping",
-    plain=Way("never", False),
-    others=(Way("before_use", True),),
+    baseline=Implementation("never", False),
+    further=(Implementation("before_use", True),),
     why="A connection that the server has dropped is found before it fails a request, for round trips each time.",
     source="SQLAlchemy's pool_pre_ping. Our count: 16 round trips instead of 13 with psycopg2.",
     request="/resource_classes",
@@ -91,8 +91,8 @@ AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
 TRANSACTION = Optimization(
     name="transaction",
     step="transaction",
-    plain=Way("snapshot", None),
-    others=(Way("autocommit", AUTOCOMMIT),),
+    baseline=Implementation("snapshot", None),
+    further=(Implementation("autocommit", AUTOCOMMIT),),
     why="BEGIN and ROLLBACK are two of the three round trips of a request with one statement.",
     source="Our count; allocation candidates take 11 statements or more, so there it changes nothing.",
     request="/resource_classes",
@@ -103,8 +103,13 @@ TRANSACTION = Optimization(
 WORKERS = Optimization(
     name="workers",
     step="workers",
-    plain=Way("as_told", None),
-    others=(Way("2x1", (2, 1)), Way("1x2", (1, 2)), Way("2x2", (2, 2)), Way("1x4", (1, 4))),
+    baseline=Implementation("as_told", None),
+    further=(
+        Implementation("2x1", (2, 1)),
+        Implementation("1x2", (1, 2)),
+        Implementation("2x2", (2, 2)),
+        Implementation("1x4", (1, 4)),
+    ),
     why="Threads share memory and the interpreter lock, so they help while the database works; processes share "
     "neither.",
     source="uWSGI's --processes and --threads. A comparison sends one request at a time, so it shows the memory; "
@@ -117,8 +122,8 @@ WORKERS = Optimization(
 INDEXES = Optimization(
     name="indexes",
     step="indexes",
-    plain=Way("as_placement", None),
-    others=(Way("covering", None, revision="covering_indexes"),),
+    baseline=Implementation("as_placement", None),
+    further=(Implementation("covering", None, revision="covering_indexes"),),
     why="An index that holds all columns of a query saves the access to the table, and is one more index to write.",
     source="PostgreSQL's index-only scans; Placement makes single columns and keys.",
     metric="cpu_s",
@@ -129,9 +134,9 @@ INDEXES = Optimization(
 PASSES = Optimization(
     name="seldom",
     step="passes",
-    of=("shapes", "snapshot"),
-    plain=Way("as_shipped", collector_as_shipped),
-    better=Way("seldom", collector_seldom),
+    of=("dedup", "cached"),
+    baseline=Implementation("as_shipped", collector_as_shipped),
+    alternative=Implementation("seldom", collector_seldom),
     why="A collection traverses the young lists and dicts, thousands of entries, and finds no cycle.",
     source="Our measurement: a tenth of the worker's CPU on equal trees and a fifth on trees that differ, in 2 and 8 "
     "collections per request. For `naive` and `tuned` it is `collector:seldom`.",
@@ -156,8 +161,8 @@ def one_joined_query(forest: "Forest", root_ids: Collection[int]) -> Mapping[int
 TREES = Optimization(
     name="trees",
     step="trees",
-    plain=Way("a_query_a_need", a_query_a_need),
-    others=(Way("joined", one_joined_query),),
+    baseline=Implementation("a_query_a_need", a_query_a_need),
+    further=(Implementation("joined", one_joined_query),),
     why="One join saves two round trips, and multiplies the rows: each class of a provider times each of its traits.",
     source="SQLAlchemy's joinedload and selectinload are the same choice.",
     metric="rows",
@@ -177,12 +182,12 @@ def few_trees(choice: "Choice") -> bool:
 REACH = Optimization(
     name="few",
     step="reach",
-    of=("shapes",),
-    plain=Way("all_trees", all_trees),
-    better=Way("few_trees", few_trees),
+    of=("dedup",),
+    baseline=Implementation("all_trees", all_trees),
+    alternative=Implementation("few_trees", few_trees),
     why="Ten candidates are in the first few trees, and the other thousand need not be read.",
     source="Placement searches all trees and applies limit last: 343 ms of CPU with limit=10, 472 without.",
-    request=f"{HEADLINE}&limit=10",
+    request=f"{REFERENCE_REQUEST}&limit=10",
     metric="cpu_s",
 )
 
@@ -200,9 +205,9 @@ def mattering_alike(_kind: "Kind", matter: "Matter") -> Hashable:
 LIKENESS = Optimization(
     name="alike",
     step="likeness",
-    of=("shapes", "snapshot"),
-    plain=Way("equal", equal),
-    better=Way("mattering_alike", mattering_alike),
+    of=("dedup", "cached"),
+    baseline=Implementation("equal", equal),
+    alternative=Implementation("mattering_alike", mattering_alike),
     why="A thousand trees with five hundred different disks are 504 distinct trees, and four for a request.",
     source="Our measurement: one search for each distinct tree was 18× faster than Placement on equal trees, and "
     "3.5× on trees that differ.",
@@ -224,8 +229,8 @@ def in_a_set(ids: Iterable[int]) -> Collection[int]:
 MEMBERSHIP = Optimization(
     name="sets",
     step="collection",
-    plain=Way("lists", in_a_list),
-    better=Way("sets", in_a_set),
+    baseline=Implementation("lists", in_a_list),
+    alternative=Implementation("sets", in_a_set),
     why="Roots and providers are filtered against each other in every group: quadratic in the number of trees.",
     source="Placement still tests `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
     "at 1000 trees and 197 ms at 3000.",
@@ -246,9 +251,9 @@ def where_asked_for(request: CandidateRequest) -> bool:
 MEMBERSHIPS = Optimization(
     name="unshared",
     step="memberships",
-    of=("shapes",),
-    plain=Way("always", always),
-    better=Way("where_asked_for", where_asked_for),
+    of=("dedup",),
+    baseline=Implementation("always", always),
+    alternative=Implementation("where_asked_for", where_asked_for),
     why="An aggregate matters to member_of and to sharing; providers that differ in it alone are otherwise alike.",
     source="Placement reads the sharing providers first, and takes a shortcut when there are none.",
     request="/allocation_candidates?resources=DISK_GB:10,VCPU:1,MEMORY_MB:256",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 
 if TYPE_CHECKING:
     from placebench.reference.candidates.objects.groups import Solved
@@ -28,9 +28,9 @@ def summaries_of_the_answer(_forest: "Forest", _solved: "Solved") -> None:
 OPTIMIZATION = Optimization(
     name="summaries",
     step="summaries",
-    plain=Way("per_group", summaries_per_group),
-    better=Way("of_the_answer", summaries_of_the_answer),
-    others=(Way("per_request", summaries_per_request),),
+    baseline=Implementation("per_group", summaries_per_group),
+    alternative=Implementation("of_the_answer", summaries_of_the_answer),
+    further=(Implementation("per_request", summaries_per_request),),
     why="Three groups over 1000 trees of 7 providers make 21 000 summaries, and the document has 7000.",
     source="Placement 6ef820c9, 25732260 (August 2019) make them once per request; after the search is ours.",
     metric="rows",

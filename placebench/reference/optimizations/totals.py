@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, func, select
 
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 from placebench.tables import allocations, placebench_usages
 
 
@@ -28,8 +28,8 @@ def kept(_class_id: ColumnElement[Any] | None = None) -> FromClause:
 OPTIMIZATION = Optimization(
     name="totals",
     step="totals",
-    plain=Way("summed", summed),
-    others=(Way("kept", kept, revision="kept_usages", postgresql_only=True),),
+    baseline=Implementation("summed", summed),
+    further=(Implementation("kept", kept, revision="kept_usages", postgresql_only=True),),
     why="Reads add up the same allocations again and again; a trigger adds each up once, and slows every claim.",
     source="Placement sums in each request; nova's row of a compute node holds such sums.",
     on="nested-perfload with allocations (`--utilization 0.5`)",

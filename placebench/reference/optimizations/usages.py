@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from placebench.reference.optimizations.model import Stock
-from placebench.reference.optimizations.optimization import Optimization, Way
+from placebench.reference.optimizations.optimization import Implementation, Optimization
 from placebench.reference.store.candidate_queries import AMOUNTS
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def usages_tracked(forest: "Forest", solved: "Solved", crowded: Collection[int])
 OPTIMIZATION = Optimization(
     name="usages",
     step="usages",
-    plain=Way("asked_per_group", usages_asked_per_group),
-    better=Way("tracked", usages_tracked),
+    baseline=Implementation("asked_per_group", usages_asked_per_group),
+    alternative=Implementation("tracked", usages_tracked),
     why="Each group reads all inventories of the same trees, and the capacity check has just read those that matter.",
     source="Placement 0386f534, aecd0f34 (August 2019) keep them for the request.",
     metric="rows",

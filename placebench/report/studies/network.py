@@ -15,14 +15,14 @@ AGREES_WITHIN = 0.2
 _COUNTS = ("round_trips", "connections", "bytes_sent", "bytes_received", "body_bytes")
 
 Key = tuple[str, float]
-"""An arm and a latency in milliseconds."""
+"""A variant and a latency in milliseconds."""
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """One arm at one latency, in medians over its repeats."""
+    """One variant at one latency, in medians over its repeats."""
 
-    arm: str
+    variant: str
     latency_ms: float
     elapsed: Middle
     values: dict[str, float | None]
@@ -38,14 +38,14 @@ class Crossed:
 
 
 def points_of(run: Run) -> dict[Key, Crossed]:
-    """Every point that was measured, in the order asked for; the first one's arm is the baseline."""
-    return {(each.arm, each.latency_ms): each for each in _points(run)}
+    """Every point that was measured, in the order asked for; the first one's variant is the baseline."""
+    return {(each.variant, each.latency_ms): each for each in _points(run)}
 
 
 def axes_of(point: Mapping[str, Any]) -> dict[str, Any]:
-    """The arm of a point, with its way to pack answers, and the latency."""
-    arm = point["variant"] + (", gzip" if point.get("compress") else "")
-    return {"variant": arm, "latency_ms": point["latency_ms"]}
+    """The variant of a point, with its way to pack answers, and the latency."""
+    variant = point["variant"] + (", gzip" if point.get("compress") else "")
+    return {"variant": variant, "latency_ms": point["latency_ms"]}
 
 
 def _points(run: Run) -> Iterator[Crossed]:
@@ -53,7 +53,7 @@ def _points(run: Run) -> Iterator[Crossed]:
         elapsed = middle([each.values["elapsed_s"] for each in made])
         names = (*_COUNTS, "cpu_s", "under_way_s", "proxy_cpu_s", "starved_s")
         yield Crossed(
-            arm=axes_of(point)["variant"],
+            variant=axes_of(point)["variant"],
             latency_ms=point["latency_ms"],
             elapsed=elapsed,
             values={name: _median([each.values[name] for each in made]) for name in names},
@@ -75,10 +75,10 @@ def rows_of(run: Run, points: Mapping[Key, Crossed]) -> list[dict[str, Any]]:
 def _row(point: Crossed, points: Mapping[Key, Crossed], settings: Mapping[str, Any]) -> dict[str, Any]:
     baseline = _baseline(points)
     latency_s, values = point.latency_ms / 1e3, point.values
-    against = points.get((baseline, point.latency_ms)) if point.arm != baseline else None
+    against = points.get((baseline, point.latency_ms)) if point.variant != baseline else None
     growth = _growth(point, points, settings["hops"])
     return {
-        "variant": point.arm,
+        "variant": point.variant,
         "latency_ms": point.latency_ms,
         "operations": settings["operations"],
         "n": point.elapsed.n,
@@ -111,7 +111,7 @@ def _published(point: Crossed, settings: Mapping[str, Any]) -> float | None:
 
 @dataclass(frozen=True)
 class _Growth:
-    """By how many seconds the baseline's surplus over an arm grew since the shortest latency."""
+    """By how many seconds the baseline's surplus over a variant grew since the shortest latency."""
 
     predicted_s: float | None = None
     measured_s: float | None = None
@@ -129,8 +129,8 @@ class _Growth:
 def _growth(point: Crossed, points: Mapping[Key, Crossed], hops: int) -> _Growth:
     """Measured repeat by repeat, for what the machine did meanwhile hits neighbours in time alike."""
     baseline, shortest_ms = _baseline(points), min(latency_ms for _, latency_ms in points)
-    places = [(baseline, point.latency_ms), (baseline, shortest_ms), (point.arm, shortest_ms)]
-    if point.arm == baseline or point.latency_ms == shortest_ms or not all(place in points for place in places):
+    places = [(baseline, point.latency_ms), (baseline, shortest_ms), (point.variant, shortest_ms)]
+    if point.variant == baseline or point.latency_ms == shortest_ms or not all(place in points for place in places):
         return _Growth()
     here, there, begun = (points[place] for place in places)
     repeats = here.times.keys() & there.times.keys() & begun.times.keys() & point.times.keys()
@@ -173,7 +173,7 @@ _STARVED_FROM = 0.1
 
 
 def tell(run: Run) -> Told:
-    """A row for each arm and latency; the pictures show time over latency, and bytes over time at the longest one."""
+    """A row for each variant and latency; the charts show time over latency, and bytes over time at the longest one."""
     points = points_of(run)
     rows = [{**row, "less": _less(row["times_less"])} for row in rows_of(run, points)]
     return Told(
@@ -284,12 +284,12 @@ def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> lis
 
 
 def _pictures(points: Mapping[Key, Crossed], settings: Mapping[str, Any]) -> Iterator[Picture]:
-    arms = list(dict.fromkeys(arm for arm, _ in points))
+    variants = list(dict.fromkeys(variant for variant, _ in points))
     if len({latency_ms for _, latency_ms in points}) > 1:
         yield Picture(
             "Time over latency",
             lines(
-                [Line(arm, _over_latency(arm, points), _role(arm, arms)) for arm in arms],
+                [Line(variant, _over_latency(variant, points), _role(variant, variants)) for variant in variants],
                 title="Time over latency",
                 description="One line for each variant; its slope is the number of its turnarounds.",
                 show=units.duration,
@@ -303,7 +303,7 @@ def _pictures(points: Mapping[Key, Crossed], settings: Mapping[str, Any]) -> Ite
     yield Picture(
         f"Bytes over time at {_away(longest)}",
         flows(
-            [_flow(point, _role(point.arm, arms), bin_s) for point in there],
+            [_flow(point, _role(point.variant, variants), bin_s) for point in there],
             title="Bytes over time",
             description="A field for each variant on one time axis.",
             names=_sides(settings),
@@ -319,15 +319,15 @@ def _sides(settings: Mapping[str, Any]) -> tuple[str, str]:
     return "received from the service", "sent to it"
 
 
-def _over_latency(arm: str, points: Mapping[Key, Crossed]) -> list[tuple[float, float]]:
-    return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == arm]
+def _over_latency(variant: str, points: Mapping[Key, Crossed]) -> list[tuple[float, float]]:
+    return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == variant]
 
 
 def _flow(point: Crossed, role: Role, bin_s: float) -> Flow:
     trace, values = point.typical.values["trace"], point.typical.values
     merged = round(bin_s / trace["bin_s"])
     return Flow(
-        label=point.arm,
+        label=point.variant,
         value=f"{units.size(values['bytes_received'])} received, {units.size(values['bytes_sent'])} sent",
         bin_s=bin_s,
         came=_merged(trace["received"], merged),
@@ -341,8 +341,8 @@ def _merged(bins: Sequence[int], count: int) -> list[float]:
     return [float(sum(bins[at : at + count])) for at in range(0, len(bins), count)]
 
 
-def _role(arm: str, arms: Sequence[str]) -> Role:
-    return "baseline" if arm == arms[0] else "variant" if arm == arms[-1] else "between"
+def _role(variant: str, variants: Sequence[str]) -> Role:
+    return "baseline" if variant == variants[0] else "variant" if variant == variants[-1] else "between"
 
 
 def _reading(settings: Mapping[str, Any]) -> Iterator[str]:

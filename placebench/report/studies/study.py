@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.experiment.records import Measurement
-from placebench.report.comparisons import arm_shortened
+from placebench.report.comparisons import variant_shortened
 from placebench.report.environment import masked
 from placebench.results import Run
 
@@ -83,7 +83,7 @@ def difference(seconds: float | None) -> str:
 def service_named(service: str, among: Iterable[str] = ()) -> str:
     """An application by the name that it was given, a rung by its two ends, other services as they are.
 
-    among: the services that it has to be told from, as in `arm_shortened`.
+    among: the services that it has to be told from, as in `variant_shortened`.
     """
     given = dict(part.partition("=")[::2] for part in service.split(",")) if service.startswith("app=") else {}
-    return given.get("name") or arm_shortened(masked(service), map(masked, among))
+    return given.get("name") or variant_shortened(masked(service), map(masked, among))

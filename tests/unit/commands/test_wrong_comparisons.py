@@ -14,9 +14,9 @@ COMMAND = "placebench compare: "
     [
         (["naive", "fastest"], "no variant 'fastest': expected naive, tuned, naive+NAME+NAME, "),
         (["naive", "tuned-speed"], "no variant 'tuned-speed': expected "),
-        (["naive"], "one arm was named: a comparison needs two, the baseline first"),
-        (["naive", "app=shop"], "the arm 'app=shop' names no application: expected app=module:callable"),
-        (["naive", "placement"], "the arm placement needs the Python of an environment with openstack-placement"),
+        (["naive"], "one variant was named: a comparison needs two, the baseline first"),
+        (["naive", "app=shop"], "the variant 'app=shop' names no application: expected app=module:callable"),
+        (["naive", "placement"], "the variant placement needs the Python of an environment with openstack-placement"),
         (["naive", "tuned", "--fail-if", "latency > 3"], "no metric 'latency': expected 'METRIC > NUMBER' or "),
         (["naive", "tuned", "--fail-if", "faster, please"], "no gate 'faster, please': expected 'METRIC > NUMBER' or "),
         (["naive", "tuned", "--replicates", "-1"], "argument --replicates: expected a whole number from 0 to "),
@@ -43,12 +43,12 @@ def test_a_comparison_that_cannot_be_made(
 def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The file, the key and what there is; the same limits as on the command line."""
     wrong, none = tmp_path / "wrong.toml", tmp_path / "none.toml"
-    wrong.write_text('arms = ["naive", "tuned"]\nreplicats = 3\n')
-    none.write_text('arms = ["naive", "tuned"]\nrounds = 0\n')
+    wrong.write_text('variants = ["naive", "tuned"]\nreplicats = 3\n')
+    none.write_text('variants = ["naive", "tuned"]\nrounds = 0\n')
     assert [2, 2] == [main(["experiment", str(each)]) for each in (wrong, none)]
 
     key, rounds = capsys.readouterr().err.splitlines()
-    assert key.startswith(f"placebench experiment: {wrong}: unknown key 'replicats', expected one of name, arms, ")
+    assert key.startswith(f"placebench experiment: {wrong}: unknown key 'replicats', expected one of name, variants, ")
     assert rounds.startswith(f"placebench experiment: {none}: rounds: expected a whole number >= 1, saw 0")
 
 
@@ -61,6 +61,6 @@ def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str
 
     assert codes == [2, 2]
     for said in capsys.readouterr().err.splitlines():
-        assert f"{folder}/run.json: format 99 was written by a newer placebench, this one reads up to 1: " in said
+        assert f"{folder}/run.json: format 99 was written by a newer placebench, this one reads 2: " in said
     assert (tmp_path / "run.json").read_text() == newer
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]

@@ -120,7 +120,7 @@ def test_a_different_answer_under_load_stops_the_run(tmp_path: Path, monkeypatch
 
 
 def test_a_limit_is_held_to_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The baseline is asked once without its limit; other arms may give other candidates."""
+    """The baseline is asked once without its limit; other variants may give other candidates."""
     service = FakeService(monkeypatch)
     service.answers = {"naive": json.dumps(document("a")).encode(), "tuned": json.dumps(document("a")).encode()}
     gate = AnswerGate("/x?resources=VCPU:1,MEMORY_MB:2&limit=1&required=!T", save=lambda **_: None)

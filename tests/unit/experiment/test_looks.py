@@ -1,4 +1,4 @@
-"""The sequential rule: three looks, and what they call identical programs."""
+"""The sequential rule: three looks, and what they call identical variants."""
 
 import math
 import random
@@ -7,7 +7,7 @@ from pathlib import Path
 from placebench.experiment.compare_run import CONFIDENCE_OF_A_LOOK, LOOKS, Comparing, Settings
 from placebench.experiment.records import Block
 from placebench.experiment.replicate import append_blocks
-from placebench.experiment.variants import read_arms
+from placebench.experiment.variants import read_variants
 from placebench.seeding import topology_named
 from placebench.stats import hodges_lehmann
 
@@ -33,15 +33,15 @@ def test_three_looks_call_identical_programs_different_5_times_in_100() -> None:
 
 def made(folder: Path, *, looks: bool) -> Comparing:
     """A sitting of a run in which 36 replicates are on disk, all with half the CPU; no server is asked for anything."""
-    arms = read_arms(["naive", "tuned"])
+    variants = read_variants(["naive", "tuned"])
     folder.mkdir()
     for number in range(LOOKS[-1]):
         order = enumerate((("naive", 1.0), ("tuned", 0.5), ("tuned", 0.5), ("naive", 1.0)))
         append_blocks(
             folder / "blocks.jsonl",
-            [Block(number, 0, place, arm, 1, [cost_s], cost_s) for place, (arm, cost_s) in order],
+            [Block(number, 0, place, variant, 1, [cost_s], cost_s) for place, (variant, cost_s) in order],
         )
-    settings = Settings(arms, "/", replicates=LOOKS[-1], looks=looks, rounds=1)
+    settings = Settings(variants, "/", replicates=LOOKS[-1], looks=looks, rounds=1)
     return Comparing(topology_named("nested-perfload", trees=1), settings, folder, server=None)
 
 

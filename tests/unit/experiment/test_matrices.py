@@ -11,7 +11,7 @@ from placebench.experiment.matrices import AXES, Job, Matrix, matrix_named, name
 from placebench.experiment.matrix import Combination, combine
 from placebench.experiment.python_environment import Installed, pins, versions_of
 from placebench.experiment.source_checkout import Origin
-from placebench.experiment.variants import read_arm
+from placebench.experiment.variants import read_variant
 
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
 JOB = {"requests": 2, "trees": 3}
@@ -20,7 +20,7 @@ JOB = {"requests": 2, "trees": 3}
 def reason(installed: Installed = HERE, **values: Any) -> str | None:
     """Why the usual combination with these values cannot be run."""
     point = {**AXES, **values}
-    return Combination(point, read_arm(point["service"]), installed).reason
+    return Combination(point, read_variant(point["service"]), installed).reason
 
 
 def test_every_control_is_a_point() -> None:
@@ -97,8 +97,8 @@ def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
 
     (_, installed), (_, older) = combine(matrix, placement_python=tmp_path / "python")
 
-    assert installed.arm is not None
-    assert installed.arm.origin == Origin(packages=("psycopg2-binary==2.9.10",))
+    assert installed.variant is not None
+    assert installed.variant.origin == Origin(packages=("psycopg2-binary==2.9.10",))
     assert {"version": "openstack-placement==15.0.0", "driver": "psycopg2-binary==2.9.10"} == older.pinned
     assert {
         "python": "3.12.1",
@@ -111,9 +111,9 @@ def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
 def test_a_driver_is_that_of_the_variant() -> None:
     """psycopg 3 for the variant that speaks it; SQLite's is known by SQLite's version."""
     point = {**AXES, "service": "tuned+driver:psycopg3", "driver": "3.2.1"}
-    assert [("driver", "psycopg[binary]==3.2.1")] == list(pins(point, read_arm("tuned+driver:psycopg3")))
+    assert [("driver", "psycopg[binary]==3.2.1")] == list(pins(point, read_variant("tuned+driver:psycopg3")))
     lite = Installed("/p", {"python": "3.11.7", "sqlite": "3.40.1"}, uwsgi=True)
-    assert "sqlite 3.40.1" == versions_of({**AXES, "database": "sqlite"}, read_arm("tuned"), lite, {})["driver"]
+    assert "sqlite 3.40.1" == versions_of({**AXES, "database": "sqlite"}, read_variant("tuned"), lite, {})["driver"]
 
 
 @pytest.mark.parametrize(

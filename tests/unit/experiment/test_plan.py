@@ -24,7 +24,7 @@ def test_another_seed_gives_another_plan() -> None:
 
 
 def test_each_quad_is_abba_or_baab() -> None:
-    """In a quad each arm stands twice, and the middle two are the same, so a linear drift cancels."""
+    """In a quad each variant stands twice, and the middle two are the same, so a linear drift cancels."""
     plans = plan_replicates(("a", "b"), replicates=20, rounds=4, seed=1)
 
     kinds = Counter(quad for plan in plans for quad in plan.rounds)
@@ -33,7 +33,7 @@ def test_each_quad_is_abba_or_baab() -> None:
 
 
 def test_a_round_of_three_is_mirrored() -> None:
-    """With more than two arms each stands twice, at the same distance from the middle."""
+    """With more than two variants each stands twice, at the same distance from the middle."""
     (plan,) = plan_replicates(("a", "b", "c"), replicates=1, rounds=5, seed=1)
 
     assert all(order == order[::-1] and set(order) == {"a", "b", "c"} for order in plan.rounds)
@@ -49,7 +49,7 @@ def test_a_longer_run_begins_like_a_shorter_one() -> None:
 
 
 def test_start_and_warm_up_orders_vary() -> None:
-    """Neither arm is always started or warmed first."""
+    """Neither variant is always started or warmed first."""
     plans = plan_replicates(("a", "b"), replicates=20, rounds=1, seed=1)
 
     assert {("a", "b"), ("b", "a")} == {start.start_order for plan in plans for start in plan.starts}

@@ -52,7 +52,7 @@ HEAD = RunHead(
 
 def block(replicate: int) -> Block:
     """A block of one request."""
-    return Block(replicate=replicate, quad=0, position=0, arm="naive", requests=1, wall_s=[0.5], cpu_s=0.4)
+    return Block(replicate=replicate, quad=0, position=0, variant="naive", requests=1, wall_s=[0.5], cpu_s=0.4)
 
 
 def test_a_run_goes_on_when_its_words_have_changed(tmp_path: Path) -> None:
@@ -97,6 +97,14 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         results.load(tmp_path)
     with pytest.raises(RunFolderError, match="format 99"), held(tmp_path):
         same_question(tmp_path, HEAD)
+
+
+def test_an_older_format_is_refused(tmp_path: Path) -> None:
+    """A file of an older placebench is refused with what to do, whatever else is in it."""
+    (tmp_path / "run.json").write_text('{"format_version": 1, "name": "before"}')
+
+    with pytest.raises(RunFolderError, match=r"run\.json: format 1 .* reads 2: make the run again"):
+        results.load(tmp_path)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -21,19 +21,19 @@ def test_the_ladder_adds_one_at_a_time() -> None:
 
 
 def test_the_ablation_tries_each_alone_and_missed() -> None:
-    """Both in one set of replicates, every arm a variant that exists."""
+    """Both in one set of replicates, every variant a variant that exists."""
     made = ablation_trials()
     kinds = {(trial.name, trial.kind) for trial in made.trials}
 
     assert kinds == {(each.name, kind) for each in OPTIMIZATIONS for kind in ("alone", "missed")}
-    assert len(set(made.arms)) == len(made.arms) == 2 + 2 * len(OPTIMIZATIONS)
-    assert all(variant(arm).name == arm for arm in made.arms)
+    assert len(set(made.variants)) == len(made.variants) == 2 + 2 * len(OPTIMIZATIONS)
+    assert all(variant(name).name == name for name in made.variants)
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
-    """Without trials, each arm stands against the first."""
+    """Without trials, each variant stands against the first."""
     path = tmp_path / "containers.toml"
-    path.write_text('arms = ["naive", "naive+sets", "tuned"]\ntrees = 50\nrequest = "/x"\n')
+    path.write_text('variants = ["naive", "naive+sets", "tuned"]\ntrees = 50\nrequest = "/x"\n')
     made = experiment_named(str(path))
 
     assert (made.name, made.trees, made.request, made.replicates) == ("containers", 50, "/x", None)
@@ -41,20 +41,20 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_trials_of_ones_own(tmp_path: Path) -> None:
-    """A trial names two of the arms."""
+    """A trial names two of the variants."""
     path = tmp_path / "own.toml"
-    path.write_text('arms = ["naive", "tuned"]\n[[trials]]\nname = "back"\nbaseline = "tuned"\nvariant = "naive"\n')
+    path.write_text('variants = ["naive", "tuned"]\n[[trials]]\nname = "back"\nbaseline = "tuned"\nvariant = "naive"\n')
     (trial,) = read_experiment(path).trials
 
     assert (trial.name, trial.kind, trial.baseline, trial.variant) == ("back", "own", "tuned", "naive")
 
 
-def test_a_suffix_is_in_every_arm() -> None:
+def test_a_suffix_is_in_every_variant() -> None:
     """A driver for the whole ladder, and settings for each ablation."""
     rungs, ablations = experiment_named("ladder+driver:psycopg3"), experiment_named("ablation,pg:jit=on")
 
-    assert (rungs.arms[0], rungs.arms[-1]) == ("naive+driver:psycopg3", "tuned+driver:psycopg3")
-    assert all(variant(arm).name == arm for arm in rungs.arms)
+    assert (rungs.variants[0], rungs.variants[-1]) == ("naive+driver:psycopg3", "tuned+driver:psycopg3")
+    assert all(variant(name).name == name for name in rungs.variants)
     assert (ablations.trials[-1].baseline, ablations.trials[-1].variant) == (
         "tuned-freeze,pg:jit=on",
         "tuned,pg:jit=on",
@@ -65,35 +65,35 @@ def test_a_step_is_tried_on_its_own_request() -> None:
     """copies stand alone and missed, psycopg 3 beside psycopg2, where the catalogue says that they show."""
     copies, driver = experiment_named("copies"), experiment_named("driver,pg:jit=on")
 
-    assert copies.arms == ("naive", "naive+copies", "tuned-copies", "tuned")
+    assert copies.variants == ("naive", "naive+copies", "tuned-copies", "tuned")
     assert [(each.name, each.kind) for each in copies.trials] == [("copies", "alone"), ("copies", "missed")]
     assert "resources_A=VCPU:1&resources_B=VCPU:1" in str(copies.request)
-    assert driver.arms[:2] == ("tuned,pg:jit=on", "tuned+driver:psycopg3,pg:jit=on")
+    assert driver.variants[:2] == ("tuned,pg:jit=on", "tuned+driver:psycopg3,pg:jit=on")
     assert (driver.trials[0].name, driver.trials[0].kind) == ("driver:psycopg3", "way")
 
 
 @pytest.mark.parametrize("step", CATALOGUE, ids=lambda step: step.name)
 def test_each_name_of_the_catalogue_is_an_experiment(step: Optimization) -> None:
     """Of variants that exist, on the request of its step; without the package of a way, one line names it."""
-    lacks = [lack for way in step.others if (lack := way.lack())]
-    if not step.better and len(lacks) == len(step.others):
+    lacks = [lack for way in step.further if (lack := way.missing_extra())]
+    if not step.alternative and len(lacks) == len(step.further):
         with pytest.raises(MissingExtraError, match=re.escape(lacks[0])):
             experiment_named(step.name)
         return
     made = experiment_named(step.name)
 
-    assert len(made.arms) >= 2
-    assert [variant(arm).name for arm in made.arms] == list(made.arms)
+    assert len(made.variants) >= 2
+    assert [variant(name).name for name in made.variants] == list(made.variants)
     assert made.request == step.request
 
 
 def test_a_path_of_an_algorithm_is_taken_from_each() -> None:
-    """There is no plain variant of shapes to which it could be added."""
+    """There is no plain variant of dedup to which it could be added."""
     heap, unshared = experiment_named("heap"), experiment_named("unshared")
 
-    assert heap.arms == ("shapes-heap", "shapes", "snapshot-heap", "snapshot")
-    assert [(each.name, each.kind) for each in heap.trials] == [("heap of shapes", "way"), ("heap of snapshot", "way")]
-    assert (unshared.arms, unshared.topology) == (("shapes-unshared", "shapes"), "flat-perfload")
+    assert heap.variants == ("dedup-heap", "dedup", "cached-heap", "cached")
+    assert [(each.name, each.kind) for each in heap.trials] == [("heap of dedup", "way"), ("heap of cached", "way")]
+    assert (unshared.variants, unshared.topology) == (("dedup-unshared", "dedup"), "flat-perfload")
 
 
 def test_a_step_that_wants_allocations_has_them() -> None:
@@ -102,10 +102,10 @@ def test_a_step_that_wants_allocations_has_them() -> None:
 
 
 def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -> None:
-    """Request and metric; in a file of one's own too, where two arms differ in one step, unless it says otherwise."""
+    """Request and metric; in an own file too, where two variants differ in one step, unless it says otherwise."""
     path = tmp_path / "own.toml"
     path.write_text(
-        'arms = ["tuned", "tuned+trees:joined", "naive"]\n'
+        'variants = ["tuned", "tuned+trees:joined", "naive"]\n'
         '[[trials]]\nbaseline = "tuned"\nvariant = "tuned+trees:joined"\nshows_in = "bytes_received"\n'
         '[[trials]]\nbaseline = "naive"\nvariant = "tuned"\n'
     )
@@ -120,27 +120,27 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('arms = ["a", "b"]\ncolour = 1', "unknown key 'colour', expected one of name, arms, trials, request"),
-        ('arms = ["a", "b"]\ntrees = "many"', "trees: expected a whole number or null, saw 'many'"),
-        ('arms = ["a"]', r"arms: expected a list of length >= 2, saw \['a'\]"),
-        ("trees = 5", "arms is missing"),
-        ('arms = ["a", "b"]\n[[trials]]\nvariant = "b"', r"trials\[0\]: baseline is missing"),
+        ('variants = ["a", "b"]\ncolour = 1', "unknown key 'colour', expected one of name, variants, trials, request"),
+        ('variants = ["a", "b"]\ntrees = "many"', "trees: expected a whole number or null, saw 'many'"),
+        ('variants = ["a"]', r"variants: expected a list of length >= 2, saw \['a'\]"),
+        ("trees = 5", "variants is missing"),
+        ('variants = ["a", "b"]\n[[trials]]\nvariant = "b"', r"trials\[0\]: baseline is missing"),
         (
-            'arms = ["a", "b"]\n[[trials]]\nspeed = 1',
+            'variants = ["a", "b"]\n[[trials]]\nspeed = 1',
             r"trials\[0\]: unknown key 'speed', expected one of baseline, variant, name, kind",
         ),
         (
-            'arms = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nshows_in = "x"',
+            'variants = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nshows_in = "x"',
             "expected one of cpu_s, wall_s",
         ),
-        ("arms = [", "cannot be read: Invalid value"),
-        (f"arms = {'[' * 5000}", "cannot be read: nested deeper than anything"),
-        ('arms = ["a", "b"]\nreplicates = 1e400', "replicates: expected a whole number or null, saw inf"),
-        ('arms = ["a", "b"]\ntrials = "b"', "trials: expected a list, saw 'b'"),
-        ('arms = ["a", "b", "a"]', "arms names 'a' twice: `placebench compare` holds a program to itself"),
-        ('name = "a/b"\narms = ["a", "b"]', "name: expected a text matching regex .*, saw 'a/b'"),
+        ("variants = [", "cannot be read: Invalid value"),
+        (f"variants = {'[' * 5000}", "cannot be read: nested deeper than anything"),
+        ('variants = ["a", "b"]\nreplicates = 1e400', "replicates: expected a whole number or null, saw inf"),
+        ('variants = ["a", "b"]\ntrials = "b"', "trials: expected a list, saw 'b'"),
+        ('variants = ["a", "b", "a"]', "variants names 'a' twice: `placebench compare` compares a variant with itself"),
+        ('name = "a/b"\nvariants = ["a", "b"]', "name: expected a text matching regex .*, saw 'a/b'"),
         (
-            'arms = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nwhy = 3',
+            'variants = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nwhy = 3',
             r"trials\[0\].why: expected a text, saw 3",
         ),
     ],

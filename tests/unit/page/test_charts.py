@@ -44,7 +44,7 @@ def a_bar_chart(label: str) -> Markup:
 
 
 def a_dot_chart(label: str) -> Markup:
-    rows = [Dot(label, 1.0, 0.5, 2.0), Dot("tuned", 10.0), Dot("snapshot", 100.0)]
+    rows = [Dot(label, 1.0, 0.5, 2.0), Dot("tuned", 10.0), Dot("cached", 100.0)]
     return dots(rows, title=label, description=label, show=units.rate)
 
 
@@ -294,7 +294,7 @@ def test_a_hill_counts_its_samples() -> None:
 
 
 def test_hills_stand_on_one_axis() -> None:
-    """A row each with its median; an arm without samples has none."""
+    """A row each with its median; a variant without samples has none."""
     rows = [Hill("a", [0.01, 0.012, 0.014], "baseline"), Hill("b", []), Hill("c", [0.02, 0.02, 0.03], "variant")]
     drawn = histogram(rows, title="Latency", description="Hills.", show=units.duration)
 

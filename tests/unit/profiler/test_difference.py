@@ -7,7 +7,13 @@ import pytest
 from pyinstrument.session import Session
 
 from placebench.profiler import Recording, Statement
-from placebench.profiler.analysis.difference import Change, frame_name, shown
+from placebench.profiler.analysis.difference import (
+    Change,
+    StatementFigures,
+    frame_changes,
+    relative_place,
+    statement_changes,
+)
 from placebench.profiler.capture.stack import leaf
 from placebench.profiler.model.plan import PlanNode
 
@@ -18,20 +24,20 @@ def statement(fingerprint: str, **fields: Any) -> Statement:
     return Statement(**{**chosen, "row_count": 1, "round_trips": 1, **fields})
 
 
-def session(own_s: float) -> Session:
+def session(self_s: float, *, file: str = "/app/views.py", folder: str = "/app") -> Session:
     """A request with so many seconds in view() and 10 ms in a statement."""
-    view = "view\x00/app/views.py\x001"
+    view = f"view\x00{file}\x001"
     return Session(
-        frame_records=[([view], own_s), ([view, leaf("select a", "sql")], 0.010)],
+        frame_records=[([view], self_s), ([view, leaf("select a", "sql")], 0.010)],
         start_time=0.0,
-        duration=own_s + 0.010,
+        duration=self_s + 0.010,
         min_interval=0.001,
         max_interval=0.001,
         sample_count=2,
         start_call_stack=[view],
         target_description="",
         cpu_time=0.1,
-        sys_path=["/app"],
+        sys_path=[folder],
         sys_prefixes=["/lib"],
     )
 
@@ -65,20 +71,28 @@ def test_totals_are_means_of_one_request(before: Recording, after: Recording) ->
     assert totals["cpu_s"] == (None, None)
 
 
-def test_statements_are_new_gone_or_kept(before: Recording, after: Recording) -> None:
+def test_statements_are_new_gone_changed_or_the_same(before: Recording, after: Recording) -> None:
     """The largest change of time first, whichever way the difference is taken."""
     changes = [(each.fingerprint, each.state, each.calls.before) for each in before.diff(after).statements]
     turned = {each.fingerprint: each.state for each in after.diff(before).statements}
 
-    assert changes == [("a", "kept", 5.0), ("b", "kept", 1.0), ("c", "new", 0.0)]
+    assert changes == [("a", "changed", 5.0), ("b", "same", 1.0), ("c", "new", 0.0)]
     assert turned["c"] == "gone"
 
 
-def test_frames_differ_by_their_own_time(before: Recording, after: Recording) -> None:
+def test_frames_differ_by_their_self_time(before: Recording, after: Recording) -> None:
     """A flame is of one request, of merged ones the mean: 100 and 50 ms in view(); what did not change is left out."""
-    frames = {change.name: (change.before, change.after) for change in before.diff(after).frames}
+    frames = [(each.name, each.place, each.before_s, each.after_s) for each in before.diff(after).frames]
 
-    assert frames == {"view (/app/views.py) own_s": (0.1, 0.05)}
+    assert frames == [("view", "views.py", 0.1, 0.05)]
+
+
+def test_frames_of_two_installations_are_the_same_frames() -> None:
+    """Files are compared from the folder where Python found them; the profiler's own work is left out."""
+    one, other = session(0.1), session(0.2, file="/elsewhere/views.py", folder="/elsewhere")
+    other.frame_records.append((["view\x00/elsewhere/views.py\x001", leaf("its own work", "profiler")], 1.0))
+
+    assert [(each.place, round(each.change_s, 6)) for each in frame_changes(one, other)] == [("views.py", 0.1)]
 
 
 def test_a_changed_plan_is_told(before: Recording, after: Recording) -> None:
@@ -89,13 +103,30 @@ def test_a_changed_plan_is_told(before: Recording, after: Recording) -> None:
     assert before.diff(before).plans == ()
 
 
-def test_a_frame_is_shown_from_its_package_on() -> None:
-    """Not with the folder that it is installed in; an application's own file as it is."""
-    installed = Change("execute (/venv/lib/python3.11/site-packages/sqlalchemy/engine/base.py) own_s", 1.0, 2.0)
+def test_a_file_is_known_from_where_python_found_it() -> None:
+    """Not by the folder that it is installed in; what lies nowhere keeps its last two names."""
+    path = ["", ".", "/venv/lib/site-packages", "/app"]
 
-    assert frame_name(installed) == "execute (sqlalchemy/engine/base.py)"
-    assert frame_name(Change("view (/app/views.py) own_s", 1.0, 2.0)) == "view (/app/views.py)"
-    assert shown(Change("row_count", 3.0, 3.0)) == "3, as before"
+    assert relative_place("/venv/lib/site-packages/sqlalchemy/engine/base.py", path) == "sqlalchemy/engine/base.py"
+    assert relative_place("/b/c/d.py", path) == "c/d.py"
+    assert relative_place("<built-in>", path) == "<built-in>"
+
+
+def test_a_figure_that_did_not_change_says_so() -> None:
+    """Once, with its unit."""
+    assert str(Change("row_count", 3.0, 3.0)) == "3, unchanged"
+    assert str(Change("elapsed_s", 0.2, 0.1)) == "200 ms → 100 ms (−50 %)"
+
+
+def test_figures_of_statements_from_elsewhere_are_compared_too() -> None:
+    """By any key; what was not measured is compared with nothing."""
+    before = {"x": StatementFigures("select 1", calls=3, rows=60, seconds=0.006)}
+    after = {"x": StatementFigures("select 1", calls=1, rows=20, seconds=0.002), "y": StatementFigures("select 2", 1)}
+
+    changes = statement_changes(before, after)
+
+    assert [(each.sql, each.state) for each in changes] == [("select 1", "changed"), ("select 2", "new")]
+    assert (changes[0].calls.before, changes[0].calls.after, changes[0].round_trips.size) == (3, 1, 0.0)
 
 
 def test_the_text_and_the_json_tell_the_same(before: Recording, after: Recording) -> None:

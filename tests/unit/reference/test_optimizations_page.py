@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from placebench.experiment.trials import read_experiment
-from placebench.experiment.variants import read_arms
-from placebench.reference.optimizations.optimization import HEADLINE, Optimization
+from placebench.experiment.variants import read_variants
+from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, Optimization
 from placebench.reference.variants import CATALOGUE
 
 DOCS = Path(__file__).parents[3] / "docs" / "lab"
@@ -16,9 +16,11 @@ EXPERIMENTS = sorted(path for path in (DOCS / "plans").glob("*.toml") if path.st
 
 def row(each: Optimization) -> str:
     """Its line in the table."""
-    name = f"`{each.name}`" if each.better else "–"
-    ways = ", ".join(f"`{each.step}:{way.name}`" for way in each.ways)
-    request = f"`{each.request}`".replace(f"`{HEADLINE}", "the reference request with `").replace(" with ``", "")
+    name = f"`{each.name}`" if each.alternative else "–"
+    ways = ", ".join(f"`{each.step}:{way.name}`" for way in each.implementations)
+    request = f"`{each.request}`".replace(f"`{REFERENCE_REQUEST}", "the reference request with `").replace(
+        " with ``", ""
+    )
     return f"| {name} | {ways} | {each.metric} | {each.on}, {request} | {each.why} | {each.source} |"
 
 
@@ -30,11 +32,11 @@ def test_the_table_has_each_step(each: Optimization) -> None:
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_each_experiment_can_be_run(path: Path) -> None:
-    """Every arm exists, every trial says why and in what it should show, and the page names the file."""
+    """Every variant exists, every trial says why and in what it should show, and the page names the file."""
     made = read_experiment(path)
 
     assert f"placebench compare --plan docs/lab/plans/{path.name}" in PAGE
-    assert len(read_arms(made.arms)) == len(made.arms) >= 4
+    assert len(read_variants(made.variants)) == len(made.variants) >= 4
     assert [each.name for each in made.trials if not (each.shows_in and each.why)] == [
         name for name in ("tuned+driver:psycopg3+binding:any_array",) if path.stem == "drivers"
     ]

@@ -14,12 +14,12 @@ from placebench.reference.variants import (
     CATALOGUE,
     OPTIMIZATIONS,
     PATHS,
-    ablations,
-    detours,
+    algorithms_leave_one_out,
+    cumulative,
     differing,
-    lack,
-    ladder,
-    third_ways,
+    further_alternatives,
+    leave_one_out,
+    missing_extra,
     variant,
 )
 from placebench.stats import COUNTED, METRICS
@@ -29,13 +29,13 @@ def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:
     """Step by step."""
     naive, tuned = variant("naive").ways, variant("tuned").ways
 
-    assert [getattr(naive, each.step) for each in OPTIMIZATIONS] == [each.plain.does for each in OPTIMIZATIONS]
-    assert [getattr(tuned, each.step) for each in OPTIMIZATIONS] == [each.better.does for each in OPTIMIZATIONS]
+    assert [getattr(naive, each.step) for each in OPTIMIZATIONS] == [each.baseline.value for each in OPTIMIZATIONS]
+    assert [getattr(tuned, each.step) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
 
 
 def test_the_ladder_goes_from_naive_to_tuned_one_optimization_a_rung() -> None:
     """As many rungs as optimizations, and the ground; the last one is called tuned."""
-    rungs = ladder()
+    rungs = cumulative()
 
     assert rungs[:3] == ("naive", "naive+summaries", "naive+summaries+usages")
     assert rungs[-1] == "tuned"
@@ -47,14 +47,14 @@ def test_an_ablation_is_tuned_without_one() -> None:
     """Its step is taken the plain way, every other one the better way."""
     assert variant("tuned-rows").ways.rows is rows_as_dicts
     assert variant("tuned-rows").ways.model is variant("tuned").ways.model
-    assert len(ablations()) == len(OPTIMIZATIONS)
+    assert len(leave_one_out()) == len(OPTIMIZATIONS)
 
 
 def test_a_way_is_chosen_by_step_and_name() -> None:
     """The ways of the rows, by a name or with a colon."""
     assert variant("naive+rows").ways.rows is rows_as_they_come
     assert variant("naive+rows:namedtuples").ways.rows is rows_as_namedtuples
-    assert "naive+rows:namedtuples" in third_ways()
+    assert "naive+rows:namedtuples" in further_alternatives()
 
 
 def test_a_choice_is_open_to_both() -> None:
@@ -68,17 +68,17 @@ def test_a_choice_is_open_to_both() -> None:
 
 
 def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
-    """`shapes` reads all trees under a limit, and nothing else is different; naive and tuned have no such path."""
-    assert variant("shapes-few").ways.reach is all_trees
-    assert variant("shapes-few").ways.likeness is variant("shapes").ways.likeness
-    assert variant("shapes-few").algorithm == "shapes"
-    assert variant("shapes-few").postgresql_only is True
+    """`dedup` reads all trees under a limit, and nothing else is different; naive and tuned have no such path."""
+    assert variant("dedup-few").ways.reach is all_trees
+    assert variant("dedup-few").ways.likeness is variant("dedup").ways.likeness
+    assert variant("dedup-few").algorithm == "dedup"
+    assert variant("dedup-few").postgresql_only is True
     both = ("alike", "heap", "seldom")
-    expected = ("shapes-few", "shapes-unshared", *(f"{of}-{name}" for name in both for of in ("shapes", "snapshot")))
-    assert expected == detours()
-    assert [each.name for each in differing("shapes", "shapes-few")] == ["few"] == [PATHS[0].name]
-    for name in ("tuned-few", "snapshot-few", "shapes-slots", "shapes+few"):
-        with pytest.raises(VariantError, match="shapes-few"):
+    expected = ("dedup-few", "dedup-unshared", *(f"{of}-{name}" for name in both for of in ("dedup", "cached")))
+    assert expected == algorithms_leave_one_out()
+    assert [each.name for each in differing("dedup", "dedup-few")] == ["few"] == [PATHS[0].name]
+    for name in ("tuned-few", "cached-few", "dedup-slots", "dedup+few"):
+        with pytest.raises(VariantError, match="dedup-few"):
             variant(name)
 
 
@@ -87,9 +87,9 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimization, "find_spec", lambda _: None)
     line = "the way versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
 
-    assert "naive+model:versioned_objects" in third_ways()
-    assert lack("naive+model:versioned_objects") == line
-    assert lack("tuned") == ""
+    assert "naive+model:versioned_objects" in further_alternatives()
+    assert missing_extra("naive+model:versioned_objects") == line
+    assert missing_extra("tuned") == ""
     with pytest.raises(MissingExtraError, match=re.escape(line)):
         variant("naive+model:versioned_objects")
 
@@ -128,7 +128,7 @@ def test_a_step_cannot_be_changed_twice() -> None:
 def test_every_optimization_can_be_named_and_explains_itself() -> None:
     """Names for the command line, a reason, a source, and a request to see it on."""
     for each in CATALOGUE:
-        names = (each.name, each.step, *(way.name for way in each.ways))
+        names = (each.name, each.step, *(way.name for way in each.implementations))
         assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
         assert each.why
         assert each.source
@@ -138,13 +138,13 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
 
 def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_ladder() -> None:
     """Beside being frozen as in tuned, whose passes are Python's."""
-    assert variant("shapes").deployment.passes is variant("tuned+collector:seldom").ways.collector
-    assert variant("shapes").ways.collector is collector_frozen is variant("tuned").ways.collector
-    assert variant("shapes-seldom").deployment.passes is collector_as_shipped is variant("tuned").deployment.passes
+    assert variant("dedup").deployment.passes is variant("tuned+collector:seldom").ways.collector
+    assert variant("dedup").ways.collector is collector_frozen is variant("tuned").ways.collector
+    assert variant("dedup-seldom").deployment.passes is collector_as_shipped is variant("tuned").deployment.passes
 
 
 def test_the_heap_is_kept_by_the_algorithms_beside_the_ladder() -> None:
     """Unless the name takes it away; tuned leaves it to the C library."""
-    names = ("naive", "tuned", "shapes-heap", "shapes", "snapshot")
+    names = ("naive", "tuned", "dedup-heap", "dedup", "cached")
 
     assert [variant(name).deployment.heap for name in names] == [given_back, given_back, given_back, kept, kept]

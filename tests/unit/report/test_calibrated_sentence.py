@@ -47,7 +47,7 @@ def test_it_says_what_was_resolved_and_what_was_not_accepted(tmp_path: Path) -> 
     head = head_of(tmp_path / "run")
 
     assert calibrated(head) == (
-        "This machine was calibrated at 2026-11-21 22:43:48 UTC with 60 replicates of 64 rounds of identical programs. "
+        "This machine was calibrated at 2026-11-21 22:43:48 UTC with 60 replicates of 64 rounds of identical variants. "
         "Their server CPU differed by −0.20 % (−0.55 % to +0.24 %; not accepted, for that is not within half the "
         "margin of 1 %) and 1 of 10 runs of six called them different; 12 replicates find a change of 1 % in 49 %, 2 % "
         "in 99 %, 5 % in 100 % of runs, and one of 1.4 % in 4 of 5; 30 replicates find a change of 1 % in 92 %, 2 % in "

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_experiment import ARMS, write_experiment
+from fake_experiment import VARIANTS, write_experiment
 
 from placebench import results
 from placebench.experiment.records import CountedPass
@@ -28,7 +28,7 @@ def said(folder: Path, *, replicates: int = 12, trials: tuple[Trial, ...] = TRIA
     return {each.said: (each.answer, each.evidence) for each in claims_of(run, ledger_of(run))}
 
 
-def test_shares_are_those_of_the_first_arm(tmp_path: Path) -> None:
+def test_shares_are_those_of_the_first_variant(tmp_path: Path) -> None:
     """0.6 of 3 s in SQL is not most of the time; 1 of 3 s is a third."""
     claims = said(tmp_path / "run")
 
@@ -54,14 +54,14 @@ def test_three_replicates_tell_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("missed", "answer"), [(-0.5, "yes"), (-0.7, "it depends")])
 def test_alone_and_among_the_others_have_to_agree(tmp_path: Path, missed: float, answer: str) -> None:
     """slots save 18 % alone; where they save nothing among the others, it depends."""
-    run = results.load(write_experiment(tmp_path / "run", {**ARMS, "tuned-slots": missed}))
+    run = results.load(write_experiment(tmp_path / "run", {**VARIANTS, "tuned-slots": missed}))
     claims = {each.said: each.answer for each in claims_of(run, ledger_of(run))}
 
     assert claims["`__slots__` really does speed up"] == answer
 
 
 def test_without_a_ledger_nothing_is_claimed(tmp_path: Path) -> None:
-    """A comparison of two programs tries no change by name."""
+    """A comparison of two variants tries no change by name."""
     run = results.load(write_experiment(tmp_path / "run", RUNGS, ()))
 
     assert list(claims_of(replace(run, blocks=[]), [])) == []

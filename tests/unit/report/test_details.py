@@ -20,7 +20,7 @@ def figures(folder: Path) -> Figures:
 
 
 def test_large_figures_are_of_the_pair_that_the_first_lines_speak_of(tmp_path: Path) -> None:
-    """The only pair, the ends of an ablation whose last arm is another one, and none of three programs."""
+    """The only pair, the ends of an ablation whose last variant is another one, and none of three variants."""
     pair = write_run(tmp_path / "pair", FakeRun(variants=("naive", "tuned")))
 
     assert contrasted(figures(pair)) == ("naive", "tuned")
@@ -28,7 +28,7 @@ def test_large_figures_are_of_the_pair_that_the_first_lines_speak_of(tmp_path: P
     assert contrasted(figures(write_experiment(tmp_path / "three", THREE, ()))) is None
 
 
-def test_large_figures_name_their_arms(tmp_path: Path) -> None:
+def test_large_figures_name_their_variants(tmp_path: Path) -> None:
     """Both names stand above them; without a pair there is neither."""
     page = write_report(write_run(tmp_path / "pair", FakeRun(variants=("naive", "tuned")))).read_text()
     three = write_report(write_experiment(tmp_path / "three", THREE, ())).read_text()
@@ -40,11 +40,11 @@ def test_large_figures_name_their_arms(tmp_path: Path) -> None:
 
 
 def test_the_heading_says_what_is_held_against_what(tmp_path: Path) -> None:
-    """A pair by its names, several programs by their baseline; of changes that are tried twice no number at all."""
+    """A pair by its names, several variants by their baseline; of changes that are tried twice no number at all."""
     pair = write_run(tmp_path / "pair", FakeRun(variants=("naive", "tuned")))
 
     assert compared(figures(pair)) == "naive against tuned"
-    assert compared(figures(write_experiment(tmp_path / "three", THREE, ()))) == "2 programs against naive"
+    assert compared(figures(write_experiment(tmp_path / "three", THREE, ()))) == "2 variants against naive"
     assert compared(figures(write_experiment(tmp_path / "ablation"))) == "The changes, each with and without"
 
 

@@ -29,7 +29,7 @@ def test_a_row_a_block(run: results.Run) -> None:
 
     assert len(frame) == len(run.blocks) == 48
     assert frame.cpu_s[0] == pytest.approx(run.blocks[0].cpu_s / run.blocks[0].requests)
-    assert frame.groupby("arm").cpu_s.median()["tuned"] < frame.groupby("arm").cpu_s.median()["naive"]
+    assert frame.groupby("variant").cpu_s.median()["tuned"] < frame.groupby("variant").cpu_s.median()["naive"]
 
 
 def test_each_block_of_a_replicate_that_does_not_count_says_so(run: results.Run) -> None:

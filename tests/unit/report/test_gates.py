@@ -27,9 +27,9 @@ def made(
 def timed(variant_s: Sequence[float]) -> Comparison:
     """A comparison whose variant took so long in each replicate, a request, as its CPU."""
     blocks = [
-        Block(number, 0, place, arm, 1, [level], level)
+        Block(number, 0, place, variant, 1, [level], level)
         for number, level in enumerate(variant_s)
-        for place, arm in enumerate(("base", "change", "change", "base"))
+        for place, variant in enumerate(("base", "change", "change", "base"))
     ]
     return compare_blocks(blocks, "base", "change", "cpu_s")
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_experiment import ARMS, write_experiment
+from fake_experiment import VARIANTS, write_experiment
 
 from placebench import results
 from placebench.experiment.trials import Trial
@@ -50,7 +50,7 @@ SLOTS = "the largest effect is that of slots: 20 % less (95 % interval 19 to 21 
                 f"and 1 cannot be told; {SLOTS}"
             ),
         ),
-        ([FASTER, FASTER], "2 programs", f"All 2 programs take less server CPU; {SLOTS}"),
+        ([FASTER, FASTER], "2 variants", f"All 2 variants take less server CPU; {SLOTS}"),
         ([ALIKE, ALIKE], "2 changes", "All 2 changes make no difference that matters; no effect reaches its margin."),
         ([OPEN, OPEN, OPEN], "3 changes", "All 3 changes cannot be told; 3 replicates, 6."),
         ([WIDE, WIDE], "2 changes", "All 2 changes cannot be told."),
@@ -65,14 +65,14 @@ SLOTS = "the largest effect is that of slots: 20 % less (95 % interval 19 to 21 
         ),
         (
             [FASTER, SLOWER, UNMEASURED],
-            "3 programs",
-            (f"Of 3 programs 1 takes less server CPU, 1 takes more and of 1 server CPU was not measured; {SLOTS}"),
+            "3 variants",
+            (f"Of 3 variants 1 takes less server CPU, 1 takes more and of 1 server CPU was not measured; {SLOTS}"),
         ),
         (
             [SLOWER, SLOWER],
-            "2 programs",
+            "2 variants",
             (
-                "All 2 programs take more server CPU; the largest effect is that of sets: 10 % more (95 % interval 9.0 "
+                "All 2 variants take more server CPU; the largest effect is that of sets: 10 % more (95 % interval 9.0 "
                 "to 11 %; 12 replicates): slower."
             ),
         ),
@@ -85,20 +85,20 @@ def test_several_comparisons_in_one_sentence(primaries: list[Comparison], many: 
 
 def test_more_says_of_what_and_than_what() -> None:
     """The first verdict of them names the metric and the baseline, whichever it is."""
-    said = several_sentence([SLOWER, ALIKE], NAMES, many="2 programs", held=" than naive")
+    said = several_sentence([SLOWER, ALIKE], NAMES, many="2 variants", held=" than naive")
 
-    assert said.startswith("Of 2 programs 1 takes more server CPU than naive and 1 makes no difference that matters; ")
+    assert said.startswith("Of 2 variants 1 takes more server CPU than naive and 1 makes no difference that matters; ")
 
 
-def test_the_order_of_the_arms_does_not_choose_the_metric(tmp_path: Path) -> None:
+def test_the_order_of_the_variants_does_not_choose_the_metric(tmp_path: Path) -> None:
     """The CPU of the first variant was not measured: the sentence speaks of that of the other, and says so."""
-    arms = {name: ARMS[name] for name in ("naive", "naive+slots", "tuned")}
-    run = results.load(write_experiment(tmp_path / "run", arms, ()))
-    blocks = [replace(block, cpu_s=None) if block.arm == "naive+slots" else block for block in run.blocks]
+    variants = {name: VARIANTS[name] for name in ("naive", "naive+slots", "tuned")}
+    run = results.load(write_experiment(tmp_path / "run", variants, ()))
+    blocks = [replace(block, cpu_s=None) if block.variant == "naive+slots" else block for block in run.blocks]
     made = figures_of(replace(run, blocks=blocks))
 
     assert headline(made).startswith(
-        "Of 2 programs 1 takes less server CPU than naive and of 1 server CPU was not measured; the largest effect is "
+        "Of 2 variants 1 takes less server CPU than naive and of 1 server CPU was not measured; the largest effect is "
         "that of tuned: "
     )
     assert below_it(made)[0] == (
@@ -109,23 +109,23 @@ def test_the_order_of_the_arms_does_not_choose_the_metric(tmp_path: Path) -> Non
 
 def test_what_the_ledger_keeps_is_worth_keeping(tmp_path: Path) -> None:
     """Slots for their CPU, sets for their fewer statements: both are named, as in the ledger."""
-    arms = {name: ARMS[name] for name in ("naive", "naive+slots", "naive+sets")}
+    variants = {name: VARIANTS[name] for name in ("naive", "naive+slots", "naive+sets")}
     trials = Trial("sets", "own", "naive", "naive+sets"), Trial("slots", "own", "naive", "naive+slots")
 
     assert "Worth keeping here, the largest effect first: slots and sets." in below_it(
-        figures(tmp_path / "run", arms, *trials)
+        figures(tmp_path / "run", variants, *trials)
     )
 
 
-def figures(folder: Path, arms: dict[str, float], *trials: Trial) -> Figures:
-    return figures_of(results.load(write_experiment(folder, arms, trials)))
+def figures(folder: Path, variants: dict[str, float], *trials: Trial) -> Figures:
+    return figures_of(results.load(write_experiment(folder, variants, trials)))
 
 
 def test_a_ladder_says_what_all_rungs_bring_together(tmp_path: Path) -> None:
     """Two rungs of −0.2 and −0.3 are 1.65 times less from end to end."""
-    arms = {"naive": 0.0, "naive+slots": -0.2, "tuned": -0.5}
+    variants = {"naive": 0.0, "naive+slots": -0.2, "tuned": -0.5}
     trials = Trial("slots", "rung", "naive", "naive+slots"), Trial("sets", "rung", "naive+slots", "tuned")
-    made = figures(tmp_path / "run", arms, *trials)
+    made = figures(tmp_path / "run", variants, *trials)
 
     assert headline(made).startswith("All 2 changes take less server CPU; the largest effect is that of sets: 25.9")
     assert below_it(made)[0].startswith("tuned answers this request with 1.6")
@@ -135,9 +135,9 @@ def test_a_ladder_says_what_all_rungs_bring_together(tmp_path: Path) -> None:
 
 def test_an_ablation_tries_each_change_twice(tmp_path: Path) -> None:
     """What is tried alone and among the others is one change in two trials, and is worth keeping once."""
-    arms = {"naive": 0.0, "naive+slots": -0.2, "tuned-slots": -0.5, "tuned": -0.7}
+    variants = {"naive": 0.0, "naive+slots": -0.2, "tuned-slots": -0.5, "tuned": -0.7}
     trials = Trial("slots", "alone", "naive", "naive+slots"), Trial("slots", "missed", "tuned-slots", "tuned")
-    made = figures(tmp_path / "run", arms, *trials)
+    made = figures(tmp_path / "run", variants, *trials)
 
     assert headline(made).startswith(
         "All 2 trials of 1 change take less server CPU; the largest effect is that of slots"
@@ -148,7 +148,7 @@ def test_an_ablation_tries_each_change_twice(tmp_path: Path) -> None:
 def test_counts_alone_are_told_as_counts(tmp_path: Path) -> None:
     """Without a replicate nothing was timed, and naive+sets still asks 11 statements where naive asks 17."""
     folder = write_experiment(
-        tmp_path / "run", {name: ARMS[name] for name in ("naive", "naive+sets")}, (), replicates=0
+        tmp_path / "run", {name: VARIANTS[name] for name in ("naive", "naive+sets")}, (), replicates=0
     )
 
     assert headline(figures_of(results.load(folder))) == (
@@ -160,8 +160,8 @@ def test_counts_alone_are_told_as_counts(tmp_path: Path) -> None:
 
 
 def test_few_programs_are_told_one_by_one(tmp_path: Path) -> None:
-    """Three arms without trials are two comparisons with the first, each a sentence."""
-    made = figures(tmp_path / "run", {name: ARMS[name] for name in ("naive", "naive+slots", "tuned")})
+    """Three variants without trials are two comparisons with the first, each a sentence."""
+    made = figures(tmp_path / "run", {name: VARIANTS[name] for name in ("naive", "naive+slots", "tuned")})
 
     assert [each.partition(" ")[0] for each in below_it(made)] == ["naive+slots", "tuned", "For"]
     assert made.names == {("naive", "naive+slots"): "naive+slots", ("naive", "tuned"): "tuned"}

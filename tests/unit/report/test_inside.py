@@ -14,7 +14,7 @@ from placebench.report.variant_pairs import FrameChange, frame_changes, relative
 
 
 def inside(tmp_path: Path) -> results.Run:
-    """A run of two arms with everything inside."""
+    """A run of two variants with everything inside."""
     return results.load(write_inside(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))))
 
 
@@ -73,7 +73,7 @@ def test_the_collector_has_a_ratio_and_no_verdict(tmp_path: Path) -> None:
 
 
 def test_without_a_flame_the_page_says_why(tmp_path: Path) -> None:
-    """An arm of an environment without placebench."""
+    """A variant of an environment without placebench."""
     folder = inside(tmp_path).folder
     for path in folder.glob("*.pyisession"):
         path.unlink()

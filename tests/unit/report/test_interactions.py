@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_experiment import ARMS, TRIALS, write_experiment
+from fake_experiment import TRIALS, VARIANTS, write_experiment
 
 from placebench import results
 from placebench.experiment.records import Block
@@ -30,10 +30,10 @@ OWN = (
 
 
 def made(
-    folder: Path, arms: Mapping[str, float], trials: tuple[Trial, ...] = TRIALS, *, replicates: int = 12
+    folder: Path, variants: Mapping[str, float], trials: tuple[Trial, ...] = TRIALS, *, replicates: int = 12
 ) -> results.Run:
     """The run that `write_experiment` makes."""
-    return results.load(write_experiment(folder / "run", arms, trials, replicates=replicates))
+    return results.load(write_experiment(folder / "run", variants, trials, replicates=replicates))
 
 
 def without_cpu(block: Block) -> Block:
@@ -64,8 +64,8 @@ def test_an_interaction_is_named(tmp_path: Path) -> None:
 
 def test_two_changes_at_once_are_held_to_each(tmp_path: Path) -> None:
     """a and b save 0.2 each, and 0.3 together: the log ratio of both is 0.1 above their sum."""
-    arms = {"tuned": 0.0, "tuned+a": -0.2, "tuned+b": -0.2, "tuned+a+b": -0.3}
-    (found,) = interactions_of(made(tmp_path, arms, OWN))
+    variants = {"tuned": 0.0, "tuned+a": -0.2, "tuned+b": -0.2, "tuned+a+b": -0.3}
+    (found,) = interactions_of(made(tmp_path, variants, OWN))
 
     assert found.name == "a and b"
     assert found.estimate == pytest.approx(0.1, abs=0.02)
@@ -85,7 +85,9 @@ def test_too_few_replicates_tell_of_no_interaction(tmp_path: Path) -> None:
 def test_a_change_without_cpu_hides_no_other(tmp_path: Path) -> None:
     """The CPU of tuned-sets was not measured: slots and the whole are told all the same, sets are not."""
     whole = made(tmp_path, {**ADDING_UP, "tuned-slots": 0.0, "tuned-sets": -0.6, "tuned": -0.6})
-    run = replace(whole, blocks=[without_cpu(block) if block.arm == "tuned-sets" else block for block in whole.blocks])
+    run = replace(
+        whole, blocks=[without_cpu(block) if block.variant == "tuned-sets" else block for block in whole.blocks]
+    )
 
     assert [each.name for each in interactions_of(run)] == ["slots", "all changes"]
     assert in_words(run, interactions_of(run))[2:] == [
@@ -95,8 +97,8 @@ def test_a_change_without_cpu_hides_no_other(tmp_path: Path) -> None:
 
 def test_differing_answers_have_no_interactions(tmp_path: Path) -> None:
     """Slots would gain 45 % among the others, of a variant that is broken."""
-    arms = {**ADDING_UP, "tuned-slots": 0.0, "tuned": -0.6}
-    run = results.load(write_experiment(tmp_path / "run", arms, equal=False))
+    variants = {**ADDING_UP, "tuned-slots": 0.0, "tuned": -0.6}
+    run = results.load(write_experiment(tmp_path / "run", variants, equal=False))
 
     assert interactions_of(run) == []
     assert in_words(run, []) == []
@@ -106,14 +108,14 @@ def test_differing_answers_have_no_interactions(tmp_path: Path) -> None:
 
 def test_a_run_that_tried_nothing_twice_has_none_to_speak_of(tmp_path: Path) -> None:
     """A ladder says nothing of interactions."""
-    run = made(tmp_path, ARMS, (replace(TRIALS[0], kind="rung"),))
+    run = made(tmp_path, VARIANTS, (replace(TRIALS[0], kind="rung"),))
 
     assert in_words(run, interactions_of(run)) == []
 
 
 def test_the_remainder_is_taken_replicate_by_replicate(tmp_path: Path) -> None:
     """The whole, −0.7, less slots alone, −0.2, and sets alone, 0."""
-    run = made(tmp_path, ARMS)
+    run = made(tmp_path, VARIANTS)
     left = remainder(run.blocks, ("naive", "tuned"), [("naive", "naive+slots"), ("naive", "naive+sets")])
 
     assert len(left) == 12
@@ -122,9 +124,9 @@ def test_the_remainder_is_taken_replicate_by_replicate(tmp_path: Path) -> None:
 
 def test_the_remainder_lines_up_replicates_by_their_number(tmp_path: Path) -> None:
     """The whole lost replicate 0, slots lost replicate 11: ten are left, each less its own part."""
-    run = made(tmp_path, ARMS)
+    run = made(tmp_path, VARIANTS)
     blocks = [
-        without_cpu(block) if (block.replicate, block.arm) in ((0, "tuned"), (11, "naive+slots")) else block
+        without_cpu(block) if (block.replicate, block.variant) in ((0, "tuned"), (11, "naive+slots")) else block
         for block in run.blocks
     ]
     pairs = ("naive", "tuned"), [("naive", "naive+slots")]

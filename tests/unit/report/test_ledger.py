@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_experiment import ARMS, write_experiment
+from fake_experiment import VARIANTS, write_experiment
 
 from placebench import results
 from placebench.experiment.records import WirePass
@@ -17,16 +17,16 @@ from placebench.stats.verdict import Verdict
 
 
 def experiment(
-    folder: Path, arms: Mapping[str, float] = ARMS, *, replicates: int = 12, equal: bool = True
+    folder: Path, variants: Mapping[str, float] = VARIANTS, *, replicates: int = 12, equal: bool = True
 ) -> results.Run:
     """The run that `write_experiment` makes."""
-    return results.load(write_experiment(folder, arms, replicates=replicates, equal=equal))
+    return results.load(write_experiment(folder, variants, replicates=replicates, equal=equal))
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> results.Run:
     """slots gain 18 %, alone and among the others alike; sets gain nothing, but ask less."""
-    return experiment(tmp_path / "run", ARMS)
+    return experiment(tmp_path / "run", VARIANTS)
 
 
 def test_what_gains_is_kept_and_what_does_not_is_dropped(run: results.Run) -> None:
@@ -43,7 +43,7 @@ def test_what_gains_is_kept_and_what_does_not_is_dropped(run: results.Run) -> No
 
 def test_too_few_replicates_stay_open(tmp_path: Path) -> None:
     """Three replicates decide nothing by CPU."""
-    run = experiment(tmp_path / "run", ARMS, replicates=3)
+    run = experiment(tmp_path / "run", VARIANTS, replicates=3)
     entries = {(each.name, each.kind): each for each in ledger_of(run)}
 
     assert entries["slots", "alone"].decision == "open"
@@ -53,7 +53,7 @@ def test_too_few_replicates_stay_open(tmp_path: Path) -> None:
 
 def test_a_change_whose_cpu_was_not_measured_stays_open(run: results.Run) -> None:
     """It has no effect and no verdict, and the ledger says why; the others have theirs."""
-    blocks = [replace(block, cpu_s=None) if block.arm == "naive+sets" else block for block in run.blocks]
+    blocks = [replace(block, cpu_s=None) if block.variant == "naive+sets" else block for block in run.blocks]
     entries = {(each.name, each.kind): each for each in ledger_of(replace(run, blocks=blocks))}
     sets = entries["sets", "alone"]
 
@@ -63,7 +63,7 @@ def test_a_change_whose_cpu_was_not_measured_stays_open(run: results.Run) -> Non
 
 def test_what_did_not_help_here_may_help_elsewhere(tmp_path: Path) -> None:
     """Where the catalogue names another request, the ledger says how that one is asked."""
-    run = experiment(tmp_path / "run", {**ARMS, "naive+slots": 0.1})
+    run = experiment(tmp_path / "run", {**VARIANTS, "naive+slots": 0.1})
 
     assert next(each.why for each in ledger_of(run) if each.kind == "alone") == (
         "more server CPU beyond the margin; but this is not the request for it: `placebench experiment slots` asks "
@@ -115,8 +115,8 @@ def test_a_small_change_is_not_within_the_margin(run: results.Run) -> None:
 def test_rows_where_there_were_none_are_more(tmp_path: Path) -> None:
     """Fewer statements, and 50 rows where naive asks for none: that is no reason to keep what saves no CPU."""
     folder = write_experiment(tmp_path / "run")
-    for arm, rows in (("naive", 0.0), ("naive+sets", 50.0)):
-        path = folder / f"wire-{arm}.json"
+    for variant, rows in (("naive", 0.0), ("naive+sets", 50.0)):
+        path = folder / f"wire-{variant}.json"
         replace(WirePass.load(path), rows=[rows] * 6).save(path)
     entries = {(each.name, each.kind): each for each in ledger_of(results.load(folder))}
 
@@ -128,7 +128,7 @@ def test_rows_where_there_were_none_are_more(tmp_path: Path) -> None:
 
 def test_differing_answers_have_no_ledger(tmp_path: Path) -> None:
     """No effect of a variant that is broken: the file says why it has none."""
-    run = experiment(tmp_path / "run", ARMS, equal=False)
+    run = experiment(tmp_path / "run", VARIANTS, equal=False)
 
     assert ledger_of(run) == []
     assert write_ledger(run).read_text().splitlines() == [
@@ -142,7 +142,7 @@ def test_differing_answers_have_no_ledger(tmp_path: Path) -> None:
 
 def test_nobody_asked_is_no_ledger(tmp_path: Path) -> None:
     """A run that ended before its first answer has no effects, and no row without one."""
-    run = experiment(tmp_path / "run", ARMS)
+    run = experiment(tmp_path / "run", VARIANTS)
     asked_nobody = replace(run, head=replace(run.head, same_answers={}))
 
     assert ledger_text(asked_nobody).splitlines()[4:] == [

@@ -135,7 +135,7 @@ def test_less_is_said_in_words(folder: Path) -> None:
 
 
 def test_the_page_shows_time_over_latency_and_bytes_over_time(folder: Path) -> None:
-    """Both pictures, with the arms named; a run of which nothing was measured says so."""
+    """Both pictures, with the variants named; a run of which nothing was measured says so."""
     page = write_report(folder).read_text()
 
     assert all(heading in page for heading in ("Time over latency", "Bytes over time at 50 ms", "Every figure"))

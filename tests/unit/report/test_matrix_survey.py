@@ -41,8 +41,8 @@ def write_matrix(folder: Path, took_s: dict[tuple[str, str], float]) -> Path:
         "repeats": 5,
         "points": points,
         "impossible": [
-            {"point": {"service": "shapes", "database": "sqlite"}, "reason": "it needs PostgreSQL"},
-            {"point": {"service": "snapshot", "database": "none"}, "reason": "it needs PostgreSQL"},
+            {"point": {"service": "dedup", "database": "sqlite"}, "reason": "it needs PostgreSQL"},
+            {"point": {"service": "cached", "database": "none"}, "reason": "it needs PostgreSQL"},
         ],
     }
     RunHead(
@@ -99,7 +99,7 @@ def test_the_answer_is_in_words(folder: Path) -> None:
     assert "asked the largest job, by all their repeats: 1 took longer than their control, 1 took less." in text
     assert "Driver" not in text
     assert "SQLAlchemy" not in text
-    assert "not measured: 2 of service shapes, snapshot; database sqlite, none: it needs PostgreSQL" in text
+    assert "not measured: 2 of service dedup, cached; database sqlite, none: it needs PostgreSQL" in text
     write_report(folder)
     page = (folder / "index.html").read_text()
     assert "sqlite 3.40.1" in page

@@ -32,8 +32,8 @@ def test_the_figures_of_an_experiment_are_a_small_document(tmp_path: Path) -> No
 def test_rows_where_there_were_none_are_published(tmp_path: Path) -> None:
     """0 against 50 has no ratio, and is a change; equal counts are none."""
     folder = write_experiment(tmp_path / "run")
-    for arm, rows in (("naive", 0.0), ("naive+sets", 50.0)):
-        path = folder / f"wire-{arm}.json"
+    for variant, rows in (("naive", 0.0), ("naive+sets", 50.0)):
+        path = folder / f"wire-{variant}.json"
         replace(WirePass.load(path), rows=[rows] * 6).save(path)
     told = {(each["variant"], each["metric"]): each for each in published(results.load(folder))["comparisons"]}
     rows = told["naive+sets", "rows"]
@@ -56,7 +56,7 @@ def test_different_answers_publish_no_figures(tmp_path: Path) -> None:
 
 
 def test_what_the_machine_can_resolve_is_published_with_it(tmp_path: Path) -> None:
-    """Identical programs, injected effects, the smallest one that is found; nothing where it was never calibrated."""
+    """Identical variants, injected effects, the smallest one that is found; nothing where it was never calibrated."""
     run = results.load(write_experiment(tmp_path / "run"))
     made = calibrate([0.0011114, -0.002, 0.003, -0.001, 0.002, -0.003], "cpu_s", margin=0.01, seed=1)
     head = replace(run.head, settings={**run.head.settings, "rounds": 64})

@@ -137,16 +137,16 @@ def test_the_manifest_is_a_table_of_dotted_names(tmp_path: Path) -> None:
 
 
 def test_what_stands_in_a_list_goes_by_its_name() -> None:
-    """The settings of two arms are rows of their own; what is empty there is left out."""
-    arms = [{"name": "base", "module": "shop:app", "python": None}, {"name": "change", "workers": [2, 1]}]
+    """The settings of two variants are rows of their own; what is empty there is left out."""
+    variants = [{"name": "base", "module": "shop:app", "python": None}, {"name": "change", "workers": [2, 1]}]
 
-    assert list(flattened({"arms": arms}, "run.")) == [
-        ("run.arms.base.module", "shop:app"),
-        ("run.arms.change.workers", "2 1"),
+    assert list(flattened({"variants": variants}, "run.")) == [
+        ("run.variants.base.module", "shop:app"),
+        ("run.variants.change.workers", "2 1"),
     ]
 
 
-def test_variables_of_an_arm_have_their_names_alone() -> None:
+def test_variables_of_an_variant_have_their_names_alone() -> None:
     """A page is sent around: a key and a DSN are hidden, what we set and the template of the database are not."""
     variables = {
         "SECRET_KEY": "c0ffee",
@@ -155,18 +155,25 @@ def test_variables_of_an_arm_have_their_names_alone() -> None:
         "PLACEBENCH_VARIANT": "tuned",
     }
 
-    assert list(flattened({"arms": [{"name": "shop", "variables": variables}]})) == [
-        ("arms.shop.variables.SECRET_KEY", "***"),
-        ("arms.shop.variables.DSN", "***"),
-        ("arms.shop.variables.DATABASE_URL", "{database_url}"),
-        ("arms.shop.variables.PLACEBENCH_VARIANT", "tuned"),
+    assert list(flattened({"variants": [{"name": "shop", "variables": variables}]})) == [
+        ("variants.shop.variables.SECRET_KEY", "***"),
+        ("variants.shop.variables.DSN", "***"),
+        ("variants.shop.variables.DATABASE_URL", "{database_url}"),
+        ("variants.shop.variables.PLACEBENCH_VARIANT", "tuned"),
     ]
 
 
 def test_a_command_line_keeps_its_secrets() -> None:
     """Values of env= and passwords, as they stand in the argv of a run and in the name of a service."""
-    arm = "app=shop.wsgi:app,env=SECRET_KEY=c0ffee,env=DATABASE_URL={database_url},name=shop"
-    argv = ["compare", arm, "--db", "postgresql://me:pa@ss@db/shop", "--url", "postgresql:///shop?password=pass&port=1"]
+    variant = "app=shop.wsgi:app,env=SECRET_KEY=c0ffee,env=DATABASE_URL={database_url},name=shop"
+    argv = [
+        "compare",
+        variant,
+        "--db",
+        "postgresql://me:pa@ss@db/shop",
+        "--url",
+        "postgresql:///shop?password=pass&port=1",
+    ]
 
     assert dict(flattened({"argv": argv})) == {
         "argv": "compare app=shop.wsgi:app,env=SECRET_KEY=***,env=DATABASE_URL={database_url},name=shop "

@@ -1,6 +1,6 @@
-"""Short names of arms."""
+"""Short names of variants."""
 
-from placebench.report.comparisons import arm_shortened
+from placebench.report.comparisons import variant_shortened
 from placebench.report.studies.study import service_named
 
 RUNGS = ("naive", "naive+summaries", "naive+summaries+usages", "naive+summaries+usages+sets", "tuned")
@@ -8,7 +8,7 @@ RUNGS = ("naive", "naive+summaries", "naive+summaries+usages", "naive+summaries+
 
 def test_a_rung_goes_by_its_two_ends() -> None:
     """What lies between them is in each rung after it."""
-    assert [arm_shortened(arm, RUNGS) for arm in RUNGS] == [
+    assert [variant_shortened(variant, RUNGS) for variant in RUNGS] == [
         "naive",
         "naive+summaries",
         "naive+…+usages",
@@ -17,17 +17,17 @@ def test_a_rung_goes_by_its_two_ends() -> None:
     ]
 
 
-def test_arms_with_the_same_ends_keep_what_tells_them_apart() -> None:
-    """Two of two steps, and the rungs of a ladder whose arms all end with the same driver."""
+def test_variants_with_the_same_ends_keep_what_tells_them_apart() -> None:
+    """Two of two steps, and the rungs of a ladder whose variants all end with the same driver."""
     pair = "naive+usages+sets", "naive+slots+sets"
-    ladder = [f"{arm}+driver:psycopg3" for arm in RUNGS]
+    ladder = [f"{variant}+driver:psycopg3" for variant in RUNGS]
 
-    assert [arm_shortened(arm, pair) for arm in pair] == list(pair)
-    assert [arm_shortened(arm, ladder) for arm in ladder] == [
+    assert [variant_shortened(variant, pair) for variant in pair] == list(pair)
+    assert [variant_shortened(variant, ladder) for variant in ladder] == [
         "naive+driver:psycopg3",
         "naive+summaries+driver:psycopg3",
         "naive+…+usages+driver:psycopg3",
         "naive+…+sets+driver:psycopg3",
         "tuned+driver:psycopg3",
     ]
-    assert [service_named(arm, ladder) for arm in ladder[2:3]] == ["naive+…+usages+driver:psycopg3"]
+    assert [service_named(variant, ladder) for variant in ladder[2:3]] == ["naive+…+usages+driver:psycopg3"]

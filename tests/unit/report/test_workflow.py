@@ -41,16 +41,16 @@ def test_its_commands_are_understood() -> None:
 
     assert (perfload.command, perfload.quick, str(perfload.out)) == ("perfload", True, "profiles/perfload")
     assert (compare.command, str(compare.out), compare.trees) == ("compare", "profiles/compare", 100)
-    assert [arm.rpartition("=")[2] for arm in compare.arms] == ["base", "change"]
+    assert [variant.rpartition("=")[2] for variant in compare.variants] == ["base", "change"]
 
 
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
 def test_it_compares_variants_that_ask_the_database_each_time() -> None:
-    """snapshot, which is served where no variant is named, would answer from the body that it keeps."""
+    """cached, which is served where no variant is named, would answer from the body that it keeps."""
     text = WORKFLOW.read_text()
     named = re.findall(r"variant: \[(.*)\]", text)
 
-    assert named == ["tuned, shapes"]
+    assert named == ["tuned, dedup"]
     assert "env=PLACEBENCH_VARIANT=${{ matrix.variant }}" in text
 
 

@@ -9,7 +9,7 @@ from placebench.stats.calibration import calibrate
 
 
 def noise(spread: float, *, replicates: int = 60, lean: float = 0.0) -> list[float]:
-    """Log ratios of identical programs."""
+    """Log ratios of identical variants."""
     chance = random.Random(3)
     return [chance.gauss(lean, spread) for _ in range(replicates)]
 
@@ -44,7 +44,7 @@ def test_noise_alone_is_seldom_called_a_change() -> None:
 
 
 def test_a_lean_is_not_accepted() -> None:
-    """An arm that is always 2 % dearer, though it is the same program, is a fault of the harness."""
+    """A variant that is always 2 % dearer, though it is the same program, is a fault of the harness."""
     made = calibrate(noise(0.005, lean=0.02), "cpu_s", margin=0.01, seed=1)
 
     assert not made.accepted

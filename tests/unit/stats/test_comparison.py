@@ -22,7 +22,7 @@ class FakeBlock:
 
     replicate: int
     quad: int
-    arm: str
+    variant: str
     wall_s: Sequence[float]
     cpu_s: float | None
     invalid: str | None = None
@@ -34,8 +34,11 @@ class FakeBlock:
 
 def quad(replicate: int, number: int, walls: Sequence[float], cpus: Sequence[float | None]) -> list[FakeBlock]:
     """An ABBA quad of one request a block."""
-    arms = ("naive", "tuned", "tuned", "naive")
-    return [FakeBlock(replicate, number, arm, [wall], cpu) for arm, wall, cpu in zip(arms, walls, cpus, strict=True)]
+    variants = ("naive", "tuned", "tuned", "naive")
+    return [
+        FakeBlock(replicate, number, variant, [wall], cpu)
+        for variant, wall, cpu in zip(variants, walls, cpus, strict=True)
+    ]
 
 
 def run(log_ratios: Iterable[float]) -> list[FakeBlock]:
@@ -47,8 +50,8 @@ def run(log_ratios: Iterable[float]) -> list[FakeBlock]:
     ]
 
 
-def test_a_linear_drift_weighs_on_both_arms_alike() -> None:
-    """CPU that climbs 1 2 3 4 through a quad of identical arms leaves a log ratio of 0."""
+def test_a_linear_drift_weighs_on_both_variants_alike() -> None:
+    """CPU that climbs 1 2 3 4 through a quad of identical variants leaves a log ratio of 0."""
     blocks = quad(0, 0, walls=[1, 1, 1, 1], cpus=[1, 2, 3, 4])
 
     assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == (0.0,)
@@ -85,7 +88,7 @@ def test_quads_become_replicates_by_median_for_wall_and_mean_for_cpu() -> None:
         for number, ratio in enumerate((0, 0, 3))
         for block in quad(0, number, [1, math.exp(ratio)] * 2, [1, math.exp(ratio)] * 2)
     ]
-    blocks = [replace(block, arm=arm) for block, arm in zip(blocks, ("naive", "tuned") * 6, strict=True)]
+    blocks = [replace(block, variant=variant) for block, variant in zip(blocks, ("naive", "tuned") * 6, strict=True)]
 
     assert reduce_blocks(blocks, "naive", "tuned", WALL).log_ratios == (0.0,)
     assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == pytest.approx((1.0,))

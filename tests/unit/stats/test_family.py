@@ -1,4 +1,4 @@
-"""Several metrics of one run, and what identical programs are called."""
+"""Several metrics of one run, and what identical variants are called."""
 
 import math
 import random

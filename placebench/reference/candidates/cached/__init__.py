@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, Pool
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.api.responses import Body
 from placebench.reference.candidates.cached.cached_index import Keeper
-from placebench.reference.candidates.dedup.service import answer_by_shapes
+from placebench.reference.candidates.dedup.service import answer_by_dedup
 from placebench.reference.optimizations import Ways
 from placebench.reference.settings import Settings
 
@@ -18,14 +18,14 @@ _keepers: Final[WeakKeyDictionary[Pool, Keeper]] = WeakKeyDictionary()
 _finding: Final = Lock()
 
 
-def answer_from_snapshot(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
+def answer_from_cache(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
     """The JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where something did.
 
-    As `shapes` answers where the picture will not do: without a change log or all of its triggers, while another thread
+    As `dedup` answers where the picture will not do: without a change log or all of its triggers, while another thread
     is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
     """
     body = _keeper_of(connection.engine).answer(connection, request, settings, ways.likeness)
-    return answer_by_shapes(connection, request, ways, settings) if body is None else body
+    return answer_by_dedup(connection, request, ways, settings) if body is None else body
 
 
 def _keeper_of(engine: Engine) -> Keeper:
@@ -36,4 +36,4 @@ def _keeper_of(engine: Engine) -> Keeper:
         return keeper
 
 
-__all__ = ["answer_from_snapshot"]
+__all__ = ["answer_from_cache"]

@@ -71,5 +71,5 @@ class Registry:
     def _without_entry(self, why: str) -> None:
         self.reader = None
         if why != self._told:
-            log.warning("the variant snapshot keeps no picture and answers as shapes: %s", why)
+            log.warning("the variant cached keeps no picture and answers as dedup: %s", why)
             self._told = why

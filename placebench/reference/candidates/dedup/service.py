@@ -1,4 +1,4 @@
-"""The answer from PostgreSQL, nothing kept between requests: the key piece is `answer_by_shapes`.
+"""The answer from PostgreSQL, nothing kept between requests: the key piece is `answer_by_dedup`.
 
 Which trees are read is decided here: all at once where all may have a candidate; a few at a time, ever more, where the
 search ends at a limit; and in an answer too long to be held part by part, twice, since summaries follow requests.
@@ -27,7 +27,7 @@ FEWEST: Final = 8  # trees that are read at once
 GROWTH: Final = 8
 
 
-def answer_by_shapes(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
+def answer_by_dedup(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
     """The JSON body; 5 to 9 round trips, 5 more for each further part of the trees.
 
     Raises BadRequest for names that do not exist, unless the answer is empty before they matter.

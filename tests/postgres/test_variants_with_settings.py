@@ -1,4 +1,4 @@
-"""Arms with a PostgreSQL of their own, and ways of the deployment, on real servers."""
+"""Variants with a PostgreSQL of their own, and ways of the deployment, on real servers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,53 +13,53 @@ from placebench.errors import DatabaseError, PlacebenchError
 from placebench.experiment.plan import plan_replicate
 from placebench.experiment.postgres_servers import Servers, check_settings
 from placebench.experiment.records import Block, WirePass
-from placebench.experiment.replicate import Arms, make_replicate
+from placebench.experiment.replicate import PreparedVariants, make_replicate
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.variants import Arm, read_arm
+from placebench.experiment.variants import Variant, read_variant
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.deployment import engine_from
 from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, migrate_options, seed, topology_named
 
 TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
-ARM = read_arm("tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
+VARIANT = read_variant("tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 
 @pytest.fixture(scope="module")
 def private(server: Server) -> Iterator[Server]:
-    """The server that the arm's settings start; a named server of the session is not ours to ask."""
+    """The server that the variant's settings start; a named server of the session is not ours to ask."""
     if server.kind == "named":
         pytest.skip("settings are for a server of ours")
     with Servers(server) as servers:
-        yield servers.of(ARM)
+        yield servers.of(VARIANT)
 
 
 @pytest.fixture(scope="module")
 def url(private: Server) -> str:
-    """The arm's database on its own server."""
-    url = private.create_database("placebench_arm")
+    """The variant's database on its own server."""
+    url = private.create_database("placebench_variant")
     seed(TOPOLOGY, url)
-    migrate_options(url, ARM.revisions)
+    migrate_options(url, VARIANT.revisions)
     return url
 
 
 @pytest.fixture(scope="module")
 def blocks(url: str, tmp_path_factory: pytest.TempPathFactory) -> list[Block]:
-    """One replicate of one arm."""
+    """One replicate of one variant."""
     folder = claim_folder(tmp_path_factory.mktemp("runs") / "own")
-    arms = Arms((ARM,), {ARM.name: url}, TOPOLOGY.request, folder, block_s=0.02)
-    return make_replicate(arms, plan_replicate([ARM.name], 0, rounds=1, seed=1))
+    variants = PreparedVariants((VARIANT,), {VARIANT.name: url}, TOPOLOGY.request, folder, block_s=0.02)
+    return make_replicate(variants, plan_replicate([VARIANT.name], 0, rounds=1, seed=1))
 
 
 def test_the_server_has_the_settings(private: Server, server: Server, url: str) -> None:
-    """And the session's own server has them not; arms with the same settings share one."""
+    """And the session's own server has them not; variants with the same settings share one."""
     engine = create_engine(url)
     with engine.connect() as connection:
         found = [connection.scalar(text(f"SHOW {name}")) for name in ("work_mem", "jit", "fsync")]
     engine.dispose()
     with Servers(server) as servers:
-        shared = servers.of(read_arm("tuned"))
+        shared = servers.of(read_variant("tuned"))
 
     assert found == ["64kB", "on", "off"]
     assert shared is server
@@ -68,9 +68,9 @@ def test_the_server_has_the_settings(private: Server, server: Server, url: str) 
 
 def test_the_content_is_the_same(url: str, server: Server) -> None:
     """The same digest on both servers, with the table that a trigger keeps and without."""
-    other = server.create_database("placebench_arm_shared")
+    other = server.create_database("placebench_variant_shared")
     receipt = seed(TOPOLOGY, other)
-    server.drop_database("placebench_arm_shared")
+    server.drop_database("placebench_variant_shared")
 
     assert data_digest(url) == receipt.digest
 
@@ -79,24 +79,24 @@ def test_the_backends_of_its_own_server_are_measured(blocks: list[Block]) -> Non
     """CPU of every block, though the database lies on another server than the comparison's."""
     assert [block.invalid for block in blocks if block.invalid and "load" not in block.invalid] == []
     assert all(block.cpu_s and block.cpu_s > 0 for block in blocks)
-    assert blocks[0].arm == "tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on"
+    assert blocks[0].variant == "tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on"
 
 
 @pytest.mark.parametrize(
-    ("arm", "message"),
+    ("variant", "message"),
     [
         (
             "tuned,pg:work_memory=64kB",
             'pg:work_memory=64kB: PostgreSQL .* says unrecognized configuration parameter "w',
         ),
         ("tuned,pg:work_mem=much", 'pg:work_mem=much: PostgreSQL .* says invalid value for parameter "work_mem": "mu'),
-        ("tuned,pg:port=5432", "pg:port in the arm tuned,pg:port=5432: placebench needs that for itself"),
+        ("tuned,pg:port=5432", "pg:port in the variant tuned,pg:port=5432: placebench needs that for itself"),
     ],
 )
-def test_what_postgresql_does_not_take(private: Server, arm: str, message: str) -> None:
+def test_what_postgresql_does_not_take(private: Server, variant: str, message: str) -> None:
     """One line, before anything is made."""
     with pytest.raises(PlacebenchError, match=message) as caught:
-        check_settings([read_arm(arm)], private)
+        check_settings([read_variant(variant)], private)
 
     assert "\n" not in str(caught.value)
 
@@ -109,7 +109,7 @@ def test_a_server_that_does_not_start_with_them(server: Server) -> None:
         Servers(server) as servers,
         pytest.raises(DatabaseError, match=r"^tuned,pg:max_connections=1: .*not start: ") as no,
     ):
-        servers.of(read_arm("tuned,pg:max_connections=1"))
+        servers.of(read_variant("tuned,pg:max_connections=1"))
 
     assert "\n" not in str(no.value)
 
@@ -117,7 +117,7 @@ def test_a_server_that_does_not_start_with_them(server: Server) -> None:
 def test_a_named_server_is_not_restarted(server: Server) -> None:
     """One line that says what to leave away."""
     with pytest.raises(PlacebenchError, match="placebench sets none on a server that you named: leave --db"):
-        check_settings([ARM], Server(server.url, "named"))
+        check_settings([VARIANT], Server(server.url, "named"))
 
 
 @contextmanager
@@ -178,19 +178,21 @@ def test_a_connection_beyond_the_pool_is_not_overlooked(
         pytest.skip("before PostgreSQL 15 nobody tells of sessions that came and went")
     (tmp_path / "overflowing.py").write_text(OVERFLOWING)
     variables = {"DATABASE_URL": "{database_url}", "PYTHONPATH": str(tmp_path)}
-    arm = Arm("own", module="overflowing:app", variables=variables, request=request_path, ours=False)
-    arms = Arms((arm,), {"own": database_url}, request_path, claim_folder(tmp_path / "run"), block_s=0.02)
-    blocks = make_replicate(arms, plan_replicate(["own"], 0, rounds=1, seed=1))
+    variant = Variant("own", module="overflowing:app", variables=variables, request=request_path, ours=False)
+    variants = PreparedVariants(
+        (variant,), {"own": database_url}, request_path, claim_folder(tmp_path / "run"), block_s=0.02
+    )
+    blocks = make_replicate(variants, plan_replicate(["own"], 0, rounds=1, seed=1))
 
     assert [block.cpu_s is not None for block in blocks] == [measured] * 2
 
 
-def test_an_arm_that_connects_anew_has_no_cpu(database_url: str, tmp_path: Path) -> None:
+def test_an_variant_that_connects_anew_has_no_cpu(database_url: str, tmp_path: Path) -> None:
     """Its backends come and go unseen: not measured, never too little."""
     seed(TOPOLOGY, database_url)
-    arm = replace(ARM, name="anew", variables={"PLACEBENCH_VARIANT": "tuned+pool:none"})
+    variant = replace(VARIANT, name="anew", variables={"PLACEBENCH_VARIANT": "tuned+pool:none"})
     folder = claim_folder(tmp_path / "run")
     WirePass("anew", *([1.0] for _ in range(6))).save(folder / "wire-anew.json")
-    arms = Arms((arm,), {"anew": database_url}, TOPOLOGY.request, folder, block_s=0.02)
+    variants = PreparedVariants((variant,), {"anew": database_url}, TOPOLOGY.request, folder, block_s=0.02)
 
-    assert {block.cpu_s for block in make_replicate(arms, plan_replicate(["anew"], 0, rounds=1, seed=1))} == {None}
+    assert {block.cpu_s for block in make_replicate(variants, plan_replicate(["anew"], 0, rounds=1, seed=1))} == {None}

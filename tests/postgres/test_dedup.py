@@ -1,4 +1,4 @@
-"""What is particular to `shapes`: trees read part by part, or as few as a limit wants; roots younger than children."""
+"""What is particular to `dedup`: trees read part by part, or as few as a limit wants; roots younger than children."""
 
 import json
 import re
@@ -27,15 +27,15 @@ HEADLINE = topology_named("nested-perfload", trees=TREES).request.partition("?")
 @pytest.fixture(scope="module")
 def nested(server: Server) -> Iterator[Engine]:
     """Forty trees of seven providers, with two candidates each for the headline request."""
-    url = server.create_database("placebench_test_shapes")
+    url = server.create_database("placebench_test_dedup")
     seed(topology_named("nested-perfload", trees=TREES), url)
     engine = create_engine(url)
     yield engine
     engine.dispose()
-    server.drop_database("placebench_test_shapes")
+    server.drop_database("placebench_test_dedup")
 
 
-def document(connection: Connection, query: str, name: str = "shapes") -> dict[str, Any]:
+def document(connection: Connection, query: str, name: str = "dedup") -> dict[str, Any]:
     """The answer of a variant, its requests and traits in one order."""
     found = answer(connection, parse(query), variant(name))
     read: dict[str, Any] = json.loads(found if isinstance(found, bytes) else b"".join(found))
@@ -58,7 +58,7 @@ def test_an_answer_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.Monk
         assert len(one["provider_summaries"]) == 7
         assert len(whole["allocation_requests"]) == 2 * TREES == 80
         with pytest.raises(BadRequest, match="CUSTOM_NOBODY"):
-            answer(connection, parse("resources=DISK_GB:1&required=CUSTOM_NOBODY"), variant("shapes"))
+            answer(connection, parse("resources=DISK_GB:1&required=CUSTOM_NOBODY"), variant("dedup"))
 
 
 def test_a_limit_ends_the_reading(nested: Engine) -> None:
@@ -102,7 +102,7 @@ def test_a_picture_is_brought_up_to_date_tree_by_tree(nested: Engine) -> None:
     assert len(shape.trees) == TREES
 
 
-@pytest.mark.parametrize("cloud", ["shapes"], indirect=True)
+@pytest.mark.parametrize("cloud", ["dedup"], indirect=True)
 def test_a_root_may_be_younger_than_its_children(cloud: Any, on_postgresql: Engine) -> None:
     """cn2, made last, becomes the root above n: the summaries say so.
 

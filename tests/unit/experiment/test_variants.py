@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
-from placebench.experiment.variants import read_arms
+from placebench.experiment.variants import read_variants
 
 
 def test_variants_and_the_control() -> None:
     """A variant is the reference service; the control asks `GET /`."""
-    naive, noop = read_arms(["naive", "noop"])
+    naive, noop = read_variants(["naive", "noop"])
 
     assert (naive.name, naive.variables, naive.request, naive.ours) == (
         "naive",
@@ -22,9 +22,9 @@ def test_variants_and_the_control() -> None:
     assert (noop.name, noop.request) == ("noop", "/")
 
 
-def test_the_same_variant_twice_is_two_arms() -> None:
+def test_the_same_variant_twice_is_two_variants() -> None:
     """An A/A comparison: one program, two names."""
-    assert [arm.name for arm in read_arms(["tuned", "tuned", "tuned"])] == ["tuned", "tuned.2", "tuned.3"]
+    assert [variant.name for variant in read_variants(["tuned", "tuned", "tuned"])] == ["tuned", "tuned.2", "tuned.3"]
 
 
 def test_an_application_of_another_environment(tmp_path: Path) -> None:
@@ -33,10 +33,10 @@ def test_an_application_of_another_environment(tmp_path: Path) -> None:
     for program in (python, tmp_path / "uwsgi"):
         program.touch()
     text = f"app=shop.wsgi:app,python={python},path=/srv/shop,env=DB={{database_url}},env=DEBUG=a=b,name=base/1"
-    arm = read_arms([text, "noop"])[0]
-    spec = arm.spec("postgresql://h/d", hash_seed=7, log=tmp_path / "log")
+    variant = read_variants([text, "noop"])[0]
+    spec = variant.spec("postgresql://h/d", hash_seed=7, log=tmp_path / "log")
 
-    assert (arm.name, arm.ours, spec.module, spec.python) == ("base_1", False, "shop.wsgi:app", python)
+    assert (variant.name, variant.ours, spec.module, spec.python) == ("base_1", False, "shop.wsgi:app", python)
     assert spec.environment == {
         "DB": "postgresql://h/d",
         "DEBUG": "a=b",
@@ -45,19 +45,19 @@ def test_an_application_of_another_environment(tmp_path: Path) -> None:
     }
 
 
-def test_files_can_be_called_after_an_arm() -> None:
+def test_files_can_be_called_after_a_variant() -> None:
     """A name has 160 letters at most, whichever parts it is made of; who calls it otherwise is told so."""
     settings = ",".join(f"pg:setting_{number}=on" for number in range(12))
     for text in (f"app=a:b,name={'x' * 161}", f"app={'x' * 150}:b,with=package==1.23456", f"tuned,{settings}"):
         with pytest.raises(PlacebenchError, match="files are called after it: give it one of 160 at most"):
-            read_arms([text, "noop"])
+            read_variants([text, "noop"])
 
 
 def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
     """Its settings come by its own variables."""
     (tmp_path / "python").touch()
     (tmp_path / "uwsgi").touch()
-    placement = read_arms(["naive", "placement"], placement_python=tmp_path / "python")[1]
+    placement = read_variants(["naive", "placement"], placement_python=tmp_path / "python")[1]
     spec = placement.spec("postgresql://h/d", hash_seed=1, log=tmp_path / "log")
 
     assert spec.module == "placement.wsgi.api:application"
@@ -67,21 +67,25 @@ def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "error", "message"),
     [
-        ([], PlacebenchError, "no arms were named: a comparison needs two, the baseline first"),
-        (["naive"], PlacebenchError, "one arm was named: a comparison needs two, the baseline first"),
+        ([], PlacebenchError, "no variants were named: a comparison needs two, the baseline first"),
+        (["naive"], PlacebenchError, "one variant was named: a comparison needs two, the baseline first"),
         (["naive", "fast"], VariantError, "no variant 'fast': .*; or noop, placement, app=module:callable,python=PATH"),
         (["naive", "placement"], PlacebenchError, "name it with --placement-python PATH"),
         (["naive", "app=shop"], PlacebenchError, "names no application: expected app=module:callable"),
-        (["naive", "app=a:b,colour=red"], PlacebenchError, "'colour=red' in the arm .*: expected app=module:callable"),
-        (["naive", "app=a:b,env=DB"], PlacebenchError, "env=DB in the arm .*: expected env=NAME=VALUE"),
-        (["naive", "app=a:b,rev=main,rev=x"], PlacebenchError, "'rev=x' in the arm .*, each once but env and with"),
+        (
+            ["naive", "app=a:b,colour=red"],
+            PlacebenchError,
+            "'colour=red' in the variant .*: expected app=module:callable",
+        ),
+        (["naive", "app=a:b,env=DB"], PlacebenchError, "env=DB in the variant .*: expected env=NAME=VALUE"),
+        (["naive", "app=a:b,rev=main,rev=x"], PlacebenchError, "'rev=x' in the variant .*, each once but env and with"),
         (["naive", "app=a:b,python=/nowhere"], PlacebenchError, "no Python at /nowhere"),
     ],
 )
 def test_what_cannot_be_compared(texts: list[str], error: type[Exception], message: str) -> None:
     """One line each, with what was expected."""
     with pytest.raises(error, match=message):
-        read_arms(texts)
+        read_variants(texts)
 
 
 def test_an_environment_without_uwsgi(tmp_path: Path) -> None:
@@ -91,17 +95,17 @@ def test_an_environment_without_uwsgi(tmp_path: Path) -> None:
     with pytest.raises(
         MissingExtraError, match=f"no command uwsgi beside {tmp_path}/python: .* -m pip install pyuwsgi"
     ):
-        read_arms(["naive", f"app=a:b,python={tmp_path / 'python'}"])
+        read_variants(["naive", f"app=a:b,python={tmp_path / 'python'}"])
 
 
 def test_our_own_python_may_be_named() -> None:
     """A user's application may live in the environment of placebench."""
-    assert read_arms(["noop", f"app=a:b,python={sys.executable}"])[1].python == sys.executable
+    assert read_variants(["noop", f"app=a:b,python={sys.executable}"])[1].python == sys.executable
 
 
-def test_settings_of_postgresql_are_parts_of_any_arm() -> None:
+def test_settings_of_postgresql_are_parts_of_any_variant() -> None:
     """In any place, kept apart from the program, and in the name."""
-    tuned, noop, app = read_arms(
+    tuned, noop, app = read_variants(
         ["tuned,pg:Work_mem=64kB,pg:jit=on", "noop,pg:max_parallel_workers_per_gather=2", "pg:jit=on,app=a:b,name=mine"]
     )
 
@@ -112,14 +116,16 @@ def test_settings_of_postgresql_are_parts_of_any_arm() -> None:
 
 def test_a_setting_needs_a_value() -> None:
     """One line with the form."""
-    with pytest.raises(PlacebenchError, match="'pg:jit' in the arm 'tuned,pg:jit': expected pg:NAME=VALUE, such as"):
-        read_arms(["tuned", "tuned,pg:jit"])
+    with pytest.raises(
+        PlacebenchError, match="'pg:jit' in the variant 'tuned,pg:jit': expected pg:NAME=VALUE, such as"
+    ):
+        read_variants(["tuned", "tuned,pg:jit"])
 
 
-def test_an_arm_knows_its_workers_and_what_it_wants_of_its_database() -> None:
+def test_an_variant_knows_its_workers_and_what_it_wants_of_its_database() -> None:
     """From the ways of its variant."""
-    arm = read_arms(["noop", "tuned+workers:1x4+totals:kept+indexes:covering"])[1]
-    spec = arm.spec("postgresql://h/d", hash_seed=1, log=Path("log"))
+    variant = read_variants(["noop", "tuned+workers:1x4+totals:kept+indexes:covering"])[1]
+    spec = variant.spec("postgresql://h/d", hash_seed=1, log=Path("log"))
 
     assert (spec.processes, spec.threads) == (1, 4)
-    assert arm.revisions == ("covering_indexes", "kept_usages")
+    assert variant.revisions == ("covering_indexes", "kept_usages")
