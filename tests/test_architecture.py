@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "paths": {"errors"},
     "decoding": {"errors"},
     "addresses": {"errors"},
-    "topology": {"decoding", "addresses", "errors"},
+    "topology": {"decoding", "limits", "addresses", "errors"},
     "stats": {"errors"},
     "telemetry": {"errors"},
     "runtime": {"decoding", "limits", "errors"},

@@ -25,7 +25,7 @@ from placebench.profiler import Recording
 from placebench.profiler.analysis.merging import merge_sessions
 from placebench.profiler.model.recording import notes_of
 from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 _WRITTEN_WITHIN_S = 10.0
 

@@ -22,7 +22,7 @@ from placebench.experiment.variants import Variant
 from placebench.profiler.analysis.merging import merge_sessions
 from placebench.profiler.model.recording import Recording, flame_beside, notes_of, write_whole
 from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 _SERVED = "placebench.profiler.integrations.served"
 _NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame"

@@ -1,66 +1,97 @@
-"""Variants of the reference service: frozen choices of ways, all made from one catalogue of optimizations.
+"""Variants of the reference service: one implementation of each optimization, chosen by name.
 
-The key piece is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +step:way on either; or dedup,
-dedup-a-b, cached.
+The main function is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +FIELD:IMPLEMENTATION on
+either; or dedup, dedup-a-b, cached. A new optimization is an `Optimization` in `optimizations`, a
+line in a tuple below, and a field in `Implementations` or `WorkerImplementations`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import URL, FromClause
+
 from placebench.errors import VariantError
-from placebench.reference.optimizations import (
-    Deployment,
-    Ways,
-    binding,
-    copying,
-    garbage_collection,
-    malloc,
-    model,
-    roots,
-    rows,
-    search,
-    serialization,
-    settings,
-    summaries,
-    totals,
-    usages,
-)
+from placebench.reference.api.candidates_query import CandidateRequest
+from placebench.reference.candidates.dedup.relevance import Likeness
+from placebench.reference.candidates.dedup.selection import Choice
+from placebench.reference.candidates.objects.combinations import CandidateCombinations
+from placebench.reference.candidates.objects.groups import Solved
+from placebench.reference.candidates.objects.search import Forest, TreeReader
+from placebench.reference.optimizations import dedup, model, queries, search, serialization, worker
+from placebench.reference.optimizations.model import Candidate, Model, ProviderInventory, Resource
 from placebench.reference.optimizations.optimization import OBJECTS, Implementation, Optimization
+from placebench.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
+
+
+@dataclass(frozen=True, slots=True)
+class Implementations:
+    """One implementation of each optimization that a request takes; the last three are those of `dedup`."""
+
+    rows: RowReader
+    binding: ListBinding
+    model: Model
+    copying: Callable[[type[Resource]], type[Resource]]
+    collection: Callable[[Iterable[int]], Collection[int]]
+    usages: Callable[[Forest, Solved, Collection[int]], Mapping[tuple[int, int], ProviderInventory]]
+    summaries: Callable[[Forest, Solved], None]
+    search: Callable[[CandidateCombinations], list[Candidate]]
+    serialise: Callable[[Any], bytes]
+    collector: Callable[[], None]
+    roots: FromClause
+    totals: UsageTotals
+    trees: TreeReader
+    transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot
+    reach: Callable[[Choice], bool]
+    memberships: Callable[[CandidateRequest], bool]
+    likeness: Likeness
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerImplementations:
+    """One implementation of each optimization that is taken once, when a worker starts."""
+
+    driver: Callable[[URL], URL]
+    pool: Callable[[int], Mapping[str, Any]]  # from the configured size, what create_engine takes
+    ping: bool
+    heap: Callable[[], None]
+    passes: Callable[[], None]
+    workers: tuple[int, int] | None  # processes, and threads in each; None: as the server is configured
+
 
 # In the order of the ladder: first what is not done at all any more, then what is done at less cost.
 OPTIMIZATIONS: tuple[Optimization, ...] = (
-    summaries.OPTIMIZATION,
-    usages.OPTIMIZATION,
-    settings.MEMBERSHIP,
-    search.OPTIMIZATION,
-    binding.OPTIMIZATION,
-    rows.OPTIMIZATION,
-    model.OPTIMIZATION,
-    copying.OPTIMIZATION,
-    serialization.OPTIMIZATION,
-    garbage_collection.OPTIMIZATION,
+    search.SUMMARIES,
+    search.USAGES,
+    search.SETS,
+    search.PRUNING,
+    queries.BINDING,
+    queries.ROWS,
+    model.MODEL,
+    model.COPYING,
+    serialization.SERIALIZATION,
+    worker.COLLECTOR,
 )
 # Steps of which no way is better for everyone: naive and tuned take the plain one.
 CHOICES: tuple[Optimization, ...] = (
-    settings.TREES,
-    roots.OPTIMIZATION,
-    totals.OPTIMIZATION,
-    settings.TRANSACTION,
-    settings.INDEXES,
-    settings.DRIVER,
-    settings.POOL,
-    settings.PING,
-    settings.WORKERS,
+    search.TREES,
+    queries.ROOTS,
+    queries.TOTALS,
+    queries.TRANSACTION,
+    queries.INDEXES,
+    worker.DRIVER,
+    worker.POOL,
+    worker.PING,
+    worker.WORKERS,
 )
 # Of the algorithms beside it: paths that the request opens, and what helps them alone.
 PATHS: tuple[Optimization, ...] = (
-    settings.REACH,
-    settings.MEMBERSHIPS,
-    settings.LIKENESS,
-    malloc.OPTIMIZATION,
-    settings.PASSES,
+    dedup.REACH,
+    dedup.MEMBERSHIPS,
+    dedup.LIKENESS,
+    worker.HEAP,
+    worker.GC_FREQUENCY,
 )
 CATALOGUE = (*OPTIMIZATIONS, *CHOICES, *PATHS)
 REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.implementations if way.revision}))
@@ -84,8 +115,8 @@ class ReferenceVariant:
     """An algorithm, the way it takes each step, and what it needs of its database."""
 
     name: str
-    ways: Ways
-    deployment: Deployment
+    implementations: Implementations
+    worker: WorkerImplementations
     revisions: tuple[str, ...] = ()  # of schema/options, which its database must be at
     postgresql_only: bool = False
     algorithm: str = OBJECTS
@@ -102,8 +133,8 @@ def variant(name: str) -> ReferenceVariant:
         taken[_BY_STEP[step].place][step] = way.load()
     return ReferenceVariant(
         name,
-        Ways(**taken["request"]),
-        Deployment(**taken["deployment"]),
+        Implementations(**taken["request"]),
+        WorkerImplementations(**taken["deployment"]),
         revisions=tuple(sorted({way.revision for way in chosen.values() if way.revision})),
         postgresql_only=algorithm in ALGORITHMS or any(way.postgresql_only for way in chosen.values()),
         algorithm=algorithm,

@@ -16,8 +16,8 @@ from fake_run import FakeRun, write_run
 
 from placebench.cli import parser
 from placebench.runtime.postgres import Server
-from placebench.runtime.uwsgi import ServerSpec, serve
-from placebench.seeding import seed, topology_named
+from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.seeding import find_topology, seed
 
 pytestmark = pytest.mark.installed
 
@@ -140,7 +140,7 @@ def bench(wheel: Path) -> Iterator[Environment]:
 def seeded(server: Server) -> Iterator[str]:
     """The URL of a database with two trees."""
     url = server.create_database("placebench_test_installed")
-    seed(topology_named("nested-perfload", trees=2, seed=1), url)
+    seed(find_topology("nested-perfload", trees=2, seed=1), url)
     yield url
     server.drop_database("placebench_test_installed")
 
@@ -268,7 +268,9 @@ def test_what_needs_the_extra_bench_says_so(base: Environment, folder: Path, cal
     url = "postgresql://nobody@127.0.0.1:9/nothing"
 
     ended = base.run(
-        "placebench", *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9"), folder=folder
+        "placebench",
+        *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9", run="made"),
+        folder=folder,
     )
 
     assert (2, 1) == (ended.exit_code, ended.output.count("\n")), ended.output

@@ -76,7 +76,7 @@ class Optimization:
     metric: str  # where it should show first
     on: str = "nested-perfload"  # the data and the load that it takes to show, in words
     topology: str | None = None  # the same for an experiment; None: the usual one
-    fill: float | None = None  # and how full of consumers
+    utilization: float | None = None  # and of which utilization
     place: Place = "request"  # in a request, when the service is deployed, or in its database
 
     @property

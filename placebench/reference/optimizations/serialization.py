@@ -24,7 +24,7 @@ def by_orjson(document: Any) -> bytes:
         return by_json(document)
 
 
-OPTIMIZATION = Optimization(
+SERIALIZATION = Optimization(
     name="orjson",
     step="serialise",
     baseline=Implementation("json", by_json),

@@ -13,8 +13,7 @@ import pytest
 
 from placebench.errors import MissingExtraError, ServerError
 from placebench.experiment.http_request import get
-from placebench.runtime import uwsgi
-from placebench.runtime.uwsgi import RunningServer
+from placebench.runtime.wsgi_servers import RunningServer, uwsgi_command
 
 Served = Callable[..., RunningServer]
 
@@ -164,7 +163,7 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 app, folder = sys.argv[1:]
 server = serve(ServerSpec("none", module="small_app:application", environment={"PYTHONPATH": app}))
@@ -190,7 +189,7 @@ def test_a_missing_uwsgi_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(MissingExtraError, match=r"no command uwsgi beside .*: pip install 'placebench\[bench\]'"):
-        uwsgi.command(address="127.0.0.1:0", module="x:y", processes=1, threads=1, grace_s=1)
+        uwsgi_command(address="127.0.0.1:0", module="x:y", processes=1, threads=1, grace_s=1)
 
 
 def test_ipv6_is_served(served: Served) -> None:

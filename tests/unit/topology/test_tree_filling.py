@@ -5,17 +5,16 @@ from statistics import mean
 
 import pytest
 
-from placebench.seeding import topology_named
-from placebench.topology import Claim, Inventory, Kind, Node, Take, Topology, stocks_of
-from placebench.topology.tree import overdrawn
-from placebench.topology.utilization import drawn
+from placebench.seeding import find_topology
+from placebench.topology import ClaimPattern, Inventory, Node, Take, Topology, TreeType, inventory_map
+from placebench.topology.tree import draw_consumer_count, find_overdrawn
 
 NAMES = ("nested-perfload", "flat-perfload", "shared-storage", "wide", "deep", "mixed", "partly-used")
 
 
 def cloud(request: str, *nodes: Node) -> Topology:
     """One full tree."""
-    return Topology("one", 1, 1, f"/allocation_candidates?{request}", (Kind(nodes),), fill=1.0)
+    return Topology("one", 1, 1, f"/allocation_candidates?{request}", (TreeType(nodes),), utilization=1.0)
 
 
 def takes(topology: Topology) -> list[tuple[Take, ...]]:
@@ -25,7 +24,7 @@ def takes(topology: Topology) -> list[tuple[Take, ...]]:
 
 def test_a_full_nested_tree_has_two_consumers() -> None:
     """Both FPGAs below n1 are given away, each with the processors and memory of n1; nothing of n0, which is no FOO."""
-    first, second = takes(topology_named("nested-perfload", fill=1.0))
+    first, second = takes(find_topology("nested-perfload", utilization=1.0))
 
     assert first == ((0, "DISK_GB", 10), (2, "VCPU", 1), (2, "MEMORY_MB", 256), (5, "FPGA", 1))
     assert second == ((0, "DISK_GB", 10), (2, "VCPU", 1), (2, "MEMORY_MB", 256), (6, "FPGA", 1))
@@ -34,12 +33,12 @@ def test_a_full_nested_tree_has_two_consumers() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_tree_is_overdrawn(name: str) -> None:
     """Of no topology, when it is full; and each has consumers in every tree."""
-    topology = topology_named(name, fill=1.0)
+    topology = find_topology(name, utilization=1.0)
 
     for number in range(min(25, topology.trees)):
-        nodes, consumers = topology.kinds[topology.kind(number)].nodes, topology.consumers(number)
-        claims = [Claim(each, (count,)) for each, count in Counter(each.takes for each in consumers).items()]
-        assert overdrawn(stocks_of(nodes), claims) is None
+        nodes, consumers = topology.tree_types[topology.type_index(number)].nodes, topology.consumers(number)
+        claims = [ClaimPattern(each, (count,)) for each, count in Counter(each.takes for each in consumers).items()]
+        assert find_overdrawn(inventory_map(nodes), claims) is None
         assert claims
 
 
@@ -72,7 +71,7 @@ def test_the_traits_of_a_group_choose_its_providers(traits: str, expected: list[
 
 def test_a_class_that_the_tree_has_not_got_is_left_out() -> None:
     """A host takes its disk from elsewhere; a storage has consumers that take nothing but disk."""
-    topology = topology_named("shared-storage", fill=1.0)
+    topology = find_topology("shared-storage", utilization=1.0)
     (host,), (storage,) = ({len(each) for each in plan} for plan in topology._full)
 
     assert (2, 1) == (host, storage)
@@ -80,10 +79,10 @@ def test_a_class_that_the_tree_has_not_got_is_left_out() -> None:
 
 def test_a_fill_is_kept_on_average_and_varies_from_tree_to_tree() -> None:
     """Of ten that fit, at 0.7: from 4 to 10, 7 on average; at 0 none and at 1 all."""
-    kinds = (Kind((Node("a", "a", None, (Inventory("VCPU", 10),)),)),)
-    clouds = {fill: Topology("t", 2000, 1, "/x?resources=VCPU:1", kinds, fill) for fill in (0.0, 0.7, 1.0)}
+    tree_types = (TreeType((Node("a", "a", None, (Inventory("VCPU", 10),)),)),)
+    clouds = {each: Topology("t", 2000, 1, "/x?resources=VCPU:1", tree_types, each) for each in (0.0, 0.7, 1.0)}
 
-    counts = {fill: [len(topology.consumers(n)) for n in range(2000)] for fill, topology in clouds.items()}
+    counts = {each: [len(topology.consumers(n)) for n in range(2000)] for each, topology in clouds.items()}
 
     assert ({0}, {10}) == (set(counts[0.0]), set(counts[1.0]))
     assert {4, 5, 6, 7, 8, 9, 10} == set(counts[0.7])
@@ -92,12 +91,16 @@ def test_a_fill_is_kept_on_average_and_varies_from_tree_to_tree() -> None:
 
 def test_chance_reaches_both_ends() -> None:
     """The least and the greatest number drawn."""
-    assert [0, 4, 8] == [drawn(0, 0.5, 8), drawn(2**159, 0.5, 8), drawn(2**160 - 1, 0.5, 8)]
+    assert [0, 4, 8] == [
+        draw_consumer_count(0, 0.5, 8),
+        draw_consumer_count(2**159, 0.5, 8),
+        draw_consumer_count(2**160 - 1, 0.5, 8),
+    ]
 
 
 def test_the_same_seed_gives_the_same_consumers() -> None:
     """And another seed others; more trees leave the first as they are."""
-    one, two, more = (topology_named("partly-used", trees=t, seed=s) for t, s in ((9, 1), (9, 2), (90, 1)))
+    one, two, more = (find_topology("partly-used", trees=t, seed=s) for t, s in ((9, 1), (9, 2), (90, 1)))
 
     assert [one.consumers(n) for n in range(9)] == [more.consumers(n) for n in range(9)]
     assert one.consumers(0) != two.consumers(0)
