@@ -15,7 +15,7 @@ from command_parsers import command_parsers
 from placebench.cli import parser
 from placebench.experiment.matrices import matrix_named
 from placebench.experiment.matrix import combine
-from placebench.topology.reader import read
+from placebench.topology import read_topology
 
 TOP = Path(__file__).parents[2]
 DOCS = TOP / "docs"
@@ -151,7 +151,7 @@ def test_inventory_files_can_be_read(page: str, tmp_path: Path) -> None:
     for number, example in enumerate(whole):
         path = tmp_path / f"example-{number}.toml"
         path.write_text(example if "trees =" in example else head + example)
-        assert read(path).providers
+        assert read_topology(path).tree_types
 
     assert all(tomllib.loads(each) for each in examples)
 
