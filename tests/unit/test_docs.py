@@ -6,12 +6,14 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_parsers import command_parsers
 
+from placebench import profiler
 from placebench.cli import parser
 from placebench.experiment.matrices import matrix_named
 from placebench.experiment.matrix import combine
@@ -120,6 +122,15 @@ def test_the_package_index_gets_no_broken_link() -> None:
 
     assert LINK.findall(description) == []
     assert "Installation (`docs/start/install.md`)" in description
+
+
+def test_the_page_of_the_api_has_the_profilers_public_names() -> None:
+    """All of them, no other, and no name elsewhere that is not there."""
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    shown = [name.rpartition(".") for name in re.findall(r"^::: (\S+)", page, re.MULTILINE)]
+
+    assert [f"{module}.{name}" for module, _, name in shown if not hasattr(import_module(module), name)] == []
+    assert {name for module, _, name in shown if module == "placebench.profiler"} == set(profiler.__all__)
 
 
 def test_each_environment_variable_is_documented() -> None:
