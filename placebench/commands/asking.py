@@ -81,7 +81,7 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
 
     What was measured is told, with its page, however the sitting ends.
     """
-    from placebench.experiment.study import Ground, Surveying
+    from placebench.experiment.study import Ground, StudyRun
     from placebench.runtime.postgres import open_server
 
     def tell(folder: Path) -> None:
@@ -93,7 +93,7 @@ def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Pat
         seen = f"{question.repeats} repeats of {len(question.points)} points on {topology.trees} trees"
         raise PlacebenchError(f"{seen}: at least one of each is needed")
     with run_folder(arguments, question.command) as folder, open_server(arguments.db) as server:
-        surveying = Surveying(question, Ground(server, topology, folder))
+        surveying = StudyRun(question, Ground(server, topology, folder))
         with steps(arguments.command, surveying.steps) as announce, reported(folder, tell):
             surveying.run(announce, note=say)
     return folder

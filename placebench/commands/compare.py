@@ -76,7 +76,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
         "--rounds",
         type=values.whole(1, limits.ROUNDS),
         metavar="N",
-        help="a replicate (24; calibrate 64, step 12, ladder, ablation 6)",
+        help="a replicate (24; calibrate 64, step 12, cumulative, leave-one-out 6)",
     )
     parser.add_argument(
         "--out", type=values.path, metavar="DIR", help="the run's folder (default: a new one in profiles/)"
@@ -100,7 +100,7 @@ def run(arguments: Namespace) -> int:
         variants=read_variants(arguments.variants, placement_python=arguments.placement_python),
         request=arguments.request or topology.request,
         replicates=replicates,
-        looks=arguments.looks,
+        sequential=arguments.looks,
         rounds=ROUNDS if arguments.rounds is None else arguments.rounds,
     )
     sit(
@@ -127,7 +127,7 @@ def sit(
     tell: is given the folder at the end, however the sitting ended; hold: after one that came to its end, to raise what
     a gate says. Raises TooFewReplicatesError when too few replicates count then: a gate that failed goes before it.
     """
-    from placebench.experiment.compare_run import Comparing
+    from placebench.experiment.compare_run import CompareRun
     from placebench.experiment.postgres_servers import check_settings
     from placebench.runtime.postgres import open_server
 
@@ -135,7 +135,7 @@ def sit(
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to ask for: give 1 or more")
     with run_folder(arguments, name) as folder, open_server(arguments.db) as server:
         check_settings(settings.variants, server)
-        sitting = Comparing(topology, settings, folder, server)
+        sitting = CompareRun(topology, settings, folder, server)
         with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
             sitting.run(announce, note=say)
     hold(folder)

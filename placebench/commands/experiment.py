@@ -8,16 +8,16 @@ from placebench.commands import values
 from placebench.commands.compare import SEED, TOPOLOGY, add_measuring_options, sit
 from placebench.commands.console import print_json, print_result, say
 
-HELP = "try many changes at once (ladder, ablation or your own), and keep a ledger of their effects"
+HELP = "try many changes at once (cumulative, leave-one-out or your own), and keep a ledger of their effects"
 
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `experiment`."""
     parser.add_argument(
         "name",
-        metavar="ladder|ablation|STEP|FILE.toml",
-        help="what to try: all, one step of the catalogue (pruning), or your own; ladder+driver:psycopg3 or "
-        "ladder,pg:jit=on has that in every variant",
+        metavar="cumulative|leave-one-out|STEP|FILE.toml",
+        help="what to try: all, one step of the catalogue (pruning), or your own; cumulative+driver:psycopg3 or "
+        "cumulative,pg:jit=on has that in every variant",
     )
     add_measuring_options(parser)
     parser.set_defaults(topology=None, seed=None)  # what is said here goes over the experiment's own

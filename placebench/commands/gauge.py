@@ -31,20 +31,20 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Gauge every endpoint."""
-    from placebench.experiment.breakdown_study import Gauging, gauging
+    from placebench.experiment.breakdown_study import BreakdownStudy, breakdown_study
     from placebench.reference.variants import variant
 
     variant(arguments.variant)
     topology = topology_asked(arguments)
     time_s = arguments.time if arguments.time is not None else _QUICK_TIME_S if arguments.quick else _TIME_S
-    asked = Gauging(
+    asked = BreakdownStudy(
         endpoints=_endpoints(arguments),
         request=arguments.request or topology.request,
         variant=arguments.variant,
         processes=arguments.processes,
         time_s=time_s,
     )
-    ask(arguments, topology, gauging(asked, repeats=arguments.repeats))
+    ask(arguments, topology, breakdown_study(asked, repeats=arguments.repeats))
     return 0
 
 

@@ -64,7 +64,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure every variant at every latency."""
-    from placebench.experiment.network_study import Crossing, crossing
+    from placebench.experiment.network_study import NetworkStudy, network_study
     from placebench.runtime.network.delay_queue import LinkProfile
 
     topology = topology_asked(arguments)
@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
     bytes_per_s = None if arguments.bandwidth_mbit is None else arguments.bandwidth_mbit * 1e6 / 8
     for latency_ms in latencies_ms:
         LinkProfile(latency_ms / 1e3, bytes_per_s)
-    asked = Crossing(
+    asked = NetworkStudy(
         variants=_variants(arguments),
         latencies_ms=latencies_ms,
         request=arguments.request or topology.request,
@@ -83,7 +83,7 @@ def run(arguments: Namespace) -> int:
         proxies=arguments.proxies,
         compress=_compress(arguments),
     )
-    ask(arguments, topology, crossing(asked, repeats=arguments.repeats))
+    ask(arguments, topology, network_study(asked, repeats=arguments.repeats))
     return 0
 
 

@@ -70,7 +70,7 @@ def run(arguments: Namespace) -> int:
     same_data = digest == receipt.digest
     if arguments.json:
         document = {"data_digest": digest, "seeded_digest": receipt.digest, "same_data": same_data}
-        print_json({**document, "same_answers": not differing, "answers": [asdict(each) for each in verified]})
+        print_json({**document, "same_responses": not differing, "answers": [asdict(each) for each in verified]})
     if not same_data:
         raise GateFailedError(f"the data is not what was seeded: digest {digest}, receipt {receipt.digest}")
     if differing:

@@ -1,6 +1,7 @@
 """Jobs over a link: what each variant takes for the same work when its bytes have a way to go.
 
-The key piece is `crossing`, which makes the `Question` of `placebench link`. Each variant is one worker with one thread
+The key piece is `network_study`, which makes the `Question` of `placebench lab study network`.
+Each variant is one worker with one thread
 on a database of its own and stays up for the whole survey, as its link does, unless a measurement fails; a point only
 changes the link's shape. A job begins when its first request is sent and ends when the body of its last one is read.
 """
@@ -40,7 +41,7 @@ Between = Literal["database", "client"]
 
 
 @dataclass(frozen=True)
-class Crossing:
+class NetworkStudy:
     """What goes over which link."""
 
     variants: tuple[Variant, ...]
@@ -77,14 +78,14 @@ class Crossing:
         }
 
 
-def crossing(asked: Crossing, *, repeats: int) -> Question:
-    """The question of `placebench link`.
+def network_study(asked: NetworkStudy, *, repeats: int) -> Question:
+    """The question of `placebench lab study network`.
 
     A measurement has `elapsed_s, cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent, bytes_received,
     in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
     """
     return Question(
-        command="link",
+        command="network",
         points=asked.points,
         repeats=repeats,
         prepare=partial(_standing, asked),
@@ -95,7 +96,7 @@ def crossing(asked: Crossing, *, repeats: int) -> Question:
 
 
 @contextmanager
-def _standing(asked: Crossing, ground: Ground) -> Iterator[Measure]:
+def _standing(asked: NetworkStudy, ground: Ground) -> Iterator[Measure]:
     """Every variant up and warm from its first point on, held to the same answers."""
     requests, agreement = _requests(asked, ground.topology), Agreement()
     with ExitStack() as stack:
@@ -112,7 +113,7 @@ def _standing(asked: Crossing, ground: Ground) -> Iterator[Measure]:
         yield measured
 
 
-def _requests(asked: Crossing, topology: Topology) -> list[str]:
+def _requests(asked: NetworkStudy, topology: Topology) -> list[str]:
     """What the job asks, in this order."""
     if asked.job != "tiny":
         return [asked.request] * asked.operations
@@ -135,11 +136,11 @@ class _Standing:
     @classmethod
     @contextmanager
     def up(
-        cls, asked: Crossing, variant: Variant, ground: Ground, agreement: Agreement, requests: Sequence[str]
+        cls, asked: NetworkStudy, variant: Variant, ground: Ground, agreement: Agreement, requests: Sequence[str]
     ) -> Iterator["_Standing"]:
         """The variant served on its own copy of the data, with a link on one side, warmed up."""
         database_url = ground.copy(variant.name)
-        log = ground.folder / "log" / f"link-{variant.name}.log"
+        log = ground.folder / "log" / f"network-{variant.name}.log"
         with ExitStack() as stack:
             if asked.between == "database":
                 link = stack.enter_context(open_database_link(database_url, proxies=asked.proxies, log=log))
@@ -207,7 +208,7 @@ class _Asked:
     packed_bytes: int
 
 
-def _spec(asked: Crossing, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
+def _spec(asked: NetworkStudy, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
     made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
     environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(asked.compress))}
     return replace(made, environment=environment, module=_WAITING if asked.job == "waits" else made.module)

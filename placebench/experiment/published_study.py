@@ -83,7 +83,7 @@ def headline(asked: Asked, *, repeats: int) -> Question:
         yield measure
 
     return Question(
-        "headline",
+        "published",
         tuple(_points(here, clouds)),
         repeats,
         prepare,

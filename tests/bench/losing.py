@@ -23,7 +23,7 @@ from sqlalchemy import create_engine, text
 from placebench import units
 from placebench.commands.accounts import accounts_in_words
 from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.experiment.write_audit import Accounts
+from placebench.experiment.write_check import WriteCheck
 from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
 from placebench.runtime.postgres import open_connection
@@ -119,25 +119,25 @@ def bench_losses(arguments: argparse.Namespace, say: Callable[..., None], __: Ca
         postgres.start()
         try:
             cases = [case for case in CASES if case.smoke or not arguments.smoke]
-            seen = {case.name: _accounts(case, postgres, Path(folder), arguments, say) for case in cases}
+            seen = {case.name: _check_writes(case, postgres, Path(folder), arguments, say) for case in cases}
         finally:
             postgres.stop()
             postgres.remove()
     _keep(seen, arguments)
-    lost = [name for name, accounts in seen.items() if not accounts.well]
+    lost = [name for name, made in seen.items() if not made.passed]
     if lost and lost != [CASES[-1].name]:
         sys.exit(f"lost: {'; '.join(lost)}")
 
 
-def _keep(seen: dict[str, Accounts], arguments: argparse.Namespace) -> None:
+def _keep(seen: dict[str, WriteCheck], arguments: argparse.Namespace) -> None:
     document = {"format_version": 1, "cores": os.cpu_count(), "users": USERS, "time_s": arguments.losing_s}
-    cases = {name: asdict(accounts) for name, accounts in seen.items()}
+    cases = {name: asdict(made) for name, made in seen.items()}
     (arguments.out / "losses.json").write_text(json.dumps({**document, "cases": cases}, indent=1) + "\n")
 
 
-def _accounts(
+def _check_writes(
     case: Case, postgres: PersistentServer, folder: Path, arguments: argparse.Namespace, say: Callable[..., None]
-) -> Accounts:
+) -> WriteCheck:
     url = _prepared(postgres, case)
     pool = {"PLACEBENCH_POOL_SIZE": str(case.pool_size)}
     spec = ServerSpec(database_url=url, processes=2, threads=10, environment=pool)
@@ -148,18 +148,18 @@ def _accounts(
             users=case.users,
             time_s=arguments.losing_s,
             database_url=url,
-            answer_timeout_s=60,
+            response_timeout_s=60,
             telemetry=folder / "telemetry" if case is DRAWN else None,
         )
         disturbing = beside.submit(case.disturb, Place(postgres, served, url, arguments.losing_s))
         result = run_load(load, folder=folder)
         disturbing.result()
-    assert result.accounts is not None
-    for line in accounts_in_words(result.accounts):
+    assert result.write_check is not None
+    for line in accounts_in_words(result.write_check):
         say(case.name, line)
     if load.telemetry:
         (arguments.out / "losses.svg").write_text(_picture(load.telemetry))
-    return result.accounts
+    return result.write_check
 
 
 def _picture(telemetry: Path) -> str:

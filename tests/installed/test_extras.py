@@ -267,7 +267,9 @@ def test_what_needs_the_extra_bench_says_so(base: Environment, folder: Path, cal
     url = "postgresql://nobody@127.0.0.1:9/nothing"
 
     ended = base.run(
-        "placebench", *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9"), folder=folder
+        "placebench",
+        *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9", run="made"),
+        folder=folder,
     )
 
     assert (2, 1) == (ended.exit_code, ended.output.count("\n")), ended.output

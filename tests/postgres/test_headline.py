@@ -12,7 +12,7 @@ from placebench.errors import PlacebenchError, VariantError
 from placebench.experiment.published_study import Asked, find_variants, headline, services
 from placebench.experiment.records import Measurement, RunHead
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import Ground, Surveying, append_line
+from placebench.experiment.study import Ground, StudyRun, append_line
 from placebench.experiment.variants import Variant
 from placebench.report import document_of, write_report
 from placebench.runtime.postgres import Server
@@ -29,7 +29,7 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
     asked = Asked({"dedup": find_variants(["dedup"])["dedup"], "placement": "it is not installed"}, [TOPOLOGY])
     folder = claim_folder(tmp_path / "headline")
 
-    Surveying(headline(asked, repeats=1), Ground(server, TOPOLOGY, folder)).run(lambda _: None)
+    StudyRun(headline(asked, repeats=1), Ground(server, TOPOLOGY, folder)).run(lambda _: None)
     write_report(folder)
     document = document_of(results.load(folder))
 

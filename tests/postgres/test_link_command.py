@@ -12,7 +12,7 @@ import pytest
 
 from placebench.cli import main
 from placebench.errors import LoadError
-from placebench.experiment.network_study import Crossing, crossing
+from placebench.experiment.network_study import NetworkStudy, network_study
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import Ground
 from placebench.experiment.variants import read_variant
@@ -63,13 +63,13 @@ def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path
     """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
     topology = find_topology("nested-perfload", trees=2, seed=1)
     variants = (read_variant("tuned"),)
-    tiny = Crossing(variants, (0.0,), topology.request, job="tiny", operations=6)
-    waits = Crossing(variants, (0.0,), topology.request, job="waits")
+    tiny = NetworkStudy(variants, (0.0,), topology.request, job="tiny", operations=6)
+    waits = NetworkStudy(variants, (0.0,), topology.request, job="waits")
     point = {"variant": "tuned", "latency_ms": 0.0}
 
-    with crossing(tiny, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "tiny"))) as measure:
+    with network_study(tiny, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "tiny"))) as measure:
         few = measure(point, 0)
-    with crossing(waits, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "waits"))) as measure:
+    with network_study(waits, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "waits"))) as measure:
         waited = measure(point, 0)
         for proxy in proxies():
             os.kill(proxy, signal.SIGKILL)

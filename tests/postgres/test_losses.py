@@ -47,7 +47,7 @@ def standing() -> Iterator[PersistentServer]:
 
 
 def accounts(printed: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(printed)["accounts"]
+    found: dict[str, Any] = json.loads(printed)["write_check"]
     return found
 
 

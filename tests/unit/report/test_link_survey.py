@@ -56,8 +56,8 @@ def write_link(folder: Path, variants: tuple[str, str]) -> Path:
         receipt={},
         manifest={},
         settings={**SETTINGS, "repeats": 5, "points": points, "impossible": []},
-        same_answers={},
-        command="link",
+        same_responses={},
+        command="network",
     )
     head.save(folder / "run.json")
     made = [

@@ -29,7 +29,7 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Accounts:
+class WriteCheck:
     """Writes counted; `reason` says why they could not be looked for, and then what was found is None."""
 
     sent: int
@@ -49,14 +49,14 @@ class Accounts:
     reason: str = ""
 
     @property
-    def well(self) -> bool | None:
+    def passed(self) -> bool | None:
         """Whether nothing is lost, doubled or there against the answer; None where nobody could look."""
         if self.lost is None:
             return None
         return not (self.lost or self.doubled or self.refused_and_found)
 
 
-def account(writes: Iterable[Write], held: Mapping[str, Holding] | str) -> Accounts:
+def check_writes(writes: Iterable[Write], held: Mapping[str, Holding] | str) -> WriteCheck:
     """The accounts of a run. held: by consumer, those with nothing left out; or why that could not be read."""
     writes = list(writes)
     sorts = Counter(_sort(write.status) for write in writes)
@@ -68,11 +68,11 @@ def account(writes: Iterable[Write], held: Mapping[str, Holding] | str) -> Accou
         "in_doubt": sorts["in_doubt"],
     }
     if isinstance(held, str):
-        return Accounts(**answers, reason=held)  # type: ignore[arg-type]  # each is of its field's type
+        return WriteCheck(**answers, reason=held)  # type: ignore[arg-type]  # each is of its field's type
     seen = Counter[str]()
     for history in _by_consumer(writes):
         seen.update(_verdicts(history, held.get(history[0].consumer)))
-    return Accounts(
+    return WriteCheck(
         **answers,  # type: ignore[arg-type]
         found=sorts["acknowledged"] - seen["lost"],
         lost=seen["lost"],
@@ -137,7 +137,7 @@ class _Held(TypedDict):
     consumer_generation: NotRequired[int | None]
 
 
-def holdings(consumers: Collection[str], *, url: str, database_url: str | None) -> dict[str, Holding] | str:
+def read_holdings(consumers: Collection[str], *, url: str, database_url: str | None) -> dict[str, Holding] | str:
     """By consumer, those with nothing left out; the reason where service or database do not answer for 30 s.
 
     database_url: read from there, 1000 consumers a round trip; None: GET /allocations/{consumer} for each at *url*.

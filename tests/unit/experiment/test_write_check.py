@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment.write_audit import Accounts, Holding, account
+from placebench.experiment.write_check import Holding, WriteCheck, check_writes
 from placebench.loadgen.write_log import Ledger, Write, read_ledger
 
 ONE = {"rp": {"VCPU": 1}}
@@ -39,21 +39,21 @@ def release(status: str | None) -> Write:
 )
 def test_what_an_end_means(writes: list[Write], holding: Holding | None, said: dict[str, int]) -> None:
     """An acknowledged write has to be found, a refused one not; after a 5xx and without an answer both are right."""
-    accounts = account(writes, {} if holding is None else {"c": holding})
+    made = check_writes(writes, {} if holding is None else {"c": holding})
 
     names = ("lost", "doubled", "refused_and_found", "in_doubt_and_found")
-    assert dict.fromkeys(names, 0) | said == {name: getattr(accounts, name) for name in names}
-    assert accounts.found == accounts.acknowledged - said.get("lost", 0)
-    assert accounts.well is not bool(said.keys() - {"in_doubt_and_found"})
+    assert dict.fromkeys(names, 0) | said == {name: getattr(made, name) for name in names}
+    assert made.found == made.acknowledged - said.get("lost", 0)
+    assert made.passed is not bool(said.keys() - {"in_doubt_and_found"})
 
 
 def test_nobody_can_tell_where_nobody_answers() -> None:
     """What was answered stands; what was found is not known, which is neither well nor ill."""
-    accounts = account([claim("204"), Write("d", ONE, None)], "nobody answers")
+    made = check_writes([claim("204"), Write("d", ONE, None)], "nobody answers")
 
-    expected = Accounts(2, {"204": 1, "no answer": 1}, acknowledged=1, refused=0, in_doubt=1, reason="nobody answers")
-    assert expected == accounts
-    assert accounts.well is None
+    expected = WriteCheck(2, {"204": 1, "no answer": 1}, acknowledged=1, refused=0, in_doubt=1, reason="nobody answers")
+    assert expected == made
+    assert made.passed is None
 
 
 def test_a_ledger_that_was_cut_off(tmp_path: Path) -> None:
