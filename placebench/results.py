@@ -94,7 +94,7 @@ class Run:
         reasons = {block.replicate: block.invalid for block in self.blocks if block.invalid}
         return _frame(
             {
-                **{name: getattr(block, name) for name in ("replicate", "quad", "position", "variant", "requests")},
+                **{name: getattr(block, name) for name in ("replicate", "round", "position", "variant", "requests")},
                 "cpu_s": None if block.cpu_s is None or not block.requests else block.cpu_s / block.requests,
                 "wall_s": median(block.wall_s) if block.wall_s else None,
                 "pss_bytes": block.counters.get("pss_bytes"),

@@ -61,7 +61,10 @@ def add_measuring_options(parser: ArgumentParser) -> None:
         "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
     )
     parser.add_argument(
-        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
+        "--utilization",
+        type=values.share,
+        metavar="0..1",
+        help="of the inventories by consumers (default: the topology's)",
     )
     parser.add_argument(
         "--seed", type=values.seed, default=SEED, metavar="S", help=f"of ids and every random choice (default: {SEED})"
@@ -73,7 +76,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
         "--rounds",
         type=values.whole(1, limits.ROUNDS),
         metavar="N",
-        help="a replicate (24; calibrate 64, step 12, ladder, ablation 6)",
+        help="a replicate (24; calibrate 64, step 12, cumulative, leave-one-out 6)",
     )
     parser.add_argument(
         "--out", type=values.path, metavar="DIR", help="the run's folder (default: a new one in profiles/)"
@@ -86,16 +89,18 @@ def run(arguments: Namespace) -> int:
     from placebench.experiment.compare_run import PUBLISH, ROUNDS, SCREEN, Settings
     from placebench.experiment.variants import read_variants
     from placebench.report.gates import held_to, read_gate
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
 
     gates = [read_gate(text) for text in arguments.fail_if]
-    topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed, fill=arguments.fill)
+    topology = find_topology(
+        arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
+    )
     replicates = PUBLISH if arguments.publish else SCREEN if arguments.replicates is None else arguments.replicates
     settings = Settings(
         variants=read_variants(arguments.variants, placement_python=arguments.placement_python),
         request=arguments.request or topology.request,
         replicates=replicates,
-        looks=arguments.looks,
+        sequential=arguments.looks,
         rounds=ROUNDS if arguments.rounds is None else arguments.rounds,
     )
     sit(
@@ -122,7 +127,7 @@ def sit(
     tell: is given the folder at the end, however the sitting ended; hold: after one that came to its end, to raise what
     a gate says. Raises TooFewReplicatesError when too few replicates count then: a gate that failed goes before it.
     """
-    from placebench.experiment.compare_run import Comparing
+    from placebench.experiment.compare_run import CompareRun
     from placebench.experiment.postgres_servers import check_settings
     from placebench.runtime.postgres import open_server
 
@@ -130,7 +135,7 @@ def sit(
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to ask for: give 1 or more")
     with run_folder(arguments, name) as folder, open_server(arguments.db) as server:
         check_settings(settings.variants, server)
-        sitting = Comparing(topology, settings, folder, server)
+        sitting = CompareRun(topology, settings, folder, server)
         with steps(arguments.command, sitting.steps) as announce, reported(folder, tell):
             sitting.run(announce, note=say)
     hold(folder)

@@ -8,16 +8,16 @@ from placebench.commands import values
 from placebench.commands.compare import SEED, TOPOLOGY, add_measuring_options, sit
 from placebench.commands.console import print_json, print_result, say
 
-HELP = "try many changes at once (ladder, ablation or your own), and keep a ledger of their effects"
+HELP = "try many changes at once (cumulative, leave-one-out or your own), and keep a ledger of their effects"
 
 
 def configure(parser: ArgumentParser) -> None:
     """The options of `experiment`."""
     parser.add_argument(
         "name",
-        metavar="ladder|ablation|STEP|FILE.toml",
-        help="what to try: all, one step of the catalogue (pruning), or your own; ladder+driver:psycopg3 or "
-        "ladder,pg:jit=on has that in every variant",
+        metavar="cumulative|leave-one-out|STEP|FILE.toml",
+        help="what to try: all, one step of the catalogue (pruning), or your own; cumulative+driver:psycopg3 or "
+        "cumulative,pg:jit=on has that in every variant",
     )
     add_measuring_options(parser)
     parser.set_defaults(topology=None, seed=None)  # what is said here goes over the experiment's own
@@ -33,14 +33,14 @@ def run(arguments: Namespace) -> int:
     from placebench.experiment.compare_run import ROUNDS, SCREEN, Settings
     from placebench.experiment.trials import experiment_named
     from placebench.experiment.variants import read_variants
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
 
     asked = experiment_named(arguments.name)
-    topology = topology_named(
+    topology = find_topology(
         arguments.topology or asked.topology or TOPOLOGY,
         trees=arguments.trees if arguments.trees is not None else asked.trees,
         seed=next(each for each in (arguments.seed, asked.seed, SEED) if each is not None),
-        fill=arguments.fill if arguments.fill is not None else asked.fill,
+        utilization=arguments.utilization if arguments.utilization is not None else asked.utilization,
     )
     variants = read_variants(asked.variants, placement_python=arguments.placement_python)
     names = dict(zip(asked.variants, (variant.name for variant in variants), strict=True))

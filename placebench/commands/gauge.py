@@ -23,7 +23,7 @@ def configure(parser: ArgumentParser) -> None:
         help="workers, and users (default: 2)",
     )
     parser.add_argument(
-        "--endpoints", metavar="E,E", help="beside the no-op; see docs/telemetry.md (default: all; --quick: two)"
+        "--endpoints", metavar="E,E", help="beside the no-op; see docs/lab/breakdown.md (default: all; --quick: two)"
     )
     parser.add_argument("--time", type=values.seconds, metavar="S", help=f"of each load (default: {_TIME_S:g})")
     add_asking_options(parser)
@@ -31,20 +31,20 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Gauge every endpoint."""
-    from placebench.experiment.breakdown_study import Gauging, gauging
+    from placebench.experiment.breakdown_study import BreakdownStudy, breakdown_study
     from placebench.reference.variants import variant
 
     variant(arguments.variant)
     topology = topology_asked(arguments)
     time_s = arguments.time if arguments.time is not None else _QUICK_TIME_S if arguments.quick else _TIME_S
-    asked = Gauging(
+    asked = BreakdownStudy(
         endpoints=_endpoints(arguments),
         request=arguments.request or topology.request,
         variant=arguments.variant,
         processes=arguments.processes,
         time_s=time_s,
     )
-    ask(arguments, topology, gauging(asked, repeats=arguments.repeats))
+    ask(arguments, topology, breakdown_study(asked, repeats=arguments.repeats))
     return 0
 
 

@@ -89,7 +89,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load_run import LoadInterrupted
-    from placebench.runtime.supervisor import Keeper, fresh_folder
+    from placebench.runtime.supervisor import Supervisor, fresh_folder
 
     if arguments.telemetry:
         make_folder(arguments.telemetry)
@@ -97,7 +97,7 @@ def run(arguments: Namespace) -> int:
         return run_search(arguments)
     if arguments.out:
         check_writable(arguments.out)
-    with Keeper(folder := fresh_folder("placebench-load-")):
+    with Supervisor(folder := fresh_folder("placebench-load-")):
         try:
             result = _load(_spec(arguments), folder)
         except LoadInterrupted as interrupted:
@@ -110,15 +110,15 @@ def run(arguments: Namespace) -> int:
 
 
 def _exit_code(result: "LoadResult") -> int:
-    writes = result.accounts
-    if result.failures or (writes and writes.well is False):
+    writes = result.write_check
+    if result.failures or (writes and writes.passed is False):
         return EXIT_FAILURES
-    return EXIT_UNDECIDED if writes and writes.well is None else 0
+    return EXIT_UNDECIDED if writes and writes.passed is None else 0
 
 
 def _spec(arguments: Namespace) -> "LoadSpec":
     from placebench.experiment.load_run import LoadSpec
-    from placebench.runtime.postgres.urls import normalise_url
+    from placebench.runtime.postgres.connection import normalise_url
 
     time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
     return LoadSpec(
@@ -131,7 +131,7 @@ def _spec(arguments: Namespace) -> "LoadSpec":
         requests=arguments.requests,
         warmup=arguments.warmup,
         seed=arguments.seed,
-        answer_timeout_s=_ANSWER_TIMEOUT_S if arguments.answer_timeout is None else arguments.answer_timeout,
+        response_timeout_s=_ANSWER_TIMEOUT_S if arguments.answer_timeout is None else arguments.answer_timeout,
         database_url=normalise_url(arguments.db) if arguments.db else None,
         telemetry=arguments.telemetry,
     )
@@ -172,7 +172,7 @@ def _summary(result: "LoadResult") -> dict[str, Any]:
         "service_s": _quantiles(result.service_s),
         "body_bytes": sum(result.body_bytes),
         "client_cpu_s": result.client_cpu_s,
-        "accounts": None if result.accounts is None else asdict(result.accounts),
+        "write_check": None if result.write_check is None else asdict(result.write_check),
     }
 
 
@@ -194,8 +194,8 @@ def _lines(result: "LoadResult") -> list[str]:
         f"failures    {units.count(result.failures)}",
         *(f"            {message}" for message in result.failure_messages),
     ]
-    if result.accounts:
-        lines += [f"writes      {line}" for line in accounts_in_words(result.accounts)]
+    if result.write_check:
+        lines += [f"writes      {line}" for line in accounts_in_words(result.write_check)]
     if result.in_flight:
         lines.append(f"in flight   {units.count(result.in_flight)} at the end, not counted")
     if result.missed:

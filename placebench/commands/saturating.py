@@ -42,13 +42,13 @@ def wanted(arguments: Namespace) -> bool:
 def run_search(arguments: Namespace) -> int:
     """Make the search; each step is told as it ends, and the page's address is the last line."""
     from placebench import paths
-    from placebench.experiment.capacity import Saturating, read_objective
+    from placebench.experiment.capacity import CapacitySearch, read_objective
     from placebench.experiment.run_folder import claim_folder, new_folder
 
     objective = read_objective(arguments.slo) if arguments.slo else None
     spec = _spec(arguments)
     folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles())
-    search = Saturating(spec, folder, step_s=arguments.time or _STEP_S, tell=lambda step: say(_line(step)))
+    search = CapacitySearch(spec, folder, step_s=arguments.time or _STEP_S, tell=lambda step: say(_line(step)))
     try:
         if objective:
             search.rate(objective, arguments.rate)
@@ -84,7 +84,7 @@ def _spec(arguments: Namespace) -> "LoadSpec":
         kind=kind,
         warmup=arguments.warmup,
         seed=arguments.seed,
-        answer_timeout_s=arguments.answer_timeout or (300.0 if arguments.slo else _TIMEOUT_S),
+        response_timeout_s=arguments.answer_timeout or (300.0 if arguments.slo else _TIMEOUT_S),
     )
 
 

@@ -37,13 +37,13 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure every workload with every mix."""
-    from placebench.experiment.workers_study import QUICK_REQUESTS, REQUESTS, Workforce, workforce
+    from placebench.experiment.workers_study import QUICK_REQUESTS, REQUESTS, WorkersStudy, workers_study
     from placebench.reference.variants import variant
 
     topology, mixes, workloads = topology_asked(arguments), _mixes(arguments), _workloads(arguments)
     variant(arguments.variant)
     usual = QUICK_REQUESTS if arguments.quick else REQUESTS
-    asked = Workforce(
+    asked = WorkersStudy(
         mixes=mixes,
         workloads=workloads,
         requests={name: arguments.requests or usual[name] for name in workloads},
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
         request=arguments.request or topology.request,
         variant=arguments.variant,
     )
-    ask(arguments, topology, workforce(asked, repeats=arguments.repeats))
+    ask(arguments, topology, workers_study(asked, repeats=arguments.repeats))
     return 0
 
 

@@ -1,8 +1,8 @@
 """What a request is made of: each endpoint loaded for its throughput, and taken apart by telemetry request by request.
 
-The key piece is `gauging`, which makes the `Question` of `placebench gauge`. A measurement is two fresh servers: one
-loaded by as many users as it has workers, without the profiler; and one worker asked by one user, with each statement
-recorded, so that nothing waits for anything but itself. Their telemetry stays in the run's folder.
+The key piece is `breakdown_study`, which makes the `Question` of `placebench lab study breakdown`. A measurement
+is two fresh servers: one loaded by as many users as it has workers, without the profiler; and one worker with one user,
+each statement recorded, so that nothing waits for anything but itself. Their telemetry stays in the run's folder.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from placebench.errors import LoadError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult
 from placebench.experiment.study import Ground, Measure, Point, Question
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.telemetry import Telemetry, load
 from placebench.topology import Topology
 
@@ -31,8 +31,8 @@ _WARM_UP_A_WORKER: Final = 4
 
 
 @dataclass(frozen=True)
-class Gauging:
-    """What is gauged."""
+class BreakdownStudy:
+    """What is broken down."""
 
     endpoints: tuple[str, ...]
     """Of ENDPOINTS; the no-op among them."""
@@ -48,10 +48,10 @@ class Gauging:
         return {"variant": self.variant, "processes": self.processes, "time_s": self.time_s}
 
 
-def gauging(asked: Gauging, *, repeats: int) -> Question:
-    """The question of `placebench gauge`; a measurement has the fields of `loaded` and of `taken_apart`."""
+def breakdown_study(asked: BreakdownStudy, *, repeats: int) -> Question:
+    """Return the question of the study; a measurement has the fields of `loaded` and of `taken_apart`."""
     return Question(
-        command="gauge",
+        command="breakdown",
         points=tuple({"endpoint": name} for name in asked.endpoints),
         repeats=repeats,
         prepare=partial(_ready, asked),
@@ -62,7 +62,7 @@ def gauging(asked: Gauging, *, repeats: int) -> Question:
 
 
 @contextmanager
-def _ready(asked: Gauging, ground: Ground) -> Iterator[Measure]:
+def _ready(asked: BreakdownStudy, ground: Ground) -> Iterator[Measure]:
     requests = requests_of(asked.request, ground.topology)
     yield lambda point, repeat: _measured(asked, ground, requests[point["endpoint"]], _part(ground, point, repeat))
 
@@ -88,14 +88,14 @@ def _part(ground: Ground, point: Point, repeat: int) -> Path:
     return part
 
 
-def _measured(asked: Gauging, ground: Ground, request: str, part: Path) -> dict[str, Any]:
+def _measured(asked: BreakdownStudy, ground: Ground, request: str, part: Path) -> dict[str, Any]:
     busy = _asked(asked, ground, request, part / "loaded", processes=asked.processes)
     _asked(asked, ground, request, part / "apart", processes=1, PLACEBENCH_PROFILE="light")
     return {"path": request, **loaded(busy, load(part / "loaded")), **taken_apart(load(part / "apart"))}
 
 
 def _asked(
-    asked: Gauging, ground: Ground, request: str, part: Path, *, processes: int, **environment: str
+    asked: BreakdownStudy, ground: Ground, request: str, part: Path, *, processes: int, **environment: str
 ) -> LoadResult:
     """A fresh server asked by as many users as it has workers; raises LoadError where a request failed."""
     spec = ServerSpec(
@@ -104,7 +104,7 @@ def _asked(
         processes=processes,
         environment=environment,
         telemetry=part,
-        log=ground.folder / "log" / "uwsgi-gauge.log",
+        log=ground.folder / "log" / "uwsgi-breakdown.log",
     )
     with serve(spec) as server:
         made = LoadSpec(
@@ -151,7 +151,7 @@ def taken_apart(telemetry: Telemetry) -> dict[str, Any]:
     """
     pairs = telemetry.paired()
     if not len(pairs):
-        raise LoadError("no request of the client is in the server's telemetry: log/uwsgi-gauge.log may say why")
+        raise LoadError("no request of the client is in the server's telemetry: log/uwsgi-breakdown.log may say why")
     inside = _inside(telemetry.durations, pairs)
     way_in = (pairs["started_s_server"] - pairs["started_s_client"]).mean()
     client, handler = pairs["duration_s_client"].mean(), inside["handler"]

@@ -227,11 +227,11 @@ _LONGEST_ANSWER = 10.0
 """How many times the objective's limit an answer may take before it is given up, and counts as failed."""
 
 
-class Saturating:
+class CapacitySearch:
     """One search in one folder."""
 
     def __init__(self, spec: LoadSpec, folder: Path, *, step_s: float, tell: Tell) -> None:
-        """spec: what each step has of url, request, seed and answer_timeout_s. tell: is given each step."""
+        """spec: what each step has of url, request, seed and response_timeout_s. tell: is given each step."""
         self._spec = spec
         self._folder = folder
         self._step_s = step_s
@@ -248,8 +248,8 @@ class Saturating:
 
     def rate(self, objective: Objective, start: float | None) -> Saturation:
         """The highest rate of arrivals under *objective*; from half of what a single user gets, unless from *start*."""
-        timeout_s = min(self._spec.answer_timeout_s, max(_LONGEST_ANSWER, _LONGEST_ANSWER * objective.limit_s))
-        self._spec = replace(self._spec, kind="open", answer_timeout_s=timeout_s)
+        timeout_s = min(self._spec.response_timeout_s, max(_LONGEST_ANSWER, _LONGEST_ANSWER * objective.limit_s))
+        self._spec = replace(self._spec, kind="open", response_timeout_s=timeout_s)
         self.made = replace(self.made, kind="rate", objective=str(objective))
         return self._searched(self._rates(objective, start))
 

@@ -1,6 +1,6 @@
 """One run of `compare`: seed, copy, count, then replicates until there are enough, each on disk before the next.
 
-The key piece is `Comparing.run`. A sitting makes the replicates that are missing, so that a run that was killed is
+The key piece is `CompareRun.run`. A sitting makes the replicates that are missing, so that a run that was killed is
 resumed, and one that lost replicates to a rule gets others in their place (`placebench.experiment.replicate_loop`); the
 rules do not look at what was measured.
 """
@@ -36,10 +36,10 @@ from placebench.topology import Topology
 
 SCREEN, PUBLISH = 12, 30
 ROUNDS = 24
-LOOKS = (12, 24, 36)
+INTERIM_ANALYSES = (12, 24, 36)
 """The only numbers of replicates at which a sequential run may stop; 36 is its end."""
-CONFIDENCE_OF_A_LOOK = 1 - 0.0221
-"""So that three looks together call identical variants different at most 5 times in 100 (Pocock 1977)."""
+SEQUENTIAL_CONFIDENCE = 1 - 0.0221
+"""So that the three analyses together call identical variants different at most 5 times in 100 (Pocock 1977)."""
 _COLLECTED_REQUESTS = 6
 
 
@@ -51,8 +51,8 @@ class Settings:
     """The baseline first."""
     request: str
     replicates: int = SCREEN
-    looks: bool = False
-    """Sequentially, at LOOKS alone, instead of a fixed number of replicates."""
+    sequential: bool = False
+    """Ends at one of INTERIM_ANALYSES alone, instead of after a fixed number of replicates."""
     rounds: int = ROUNDS
     block_s: float = 0.1
     """Short, so that the variants of a round meet the same machine."""
@@ -73,12 +73,12 @@ class Settings:
     @property
     def confidence(self) -> float:
         """Of the intervals and the verdicts."""
-        return CONFIDENCE_OF_A_LOOK if self.looks else 0.95
+        return SEQUENTIAL_CONFIDENCE if self.sequential else 0.95
 
     @property
     def most(self) -> int:
         """How many replicates are made at the most, those that do not count left aside."""
-        return LOOKS[-1] if self.looks else self.replicates
+        return INTERIM_ANALYSES[-1] if self.sequential else self.replicates
 
     def to_json(self) -> dict[str, Any]:
         """For the head of the run; the same for the same question."""
@@ -88,7 +88,7 @@ class Settings:
         return {**kept, "variants": variants, "trials": trials, "confidence": self.confidence, "rules": RULES.to_json()}
 
 
-class Comparing:
+class CompareRun:
     """One sitting of a comparison in one folder, on one PostgreSQL server."""
 
     def __init__(self, topology: Topology, settings: Settings, folder: Path, server: Server) -> None:
@@ -108,7 +108,7 @@ class Comparing:
 
     @property
     def steps(self) -> int:
-        """How many steps are announced, if every replicate counts and no look ends the run."""
+        """How many steps are announced, if every replicate counts and no interim analysis ends the run."""
         each = 2 if self._settings.most else 1
         return 1 + each * len(self._settings.variants) + max(0, self._settings.most - len(self.replicates.valid()))
 
@@ -146,7 +146,7 @@ class Comparing:
             receipt={},
             manifest={},
             settings=self._settings.to_json(),
-            same_answers={},
+            same_responses={},
             command="compare",
         )
 
@@ -218,8 +218,8 @@ class Comparing:
                 watched_pass(variants, variant.name, note=self._note)
 
     def _decided(self, valid: Sequence[int]) -> bool:
-        """Whether a sequential run is at a look, and every comparison has a verdict there."""
-        if not self._settings.looks or len(valid) not in LOOKS:
+        """Whether a sequential run is at an interim analysis, and every comparison has a verdict there."""
+        if not self._settings.sequential or len(valid) not in INTERIM_ANALYSES:
             return False
         baseline, *others = (variant.name for variant in self._settings.variants)
         verdicts = [

@@ -14,9 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from placebench.experiment.canonical_response import ask
 from placebench.experiment.records import StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
-from placebench.runtime.network.link import Traffic, linked
+from placebench.runtime.network.link import Traffic, open_database_link
 from placebench.runtime.postgres import Server
-from placebench.runtime.uwsgi import serve
+from placebench.runtime.wsgi_servers import serve
 
 _WARM_UP_REQUESTS = 2
 _HASH_SEED = 1
@@ -89,7 +89,7 @@ def wire_pass(
     log = variants.folder / "log"
     request = variant.request or variants.request
     with (
-        linked(database_url, log=log / "link.log") as link,
+        open_database_link(database_url, log=log / "link.log") as link,
         serve(variant.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
     ):
         meet(name, server.url)

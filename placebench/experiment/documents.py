@@ -87,7 +87,7 @@ class Head(TypedDict):
     manifest: _Manifest
 
 
-class _Rung(TypedDict, total=False):
+class _Step(TypedDict, total=False):
     adds: str
     why: str
     source: str
@@ -123,11 +123,10 @@ class _Interleaved(TypedDict, total=False):
     counted_requests: Count
     profiled_requests: Count
     replicates: Count
-    quads: Count
     rounds: Count
     block_s: Amount
     confidence: Annotated[float, Meta(ge=0.5, lt=1)]
-    rungs: dict[str, _Rung]
+    steps: dict[str, _Step]
     trials: list[_Trial]
     rules: _Rules
 
@@ -147,19 +146,19 @@ class _Survey(TypedDict):
     impossible: list[_Impossible]
 
 
-class _GaugePoint(TypedDict):
+class _BreakdownPoint(TypedDict):
     endpoint: str
 
 
-class _GaugeSettings(_Survey):
-    points: list[_GaugePoint]
+class _BreakdownSettings(_Survey):
+    points: list[_BreakdownPoint]
 
 
-class _GaugeHead(Head):
-    settings: _GaugeSettings
+class _BreakdownHead(Head):
+    settings: _BreakdownSettings
 
 
-class _GaugeValues(TypedDict):
+class _BreakdownValues(TypedDict):
     path: str
     requests: Count
     throughput_per_s: Positive
@@ -176,39 +175,39 @@ class _GaugeValues(TypedDict):
     statements: Amount
 
 
-class _GaugeMeasurement(TypedDict):
-    point: _GaugePoint
-    values: _GaugeValues
+class _BreakdownMeasurement(TypedDict):
+    point: _BreakdownPoint
+    values: _BreakdownValues
 
 
-class _HeadlinePoint(TypedDict):
+class _PublishedPoint(TypedDict):
     service: str
     topology: str
     clients: Count
 
 
-class _Published(TypedDict):
+class _PublishedFigure(TypedDict):
     topology: str
     clients: Count
     before_per_s: Positive
     after_per_s: Positive
 
 
-class _HeadlineSettings(_Survey):
-    points: list[_HeadlinePoint]
+class _PublishedSettings(_Survey):
+    points: list[_PublishedPoint]
     processes: Count
     threads: Count
-    published: list[_Published]
+    published: list[_PublishedFigure]
     published_trees: Count
     published_source: str
     published_machine: str
 
 
-class _HeadlineHead(Head):
-    settings: _HeadlineSettings
+class _PublishedHead(Head):
+    settings: _PublishedSettings
 
 
-class _HeadlineValues(TypedDict):
+class _PublishedValues(TypedDict):
     elapsed_s: Positive
     rate_per_s: Positive
     latency_s_median: Amount
@@ -216,28 +215,28 @@ class _HeadlineValues(TypedDict):
     body_bytes: Amount
 
 
-class _HeadlineMeasurement(TypedDict):
-    point: _HeadlinePoint
-    values: _HeadlineValues
+class _PublishedMeasurement(TypedDict):
+    point: _PublishedPoint
+    values: _PublishedValues
 
 
-class _LinkPoint(TypedDict):
+class _NetworkPoint(TypedDict):
     variant: str
     latency_ms: Annotated[float, Meta(ge=0, le=1e6)]
     compress: NotRequired[bool]
 
 
-class _LinkSettings(_Survey):
-    points: list[_LinkPoint]
+class _NetworkSettings(_Survey):
+    points: list[_NetworkPoint]
     job: Literal["query", "tiny", "waits"]
     operations: AtLeastOne
     between: Literal["database", "client"]
     bytes_per_s: Positive | None
-    hops: AtLeastOne
+    proxies: AtLeastOne
 
 
-class _LinkHead(Head):
-    settings: _LinkSettings
+class _NetworkHead(Head):
+    settings: _NetworkSettings
 
 
 class _Trace(TypedDict):
@@ -246,7 +245,7 @@ class _Trace(TypedDict):
     received: list[Count]
 
 
-class _LinkValues(TypedDict):
+class _NetworkValues(TypedDict):
     elapsed_s: Positive
     cpu_s: Amount | None
     starved_s: Amount
@@ -254,15 +253,15 @@ class _LinkValues(TypedDict):
     connections: Count
     bytes_sent: Count
     bytes_received: Count
-    under_way_s: Amount
+    in_transit_s: Amount
     proxy_cpu_s: Amount
     body_bytes: Count
     trace: _Trace
 
 
-class _LinkMeasurement(TypedDict):
-    point: _LinkPoint
-    values: _LinkValues
+class _NetworkMeasurement(TypedDict):
+    point: _NetworkPoint
+    values: _NetworkValues
 
 
 class _MatrixPoint(TypedDict, total=False):
@@ -356,17 +355,17 @@ class _WorkersMeasurement(TypedDict):
 HEADS: Final[Mapping[str, Any]] = {
     "perfload": _InterleavedHead,
     "compare": _InterleavedHead,
-    "gauge": _GaugeHead,
-    "headline": _HeadlineHead,
-    "link": _LinkHead,
+    "breakdown": _BreakdownHead,
+    "published": _PublishedHead,
+    "network": _NetworkHead,
     "matrix": _MatrixHead,
     "workers": _WorkersHead,
 }
 """What stands in the head of a run, by its command."""
 MEASUREMENTS: Final[Mapping[str, Any]] = {
-    "gauge": _GaugeMeasurement,
-    "headline": _HeadlineMeasurement,
-    "link": _LinkMeasurement,
+    "breakdown": _BreakdownMeasurement,
+    "published": _PublishedMeasurement,
+    "network": _NetworkMeasurement,
     "matrix": _MatrixMeasurement,
     "workers": _WorkersMeasurement,
 }

@@ -17,7 +17,7 @@ from placebench.experiment.http_request import get
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult
 from placebench.measure.meters import Meters, ServerMeter
-from placebench.runtime.wsgi_servers import Serving
+from placebench.runtime.wsgi_servers import RunningServer
 
 _WARM_UPS_A_SLOT = 2
 _DEATH_LOGGED_WITHIN_S = 3.0
@@ -55,7 +55,7 @@ class Done:
 
 
 def http_job(
-    server: Serving,
+    server: RunningServer,
     request: str,
     *,
     client: Driver,
@@ -77,21 +77,23 @@ def http_job(
     return Done.of_driver(told, meter.read())
 
 
-def locust_job(server: Serving, request: str, *, requests: int, users: int, meter: ServerMeter, folder: Path) -> Done:
+def locust_job(
+    server: RunningServer, request: str, *, requests: int, users: int, meter: ServerMeter, folder: Path
+) -> Done:
     """Let locust send exactly *requests* requests, *users* at a time; raises LoadError for one that fails."""
     with meter:
         result = run_load(LoadSpec(server.url, request, users=users, requests=requests), folder=folder / "log")
     return Done.of_locust(result, meter.read(), requests=requests)
 
 
-def warm_up(server: Serving, request: str, slots: int) -> None:
+def warm_up(server: RunningServer, request: str, slots: int) -> None:
     """Two requests for each thread of the service, one a thread at a time, so that all have compiled and connected."""
     with responses_of(server), ThreadPoolExecutor(slots) as pool:
         list(pool.map(lambda _: get(server.url, request), range(_WARM_UPS_A_SLOT * slots)))
 
 
 @contextmanager
-def responses_of(server: Serving) -> Iterator[None]:
+def responses_of(server: RunningServer) -> Iterator[None]:
     """Around requests: one without a response is ServerError with the log if a worker died, else LoadError."""
     try:
         yield

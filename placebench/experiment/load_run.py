@@ -17,11 +17,11 @@ from pathlib import Path
 from placebench.addresses import service_address
 from placebench.errors import LoadError, MissingExtraError
 from placebench.experiment.records import LoadResult
-from placebench.experiment.write_audit import Accounts, account, holdings
+from placebench.experiment.write_check import WriteCheck, check_writes, read_holdings
 from placebench.loadgen.write_log import ledger_beside, read_ledger
 from placebench.paths import is_file, room
-from placebench.runtime.postgres import connected
-from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Keeper, fresh_folder, start
+from placebench.runtime.postgres import open_connection
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, fresh_folder, start
 
 LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
 Progress = Callable[[int, int], None]
@@ -52,7 +52,7 @@ class LoadSpec:
     """Of the open load's schedule."""
     at_once: int = 400
     """How many requests of an open load may be under way."""
-    answer_timeout_s: float = 300.0
+    response_timeout_s: float = 300.0
     database_url: str | None = None
     """Where the writes of the run are looked for; None: the service is asked."""
     telemetry: Path | None = None
@@ -72,7 +72,7 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
 
     folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
     progress: called with requests done and wanted, or with seconds, twice a second.
-    The writes of a run are accounted for at its end (`LoadResult.accounts`). Costs about a second of start. Raises
+    The writes of a run are accounted for at its end (`LoadResult.write_check`). Costs about a second of start. Raises
     LoadError when nothing answers at spec.url or no request ended, DatabaseError when spec.database_url
     does not answer, MissingExtraError without locust, LoadInterrupted on Ctrl-C.
     """
@@ -80,8 +80,8 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
     log = ChildLog(folder / "locust.log")
     scratch = fresh_folder("locust-", folder.absolute())
     samples_file = scratch / "samples.json"
-    with Keeper(scratch) as keeper:
-        child = start(_child(spec, scratch, samples_file, log), keeper)
+    with Supervisor(scratch) as supervisor:
+        child = start(_child(spec, scratch, samples_file, log), supervisor)
         try:
             exit_code = _wait(child, spec, samples_file, progress)
         except KeyboardInterrupt:
@@ -117,7 +117,7 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--requests": spec.requests,
         "--warmup": spec.warmup,
         "--seed": spec.seed,
-        "--answer-timeout": spec.answer_timeout_s,
+        "--answer-timeout": spec.response_timeout_s,
         "--samples-file": samples_file,
         # Even an empty one: our own environment may name another folder.
         "--telemetry": "" if spec.telemetry is None else spec.telemetry.absolute(),
@@ -163,13 +163,13 @@ def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
     if not result.requests:
         return None
     ledger = ledger_beside(samples_file)
-    return replace(result, accounts=_accounts(ledger, spec)) if ledger.exists() else result
+    return replace(result, write_check=_check_writes(ledger, spec)) if ledger.exists() else result
 
 
-def _accounts(ledger: Path, spec: LoadSpec) -> Accounts:
+def _check_writes(ledger: Path, spec: LoadSpec) -> WriteCheck:
     writes = read_ledger(ledger)
     consumers = {write.consumer: None for write in writes}
-    return account(writes, holdings(consumers, url=spec.url, database_url=spec.database_url))
+    return check_writes(writes, read_holdings(consumers, url=spec.url, database_url=spec.database_url))
 
 
 def _check(spec: LoadSpec) -> None:
@@ -179,11 +179,11 @@ def _check(spec: LoadSpec) -> None:
         raise LoadError("a load run without an end: say how long (--time) or how many requests (--requests)")
     if spec.kind == "open" and spec.rate_per_s is None:
         raise LoadError("an open load without a rate: say how many arrivals a second (--rate)")
-    for name in ("users", "rate_per_s", "time_s", "requests", "at_once", "answer_timeout_s"):
+    for name in ("users", "rate_per_s", "time_s", "requests", "at_once", "response_timeout_s"):
         if (value := getattr(spec, name)) is not None and value <= 0:
             raise LoadError(f"{name} is {value}: expected more than 0")
     if spec.database_url:
-        with connected(spec.database_url):
+        with open_connection(spec.database_url):
             pass  # said now, and not after the load
     address = service_address(spec.url, error=LoadError)
     port = address.port or (443 if address.scheme == "https" else 80)

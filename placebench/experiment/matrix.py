@@ -19,9 +19,8 @@ from placebench.experiment.study import Ground, Measure, Question, Renewed
 from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, in_place, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.supervisor import Keeper, fresh_folder
-from placebench.runtime.uwsgi import ServerSpec, environment
-from placebench.runtime.wsgi_servers import serve_by
+from placebench.runtime.supervisor import Supervisor, fresh_folder
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import seed
 
 PORTABLE = "objects"
@@ -185,7 +184,7 @@ def question_of(
     def prepare(ground: Ground) -> Iterator[Measure]:
         scratch = fresh_folder("placebench-matrix-")
         with (
-            Keeper(scratch),
+            Supervisor(scratch),
             _standing(variants, scratch / "sources") as standing,
             Renewed(lambda: http_driver(ground.folder)) as client,
         ):
@@ -269,7 +268,7 @@ class Rig:
 
     def _over_http(self, combination: Combination, spec: ServerSpec) -> Done:
         request = self._asked(combination)
-        with self._client.in_use() as client, serve_by(combination["server"], spec) as server:
+        with self._client.in_use() as client, serve(spec, combination["server"]) as server:
             if gate := self._gate(combination):
                 gate.meet(_name(combination), server.url)
             done = http_job(
@@ -287,7 +286,7 @@ class Rig:
 
     def _inside(self, combination: Combination, spec: ServerSpec) -> Done:
         request, python = self._asked(combination), str(spec.python or sys.executable)
-        with app_driver(python, spec.module, environment(spec), self._ground.folder) as app:
+        with app_driver(python, spec.module, spec.variables(), self._ground.folder) as app:
             if gate := self._gate(combination):
                 gate.hear(_name(combination), app.body)
             app.drive(request=request, requests=2)

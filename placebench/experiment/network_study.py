@@ -1,6 +1,7 @@
 """Jobs over a link: what each variant takes for the same work when its bytes have a way to go.
 
-The key piece is `crossing`, which makes the `Question` of `placebench link`. Each variant is one worker with one thread
+The key piece is `network_study`, which makes the `Question` of `placebench lab study network`.
+Each variant is one worker with one thread
 on a database of its own and stays up for the whole survey, as its link does, unless a measurement fails; a point only
 changes the link's shape. A job begins when its first request is sent and ends when the body of its last one is read.
 """
@@ -21,9 +22,9 @@ from placebench.experiment.study import Ground, Measure, Point, Question, Renewe
 from placebench.experiment.variants import Variant
 from placebench.measure.meters import backends, backends_spent
 from placebench.measure.processes import cpu_by_pid, spent, starved_s
-from placebench.runtime.network.delay_queue import Shape
-from placebench.runtime.network.link import Link, linked, linked_service
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.link import Link, open_database_link, open_service_link
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 from placebench.topology import Topology
 
 JOBS: Final = {
@@ -40,7 +41,7 @@ Between = Literal["database", "client"]
 
 
 @dataclass(frozen=True)
-class Crossing:
+class NetworkStudy:
     """What goes over which link."""
 
     variants: tuple[Variant, ...]
@@ -51,7 +52,7 @@ class Crossing:
     operations: int = 1
     between: Between = "database"
     bytes_per_s: float | None = None
-    hops: int = 1
+    proxies: int = 1
     compress: bool = False
     """Whether each variant is also measured with answers in gzip."""
 
@@ -73,18 +74,18 @@ class Crossing:
             "operations": self.operations,
             "between": self.between,
             "bytes_per_s": self.bytes_per_s,
-            "hops": self.hops,
+            "proxies": self.proxies,
         }
 
 
-def crossing(asked: Crossing, *, repeats: int) -> Question:
-    """The question of `placebench link`.
+def network_study(asked: NetworkStudy, *, repeats: int) -> Question:
+    """The question of `placebench lab study network`.
 
     A measurement has `elapsed_s, cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent, bytes_received,
-    under_way_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
+    in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
     """
     return Question(
-        command="link",
+        command="network",
         points=asked.points,
         repeats=repeats,
         prepare=partial(_standing, asked),
@@ -95,7 +96,7 @@ def crossing(asked: Crossing, *, repeats: int) -> Question:
 
 
 @contextmanager
-def _standing(asked: Crossing, ground: Ground) -> Iterator[Measure]:
+def _standing(asked: NetworkStudy, ground: Ground) -> Iterator[Measure]:
     """Every variant up and warm from its first point on, held to the same answers."""
     requests, agreement = _requests(asked, ground.topology), Agreement()
     with ExitStack() as stack:
@@ -112,7 +113,7 @@ def _standing(asked: Crossing, ground: Ground) -> Iterator[Measure]:
         yield measured
 
 
-def _requests(asked: Crossing, topology: Topology) -> list[str]:
+def _requests(asked: NetworkStudy, topology: Topology) -> list[str]:
     """What the job asks, in this order."""
     if asked.job != "tiny":
         return [asked.request] * asked.operations
@@ -135,18 +136,18 @@ class _Standing:
     @classmethod
     @contextmanager
     def up(
-        cls, asked: Crossing, variant: Variant, ground: Ground, agreement: Agreement, requests: Sequence[str]
+        cls, asked: NetworkStudy, variant: Variant, ground: Ground, agreement: Agreement, requests: Sequence[str]
     ) -> Iterator["_Standing"]:
         """The variant served on its own copy of the data, with a link on one side, warmed up."""
         database_url = ground.copy(variant.name)
-        log = ground.folder / "log" / f"link-{variant.name}.log"
+        log = ground.folder / "log" / f"network-{variant.name}.log"
         with ExitStack() as stack:
             if asked.between == "database":
-                link = stack.enter_context(linked(database_url, hops=asked.hops, log=log))
+                link = stack.enter_context(open_database_link(database_url, proxies=asked.proxies, log=log))
                 server = stack.enter_context(serve(_spec(asked, variant, link.url, ground.folder)))
             else:
                 server = stack.enter_context(serve(_spec(asked, variant, database_url, ground.folder)))
-                link = stack.enter_context(linked_service(server.url, hops=asked.hops, log=log))
+                link = stack.enter_context(open_service_link(server.url, proxies=asked.proxies, log=log))
             up = cls(variant, server, link, database_url, agreement)
             for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first answers
                 up._ask(server.url, request, "identity")
@@ -156,7 +157,7 @@ class _Standing:
         """One job over a link of the point's shape."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
-        self._link.set_shape(Shape(point["latency_ms"] / 1e3, bytes_per_s))
+        self._link.set_profile(LinkProfile(point["latency_ms"] / 1e3, bytes_per_s))
         workers, backends_before = self._server.worker_pids(), backends(self._database_url)
         pids = [*workers, *(backends_before.cpu_s if backends_before else ())]
         before, cpu_before, starved_before_s = self._link.traffic(), cpu_by_pid(workers), starved_s(pids)
@@ -172,7 +173,7 @@ class _Standing:
             "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
             "starved_s": starving_s,
             **asdict(traffic),
-            "under_way_s": min(traffic.under_way_s, elapsed_s),
+            "in_transit_s": min(traffic.in_transit_s, elapsed_s),
             "body_bytes": sum(each.packed_bytes for each in asked),
             "trace": self._link.trace(),
         }
@@ -207,7 +208,7 @@ class _Asked:
     packed_bytes: int
 
 
-def _spec(asked: Crossing, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
+def _spec(asked: NetworkStudy, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
     made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
     environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(asked.compress))}
     return replace(made, environment=environment, module=_WAITING if asked.job == "waits" else made.module)

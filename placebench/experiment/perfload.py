@@ -43,7 +43,7 @@ class Settings:
     counted_requests: int = 3
     profiled_requests: int = 12
     replicates: int = 6
-    quads: int = 2
+    rounds: int = 2
     block_s: float = 0.5
     telemetry: bool = False
     """Whether workers, client and backends write telemetry."""
@@ -61,7 +61,7 @@ class Settings:
     def quick(cls) -> "Settings":
         """naive, tuned and the algorithms: about a minute with 50 trees."""
         variants = (BASELINE, BEST, *ALGORITHMS)
-        return cls(variants, closed_s=4.0, open_s=4.0, profiled_requests=40, quads=1, block_s=0.2)
+        return cls(variants, closed_s=4.0, open_s=4.0, profiled_requests=40, rounds=1, block_s=0.2)
 
     def with_placement(self, python: str) -> "Settings":
         """The same with the real Placement between the ladder and the algorithms; it is not counted, nor profiled."""
@@ -118,8 +118,8 @@ class Perfload:
             variants=list(settings.variants),
             receipt={},
             manifest={},
-            settings={**without_variants, "rungs": _rungs(settings.variants)},
-            same_answers={},
+            settings={**without_variants, "steps": _steps(settings.variants)},
+            same_responses={},
         )
         self._kept = KeptHead(folder, head)
         self._gate = AnswerGate(topology.request, save=self._kept.save)
@@ -210,7 +210,7 @@ class Perfload:
         python = settings.placement_python
         read = read_variants(names, placement_python=Path(python) if python else None)
         variants = PreparedVariants(read, databases, bench.request, bench.folder, block_s=settings.block_s)
-        replicates = Replicates(self._kept, self._gate, self._folder, variants=len(names), rounds=settings.quads)
+        replicates = Replicates(self._kept, self._gate, self._folder, variants=len(names), rounds=settings.rounds)
         replicates.make(variants, settings.replicates, say=self._say, note=self._note)
 
     def _data_unchanged(self, url: str) -> None:
@@ -222,7 +222,7 @@ class Perfload:
             )
 
 
-def _rungs(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
+def _steps(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """What each rung adds to the one before it, why, and where the idea comes from; for the report."""
     added = dict(zip(cumulative()[1:], OPTIMIZATIONS, strict=True))
     rungs = {

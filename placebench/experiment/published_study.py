@@ -14,7 +14,7 @@ from placebench.experiment.study import Ground, Measure, Point, Question
 from placebench.experiment.variants import PLACEMENT, Variant, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import ALGORITHMS, cumulative
-from placebench.runtime.uwsgi import program, serve
+from placebench.runtime.wsgi_servers import serve, uwsgi_program
 from placebench.topology import Topology
 
 SOURCE = 'Chris Dent, "Placement Performance Analysis", 2019: https://anticdent.org/placement-performance-analysis.html'
@@ -83,7 +83,7 @@ def headline(asked: Asked, *, repeats: int) -> Question:
         yield measure
 
     return Question(
-        "headline",
+        "published",
         tuple(_points(here, clouds)),
         repeats,
         prepare,
@@ -107,7 +107,7 @@ def headline(asked: Asked, *, repeats: int) -> Question:
 def _find(name: str, placement_python: Path | None) -> Variant | str:
     try:
         variant = read_variant(name, placement_python=placement_python)
-        program(Path(variant.python) if variant.python else None)
+        uwsgi_program(Path(variant.python) if variant.python else None)
     except MissingExtraError as error:
         return str(error)
     except PlacebenchError as error:

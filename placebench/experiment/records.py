@@ -22,7 +22,7 @@ from typing import Any, Self, TypedDict
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Answered, Head
-from placebench.experiment.write_audit import Accounts
+from placebench.experiment.write_check import WriteCheck
 from placebench.measure.meters import Meters
 
 FORMAT_VERSION = 2
@@ -96,7 +96,7 @@ class LoadResult(Record):
     missed: Count
     """Arrivals of an open load that the generator started late by more than 10 ms because it was full."""
     client_cpu_s: Amount
-    accounts: Accounts | None = None
+    write_check: WriteCheck | None = None
     """What became of the writes; None where there were none."""
 
     @property
@@ -197,7 +197,7 @@ class Block(Record):
     """One stretch of requests against one variant in the interleaved comparison; a line of blocks.jsonl."""
 
     replicate: Count
-    quad: Count
+    round: Count
     """The round: each variant twice, in a random order and then backwards."""
     position: Count
     """0 to 3 in a round of two variants."""
@@ -210,8 +210,8 @@ class Block(Record):
     counters: dict[str, Amount] = field(default_factory=dict)
     invalid: str | None = None
     """Why this replicate does not count."""
-    answers: list[str] = field(default_factory=list)
-    """Canonical digest of each distinct answer."""
+    responses: list[str] = field(default_factory=list)
+    """Canonical digest of each distinct response."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class RunHead(Record):
     manifest: dict[str, Any]
     settings: dict[str, Any]
     """Users, times, processes, threads: what the passes were made with."""
-    same_answers: Answered
+    same_responses: Answered
     """Empty before the first answer."""
     elapsed_s: Amount = 0.0
     command: str = "perfload"

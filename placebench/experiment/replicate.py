@@ -22,7 +22,7 @@ from placebench.experiment.variants import Variant
 from placebench.measure.meters import Backends, backends
 from placebench.measure.processes import cpu_by_pid, pss_bytes, spent
 from placebench.runtime import supervisor
-from placebench.runtime.uwsgi import RunningServer, serve
+from placebench.runtime.wsgi_servers import RunningServer, serve
 
 _NOT_THE_HARNESS = ("start", "requests", "stop")
 
@@ -106,22 +106,22 @@ def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Blo
     """The blocks of a replicate that does not count, *reason* on the last one; a bare one where none was made."""
     if not made:
         variant = plan.starts[0].start_order[0]
-        nothing = Block(plan.number, quad=0, position=0, variant=variant, requests=0, wall_s=[], cpu_s=None)
+        nothing = Block(plan.number, round=0, position=0, variant=variant, requests=0, wall_s=[], cpu_s=None)
         return [replace(nothing, invalid=reason)]
     return [*made[:-1], replace(made[-1], invalid=made[-1].invalid or reason)]
 
 
 def _drive(variants: PreparedVariants, plan: ReplicatePlan, made: list[Block]) -> None:
     """Fill *made* with the blocks as they come."""
-    quad = 0
+    round_ = 0
     with _client(variants) as client:
         for start in plan.starts:
-            _drive_start(variants, start, client, made, replicate=plan.number, first_quad=quad)
-            quad += len(start.rounds)
+            _drive_start(variants, start, client, made, replicate=plan.number, first_round=round_)
+            round_ += len(start.rounds)
 
 
 def _drive_start(
-    variants: PreparedVariants, plan: StartPlan, client: Driver, made: list[Block], *, replicate: int, first_quad: int
+    variants: PreparedVariants, plan: StartPlan, client: Driver, made: list[Block], *, replicate: int, first_round: int
 ) -> None:
     first = len(made)
     with ExitStack() as stack:
@@ -131,9 +131,9 @@ def _drive_start(
         for name in plan.warmup_order:
             with variants.spent.on("start"):
                 started[name].warm_up(client)
-        for quad, order in enumerate(plan.rounds, first_quad):
+        for round_, order in enumerate(plan.rounds, first_round):
             for position, name in enumerate(order):
-                made.append(started[name].block(client, replicate=replicate, quad=quad, position=position))
+                made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
                 variants.spent.add("requests", sum(made[-1].wall_s))
         for served in started.values():
             served.server.check()
@@ -174,14 +174,14 @@ class _Served:
         self._requests_a_block = block_size(min(walls), block_s=self._block_s)
         self._backends = backends(self._database_url)
 
-    def block(self, client: Driver, *, replicate: int, quad: int, position: int) -> Block:
+    def block(self, client: Driver, *, replicate: int, round_: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
         before = self._cpu()
         seen = client.drive(url=self.server.url, request=self._request, requests=self._requests_a_block)
         after = self._cpu()
         return Block(
             replicate=replicate,
-            quad=quad,
+            round=round_,
             position=position,
             variant=self._name,
             requests=self._requests_a_block,
@@ -189,7 +189,7 @@ class _Served:
             cpu_s=None if self._backends is None else spent(before, after),
             counters=self._counters(seen),
             invalid=why_invalid_block(seen["failures"], client_cpu_s=seen["client_cpu_s"], wall_s=sum(seen["wall_s"])),
-            answers=seen["answers"],
+            responses=seen["answers"],
         )
 
     def kept_its_backends(self) -> bool:

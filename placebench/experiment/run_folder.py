@@ -102,8 +102,8 @@ def same_question(folder: Path, asked: RunHead) -> RunHead:
     if not path.is_file():
         return asked
     begun = RunHead.load(path)
-    if begun.same_answers.get("equal") is False:
-        different = begun.same_answers.get("difference")
+    if begun.same_responses.get("equal") is False:
+        different = begun.same_responses.get("difference")
         raise RunFolderError(f"{folder} holds a run that ended because {different}: begin a new one")
     for name in _FIXED:
         if (before := _question(begun, name)) != (now := _question(asked, name)):

@@ -21,7 +21,7 @@ from placebench.experiment.canonical_response import (
 from placebench.experiment.client_process import body_file
 from placebench.experiment.records import Block
 from placebench.reference.variants import variant as chosen
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 
 class AnswerGate:
@@ -32,7 +32,7 @@ class AnswerGate:
     """
 
     def __init__(self, request: str, *, save: Callable[..., None]) -> None:
-        """save: is given `same_answers=` as it stands after each variant, for the head of the run."""
+        """save: is given `same_responses=` as it stands after each variant, for the head of the run."""
         self._request, self._whole_request, self._limit = request, *_without_limit(request)
         self._save = save
         self._whole: Answer | OtherAnswer | None = None
@@ -61,7 +61,7 @@ class AnswerGate:
         Raises GateFailedError with the first difference.
         """
         for block in blocks:
-            self.hold(block.variant, block.answers, answers)
+            self.hold(block.variant, block.responses, answers)
 
     def hold(self, name: str, digests: Iterable[str], answers: Path) -> None:
         """The same for these answers of *name*."""
@@ -71,11 +71,11 @@ class AnswerGate:
 
     def all_met(self) -> None:
         """Every variant was asked; where each has a request of its own, there was nothing to hold them to."""
-        self._save(same_answers=self._document(equal=True, difference=None))
+        self._save(same_responses=self._document(equal=True, difference=None))
 
     def stop(self, what: str) -> GateFailedError:
         """The error that ends the run, with *what* differs kept in its head."""
-        self._save(same_answers=self._document(equal=False, difference=what))
+        self._save(same_responses=self._document(equal=False, difference=what))
         return GateFailedError(f"{what}; no speed is printed")
 
     def _check(self, name: str, answer: Answer | OtherAnswer) -> None:
@@ -86,7 +86,7 @@ class AnswerGate:
         if found := self._difference(answer):
             raise self.stop(f"{name} answers differently from {self._checked[0]}: {found}")
         self._accepted.add(answer.digest)
-        self._save(same_answers=self._document(equal=True, difference=None))
+        self._save(same_responses=self._document(equal=True, difference=None))
 
     def _difference(self, answer: Answer | OtherAnswer) -> str | None:
         if self._limit is not None and isinstance(self._whole, Answer) and isinstance(answer, Answer):

@@ -1,6 +1,6 @@
 """A survey: one question asked at many points, each measured several times in an interleaved, seeded order.
 
-The key piece is `Surveying`. A command says what its points are and how one of them is measured (`Question`); here
+The key piece is `StudyRun`. A command says what its points are and how one of them is measured (`Question`); here
 they are put in order, measured, and kept, each on the disk before the next. A sitting makes what is missing, so that
 a survey that was killed is resumed with the loss of one measurement at the most. A point that fails three times in a
 row is left out for the rest of the sitting, and the others go on.
@@ -22,7 +22,7 @@ from placebench.experiment.parts import FAILURES, Say, nobody
 from placebench.experiment.records import Measurement, RunHead, read_measurements
 from placebench.experiment.replicate import reason_of
 from placebench.experiment.run_folder import KeptHead, same_question
-from placebench.runtime.postgres import Server, connected
+from placebench.runtime.postgres import Server, open_connection
 from placebench.seeding import migrate_options, seed
 from placebench.topology import Topology
 
@@ -76,7 +76,7 @@ class Ground:
         self._made: dict[str, str] = {}
         self.receipt: dict[str, Any] = {}
         self.keep: Callable[..., None] = _kept_nowhere
-        """Changes fields of the run's head and saves it, as `same_answers=`; while it is surveyed."""
+        """Changes fields of the run's head and saves it, as `same_responses=`; while it is surveyed."""
 
     @property
     def seeded(self) -> str:
@@ -131,7 +131,7 @@ class Question:
         return {**self.settings, "repeats": self.repeats, "points": points, "impossible": impossible}
 
 
-class Surveying:
+class StudyRun:
     """One sitting of a survey in one folder, on one PostgreSQL server."""
 
     def __init__(self, question: Question, ground: Ground) -> None:
@@ -206,7 +206,7 @@ class Surveying:
     def _check_database(self) -> None:
         """Raise UndecidedError where it does not answer: no other point could be measured either."""
         try:
-            with connected(self._ground.seeded):
+            with open_connection(self._ground.seeded):
                 pass
         except DatabaseError as error:
             raise UndecidedError(f"the database is gone: {error}") from error
@@ -258,6 +258,6 @@ def _head(question: Question, ground: Ground) -> RunHead:
         receipt={},
         manifest={},
         settings=question.to_json(),
-        same_answers={},
+        same_responses={},
         command=question.command,
     )

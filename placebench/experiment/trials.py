@@ -29,7 +29,7 @@ class Trial:
     name: str
     """Of the optimization, or what the file calls it."""
     kind: str
-    """rung, alone, missed, way or own."""
+    """step, alone, leave_one_out, alternative or own."""
     baseline: str
     variant: str
     why: str = ""
@@ -59,27 +59,27 @@ class Experiment:
     seed: int | None = None
     replicates: int | None = None
     rounds: int | None = None
-    fill: float | None = None
+    utilization: float | None = None
 
 
-def ladder_trials() -> Experiment:
-    """Every rung of the ladder against the one before it."""
+def _cumulative_trials() -> Experiment:
+    """Each step of the cumulative series against the one before it."""
     rungs = cumulative()
     steps = zip(OPTIMIZATIONS, rungs[:-1], rungs[1:], strict=True)
-    trials = tuple(Trial.of(each, "rung", before, after) for each, before, after in steps)
-    return Experiment("ladder", rungs, trials, rounds=_ROUNDS)
+    trials = tuple(Trial.of(each, "step", before, after) for each, before, after in steps)
+    return Experiment("cumulative", rungs, trials, rounds=_ROUNDS)
 
 
-def ablation_trials() -> Experiment:
-    """Every optimization alone and missed, in the same replicates, so that what they do together can be seen."""
+def _leave_one_out_trials() -> Experiment:
+    """Each optimization added alone and left out, in the same replicates, so that what they do together can be seen."""
     alone = [Trial.of(each, "alone", "naive", f"naive+{each.name}") for each in OPTIMIZATIONS]
-    missed = [Trial.of(each, "missed", f"tuned-{each.name}", "tuned") for each in OPTIMIZATIONS]
-    variants = ("naive", "tuned", *(each.variant for each in alone), *(each.baseline for each in missed))
-    return Experiment("ablation", variants, (*alone, *missed), rounds=_ROUNDS)
+    left_out = [Trial.of(each, "leave_one_out", f"tuned-{each.name}", "tuned") for each in OPTIMIZATIONS]
+    variants = ("naive", "tuned", *(each.variant for each in alone), *(each.baseline for each in left_out))
+    return Experiment("leave-one-out", variants, (*alone, *left_out), rounds=_ROUNDS)
 
 
-def trials_of(step: Optimization) -> Experiment:
-    """One step on its own request and data: alone and missed where one way is better, and each further way in tuned.
+def _step_trials(step: Optimization) -> Experiment:
+    """One step on its own request and data: added alone and left out, or each further way in tuned.
 
     Ways whose package is not installed are left out; MissingExtraError where nothing is left.
     """
@@ -93,31 +93,31 @@ def trials_of(step: Optimization) -> Experiment:
         trials,
         request=step.request,
         topology=step.topology,
-        fill=step.utilization,
+        utilization=step.utilization,
         rounds=_ROUNDS_OF_A_STEP,
     )
 
 
 def _better(step: Optimization) -> Iterator[Trial]:
-    """Alone and missed on the ladder; an algorithm beside it has no plain variant: it is whole, or without the step."""
+    """Added alone and left out of tuned; an algorithm beside it is whole, or without the step."""
     if step.alternative and OBJECTS in step.algorithms:
         yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
-        yield Trial.of(step, "missed", f"tuned-{step.name}", "tuned")
+        yield Trial.of(step, "leave_one_out", f"tuned-{step.name}", "tuned")
     elif step.alternative:
         for algorithm in step.algorithms:
             name = f"{step.name} of {algorithm}"
-            yield Trial.of(step, "way", f"{algorithm}-{step.name}", algorithm, name=name)
+            yield Trial.of(step, "alternative", f"{algorithm}-{step.name}", algorithm, name=name)
 
 
 def _further(step: Optimization) -> Iterator[Trial]:
     for way in step.further:
         if not way.missing_extra():
             name = f"{step.field}:{way.name}"
-            yield Trial.of(step, "way", "tuned", f"tuned+{name}", name=name)
+            yield Trial.of(step, "alternative", "tuned", f"tuned+{name}", name=name)
 
 
 _METRICS = (*METRICS, *COUNTED)
-_SUFFIX = re.compile(r"([a-z]+)([+,].*)")
+_SUFFIX = re.compile(r"([a-z-]+)([+,].*)")
 _STEPS = {each.name: each for each in CATALOGUE}
 
 
@@ -145,19 +145,19 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     seed: Seed | None = None
     replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
     rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
-    fill: Annotated[float, Meta(ge=0, le=1)] | None = None
+    utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 def experiment_named(name: str) -> Experiment:
-    """ladder, ablation or a step of the catalogue, with what every variant shall have, or the one in a TOML file.
+    """Return the experiment: cumulative, leave-one-out, of a step (with what every variant has), or of a TOML file.
 
     Raises PlacebenchError for anything else.
     """
     found = _SUFFIX.fullmatch(name)
     base, suffix = found.groups() if found else (name, "")
     if base in _STEPS:
-        return _everywhere(trials_of(_STEPS[base]), suffix)
-    if made := {"ladder": ladder_trials, "ablation": ablation_trials}.get(base):
+        return _everywhere(_step_trials(_STEPS[base]), suffix)
+    if made := {"cumulative": _cumulative_trials, "leave-one-out": _leave_one_out_trials}.get(base):
         return _everywhere(made(), suffix)
     return read_experiment(Path(name))
 
@@ -180,7 +180,7 @@ def read_experiment(path: Path) -> Experiment:
     variant = "naive+sets"
     """
     if not is_file(path):
-        expected = f"ladder, ablation, a file, or one of {', '.join(_STEPS)}"
+        expected = f"cumulative, leave-one-out, a file, or one of {', '.join(_STEPS)}"
         raise PlacebenchError(f"no experiment {str(path)!r}: expected {expected}")
     given = read_toml(path, _File, error=PlacebenchError)
     if twice := [each for each in given.variants if given.variants.count(each) > 1]:

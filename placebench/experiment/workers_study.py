@@ -1,6 +1,7 @@
 """Threads or processes: the same requests answered by every mix of both, with what each mix takes.
 
-The key piece is `workforce`, which makes the `Question` of `placebench workers`. Each measurement is a fresh uWSGI,
+The key piece is `workers_study`, which makes the `Question` of `placebench lab study workers`.
+Each measurement is a fresh uWSGI,
 warmed up, then a fixed number of requests by a fixed number of users; CPU is read at both ends, memory all the while.
 """
 
@@ -17,7 +18,7 @@ from placebench.experiment.concurrent_clients import Crowd, crowd
 from placebench.experiment.study import Ground, Measure, Point, Question, Renewed
 from placebench.measure.meters import Backends, backends, backends_spent
 from placebench.measure.processes import Memory, MemorySampler, cpu_by_pid, spent
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 WORKLOADS: Final = {
     "compute": "pure Python, no input or output: GET /compute/N",
@@ -34,7 +35,7 @@ _QUERY = "query"
 
 
 @dataclass(frozen=True)
-class Workforce:
+class WorkersStudy:
     """What is asked of whom."""
 
     mixes: tuple[tuple[int, int], ...]
@@ -85,8 +86,8 @@ def _variables(workload: str) -> dict[str, str]:
     return {"PLACEBENCH_WORKLOAD": name, "PLACEBENCH_FREEZE": str(int(frozen == "frozen"))}
 
 
-def workforce(asked: Workforce, *, repeats: int) -> Question:
-    """The question of `placebench workers`.
+def workers_study(asked: WorkersStudy, *, repeats: int) -> Question:
+    """The question of `placebench lab study workers`.
 
     A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s, backend_cpu_s,
     client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the family at its highest PSS), `lost_bytes` and `memory`, a list of
@@ -104,7 +105,7 @@ def workforce(asked: Workforce, *, repeats: int) -> Question:
 
 
 @contextmanager
-def _standing(asked: Workforce, ground: Ground) -> Iterator[Measure]:
+def _standing(asked: WorkersStudy, ground: Ground) -> Iterator[Measure]:
     with Renewed(lambda: crowd(ground.folder / "log" / "users.log")) as users:
         yield _Measuring(asked, ground, users).measured
 
@@ -113,7 +114,7 @@ def _standing(asked: Workforce, ground: Ground) -> Iterator[Measure]:
 class _Measuring:
     """Measures points one after the other, and remembers what they answered."""
 
-    asked: Workforce
+    asked: WorkersStudy
     ground: Ground
     users: Renewed[Crowd]
     answers: dict[str, tuple[str, str]] = field(default_factory=dict)

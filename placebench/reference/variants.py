@@ -146,7 +146,7 @@ def variant(name: str) -> ReferenceVariant:
 def default_variant(backend: str) -> str:
     """Return the name of the fastest variant that a database of this kind can have, never stale for ordinary writers.
 
-    Without a change log `cached` responds as `dedup` does; docs/data.md lists which writers the log cannot see.
+    Without a change log `cached` responds as `dedup` does; docs/lab/data.md lists which writers the log cannot see.
     """
     return "cached" if backend == "postgresql" else "tuned"
 

@@ -16,7 +16,7 @@ from placebench.stats import (
     compare_watched,
 )
 
-_KINDS = {"alone": "{}, alone", "missed": "{}, among the others"}
+_KINDS = {"alone": "{}, alone", "leave_one_out": "{}, among the others"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
 
     None where the answers differ, or nobody was asked: there is no speed to be read then.
     """
-    if not run.head.same_answers.get("equal"):
+    if not run.head.same_responses.get("equal"):
         return []
     confidence = float(run.head.settings.get("confidence", 0.95))
     made = (_of_pair(run, each.baseline, each.variant, confidence) for each in tried(run))

@@ -34,7 +34,7 @@ def summary(run: Run) -> dict[str, Any]:
         "trees": head.trees,
         "seed": head.seed,
         "data_digest": head.receipt.get("digest"),
-        "same_answers": figures.answers.equal,
+        "same_responses": figures.answers.equal,
         "answers": asdict(figures.answers),
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,

@@ -37,7 +37,7 @@ def published(run: Run) -> dict[str, Any]:
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
         "calibration": _calibration(head.manifest),
-        "same_answers": figures.answers.equal,
+        "same_responses": figures.answers.equal,
         "variants": head.variants,
         "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.ends]))],
         **_decisions(run, figures),

@@ -163,7 +163,7 @@ class Figures:
 
 def figures_of(run: Run) -> Figures:
     """Reduce the records of *run*; one sort of the samples a load pass, the rest is cheap."""
-    answers = _answers(run.head.same_answers)
+    answers = _answers(run.head.same_responses)
     variants = run.head.variants if answers.equal else []
     return Figures(
         run=run,
@@ -191,7 +191,7 @@ def _end_names(run: Run) -> tuple[str, str] | None:
     trials = run.head.settings.get("trials", ())
     first = {each["kind"]: each["baseline"] for each in reversed(trials)}
     last = {each["kind"]: each["variant"] for each in trials}
-    begin, end = ("rung", "rung") if "rung" in first else ("alone", "missed")
+    begin, end = ("step", "step") if "step" in first else ("alone", "leave_one_out")
     return (first[begin], last[end]) if begin in first and end in last else None
 
 
@@ -207,7 +207,7 @@ def _answers(checked: Answered) -> Answers:
 
 
 def _rung(run: Run, variant: str) -> Rung:
-    said = run.head.settings.get("rungs", {}).get(variant, {})
+    said = run.head.settings.get("steps", {}).get(variant, {})
     role = _role(run, variant)
     adds = str(said.get("adds") or "")
     return Rung(

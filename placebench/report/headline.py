@@ -84,7 +84,7 @@ def below_it(figures: Figures) -> list[str]:
 
 def worth_keeping(figures: Figures) -> list[str]:
     """What the ledger keeps, the largest effect first; where both is known, by what it does among the others."""
-    missed = any(each.kind == "missed" for each in figures.tried)
+    missed = any(each.kind == "leave_one_out" for each in figures.tried)
     kept = [each for each in ledger_of(figures.run, figures.comparisons) if each.decision == KEPT]
     ordered = sorted(kept, key=lambda each: each.ratio or 1.0)
     names = list(dict.fromkeys(each.name for each in ordered if not missed or each.kind != "alone"))

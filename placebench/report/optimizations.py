@@ -82,7 +82,7 @@ def _answer(entry: "Entry", least: float) -> str:
 
 
 def _where(entry: "Entry") -> str:
-    return {"alone": "alone ", "missed": "among the others "}.get(entry.kind, "")
+    return {"alone": "alone ", "leave_one_out": "among the others "}.get(entry.kind, "")
 
 
 _AMONG_THE_OTHERS = "{} does {} among the others than alone"
@@ -161,7 +161,7 @@ def _why_untold(run: Run, asked: _Remainder) -> str:
 
 def _remainders(run: Run) -> Iterator[_Remainder]:
     """Of everything that can be asked; nothing where the answers differ, or nobody was asked."""
-    if run.head.same_answers.get("equal"):
+    if run.head.same_responses.get("equal"):
         for name, said, whole, parts in _asked(run):
             yield _Remainder(name, said, remainder(run.blocks, whole, parts))
 
@@ -170,12 +170,12 @@ def _asked(run: Run) -> Iterator[tuple[str, str, Pair, list[Pair]]]:
     """Name, words, the whole and its parts: each change alone and missed; all of them; two at once and each alone."""
     trials = run.head.settings.get("trials", ())
     pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in trials}
-    twice = [name for name, kind in pairs if kind == "missed" and (name, "alone") in pairs]
+    twice = [name for name, kind in pairs if kind == "leave_one_out" and (name, "alone") in pairs]
     for name in twice:
-        yield name, _AMONG_THE_OTHERS, pairs[name, "missed"], [pairs[name, "alone"]]
+        yield name, _AMONG_THE_OTHERS, pairs[name, "leave_one_out"], [pairs[name, "alone"]]
     if len(twice) > 1:
         alone = [pairs[name, "alone"] for name in twice]
-        yield "all changes", _TOGETHER, (alone[0][0], pairs[twice[0], "missed"][1]), alone
+        yield "all changes", _TOGETHER, (alone[0][0], pairs[twice[0], "leave_one_out"][1]), alone
     yield from _combined([pair for (_, kind), pair in pairs.items() if kind == "own"])
 
 
@@ -201,7 +201,7 @@ def _added(baseline: str, variant: str) -> list[str]:
 KEPT, DROPPED, OPEN = "kept", "dropped", "open"
 _ASKED = ("statements", "rows", "round_trips")
 """What a change may ask less of, which counts for it where its CPU cannot tell."""
-_OF_THE_CATALOGUE = ("rung", "alone", "missed")
+_OF_THE_CATALOGUE = ("step", "alone", "leave_one_out")
 """Kinds of trials that bear the name of a step, which can be tried by itself."""
 _MEANT = {"faster": KEPT, "slower": DROPPED, "equivalent": DROPPED, "small": DROPPED, "cannot tell": OPEN}
 
@@ -266,8 +266,8 @@ def write_ledger(run: Run) -> Path:
 def ledger_text(run: Run) -> str:
     """All of it as Markdown; where the answers differ, or nobody was asked, that alone."""
     lines = [f"# Ledger of {run.head.name}", "", f"Request: `{run.head.request}`", ""]
-    if not run.head.same_answers.get("equal"):
-        return "\n".join([*lines, *_no_speed(run.head.same_answers), ""])
+    if not run.head.same_responses.get("equal"):
+        return "\n".join([*lines, *_no_speed(run.head.same_responses), ""])
     entries = ledger_of(run)
     lines += [
         "| tried | variants | effect on server CPU | verdict | should show in | decision | why |",

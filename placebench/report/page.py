@@ -151,10 +151,6 @@ def method(figures: Figures) -> list[str]:
         (("counted_requests",), "Counted pass: {counted_requests} requests a variant."),
         (("profiled_requests",), "Profiled pass: {profiled_requests} requests, merged into one flame."),
         (
-            ("replicates", "quads", "block_s"),
-            "Comparison: {replicates} replicates of {quads} quads, in blocks of about {block_s:g} s.",
-        ),
-        (
             ("replicates", "rounds", "block_s"),
             "Comparison: {replicates} replicates of {rounds} rounds, in blocks of about {block_s:g} s.",
         ),

@@ -68,7 +68,7 @@ def statements_changed(before: Run, after: Run) -> list[tuple[str, StatementChan
 
     None where a run's answers differ, or its statements were not counted one by one.
     """
-    if not all(run.head.same_answers.get("equal") for run in (before, after)):
+    if not all(run.head.same_responses.get("equal") for run in (before, after)):
         return []
     return [
         (variant, each)
@@ -106,7 +106,7 @@ def difference_document(before: Run, after: Run) -> dict[str, Any]:
 
 def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
     """Each metric of each variant, where the answers were the same."""
-    if not run.head.same_answers.get("equal"):
+    if not run.head.same_responses.get("equal"):
         return
     for made in comparisons_of(run):
         for variant, value in ((made.baseline, made.baseline_value), (made.variant, made.variant_value)):

@@ -1,8 +1,8 @@
 """From the blocks of an interleaved run to one log ratio per replicate, the unit of analysis.
 
     block      the requests of one variant in one stretch: median wall time, or CPU seconds by requests
-    quad       baseline, variant, variant, baseline or the reverse: a linear drift weighs on both variants alike
-    replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its quads
+    round      baseline, variant, variant, baseline or the reverse: a linear drift weighs on both variants alike
+    replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its rounds
 
 The key pieces are `reduce_blocks` and `that_count`. Requests are never pooled: those of one process are alike in ways
 that another process of the same code is not, and a test on them calls identical variants different 32 to 44 times in
@@ -17,7 +17,7 @@ from statistics import fmean, median
 from typing import Protocol
 
 BLOCKS_PER_VARIANT = 2
-"""In a quad; one with fewer was cut short and its drift does not cancel."""
+"""In a round; one with fewer was cut short and its drift does not cancel."""
 
 
 class Block(Protocol):
@@ -26,7 +26,7 @@ class Block(Protocol):
     @property
     def replicate(self) -> int: ...
     @property
-    def quad(self) -> int: ...
+    def round(self) -> int: ...
     @property
     def variant(self) -> str: ...
     @property
@@ -49,8 +49,8 @@ class Metric:
     margin: float
     """In log ratio, fixed before any run."""
     variant_level: Callable[[Sequence[Block]], float | None]
-    """The logarithm of what one variant's blocks of a quad say; None where it was not measured."""
-    of_quads: Callable[[Sequence[float]], float]
+    """The logarithm of what one variant's blocks of a round say; None where it was not measured."""
+    of_rounds: Callable[[Sequence[float]], float]
 
 
 @dataclass(frozen=True)
@@ -76,28 +76,28 @@ def that_count(blocks: Iterable[Block]) -> dict[int, list[Block]]:
 
 
 def reduce_blocks(blocks: Iterable[Block], baseline: str, variant: str, metric: Metric) -> Replicates:
-    """One log ratio, variant over baseline, for each replicate that counts and has a whole quad of both variants."""
+    """One log ratio, variant over baseline, for each replicate that counts and has a whole round of both variants."""
     kept = list(blocks)
     valid = that_count(kept)
-    rounds = {n: quads for n, each in valid.items() if (quads := _quad_levels(each, baseline, variant, metric))}
+    made = {n: rounds for n, each in valid.items() if (rounds := _round_levels(each, baseline, variant, metric))}
     return Replicates(
-        log_ratios=tuple(metric.of_quads([after - before for before, after in quads]) for quads in rounds.values()),
-        levels=tuple((_level(quads, 0), _level(quads, 1)) for quads in rounds.values()),
+        log_ratios=tuple(metric.of_rounds([after - before for before, after in rounds]) for rounds in made.values()),
+        levels=tuple((_level(rounds, 0), _level(rounds, 1)) for rounds in made.values()),
         invalidated=len({block.replicate for block in kept}) - len(valid),
-        numbers=tuple(rounds),
+        numbers=tuple(made),
     )
 
 
-def _level(quads: Sequence[tuple[float, float]], variant: int) -> float:
-    return math.exp(fmean(levels[variant] for levels in quads))
+def _level(rounds: Sequence[tuple[float, float]], variant: int) -> float:
+    return math.exp(fmean(levels[variant] for levels in rounds))
 
 
-def _quad_levels(blocks: Sequence[Block], baseline: str, variant: str, metric: Metric) -> list[tuple[float, float]]:
-    """The logarithms of baseline and variant in each whole quad."""
-    of_quad: dict[int, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
+def _round_levels(blocks: Sequence[Block], baseline: str, variant: str, metric: Metric) -> list[tuple[float, float]]:
+    """The logarithms of baseline and variant in each whole round."""
+    of_round: dict[int, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
     for block in blocks:
-        of_quad[block.quad][block.variant].append(block)
-    levels = (_log_levels(variants[baseline], variants[variant], metric) for _, variants in sorted(of_quad.items()))
+        of_round[block.round][block.variant].append(block)
+    levels = (_log_levels(variants[baseline], variants[variant], metric) for _, variants in sorted(of_round.items()))
     return [each for each in levels if each is not None]
 
 
@@ -116,7 +116,7 @@ def _log_wall(blocks: Sequence[Block]) -> float | None:
 
 
 def _log_cpu(blocks: Sequence[Block]) -> float | None:
-    """Logarithm of the CPU seconds a request took, over all the variant's blocks of the quad."""
+    """Logarithm of the CPU seconds a request took, over all the variant's blocks of the round."""
     taken = [block.cpu_s for block in blocks if block.cpu_s is not None]
     requests = sum(block.requests for block in blocks)
     if len(taken) < len(blocks) or not requests or sum(taken) <= 0:
@@ -125,14 +125,14 @@ def _log_cpu(blocks: Sequence[Block]) -> float | None:
 
 
 def _log_pss(blocks: Sequence[Block]) -> float | None:
-    """Logarithm of the memory after the variant's blocks of the quad."""
+    """Logarithm of the memory after the variant's blocks of the round."""
     sizes = [block.counters.get("pss_bytes", 0.0) for block in blocks]
     return math.log(max(sizes)) if min(sizes) > 0 else None
 
 
-CPU = Metric("cpu_s", margin=0.01, variant_level=_log_cpu, of_quads=fmean)
-WALL = Metric("wall_s", margin=0.03, variant_level=_log_wall, of_quads=median)
-PSS = Metric("pss_bytes", margin=0.02, variant_level=_log_pss, of_quads=median)
+CPU = Metric("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
+WALL = Metric("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
+PSS = Metric("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
 METRICS = {metric.name: metric for metric in (CPU, WALL, PSS)}
 """Those that blocks are timed and weighed by."""
 COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}

@@ -51,8 +51,8 @@ def _compared(folder: Path, samples: int) -> Path:
         for place in range(4 * _ROUNDS * _REPLICATES):
             position, variant = place % 4, ("naive", "tuned", "tuned", "naive")[place % 4]
             walls = [chance.lognormvariate(-3 if variant == "naive" else -4, 0.2) for _ in range(each)]
-            replicate, quad = divmod(place // 4, _ROUNDS)
-            block = Block(replicate, quad, position, variant, each, walls, sum(walls) * chance.gauss(1, 0.01))
+            replicate, round_ = divmod(place // 4, _ROUNDS)
+            block = Block(replicate, round_, position, variant, each, walls, sum(walls) * chance.gauss(1, 0.01))
             file.write(json.dumps(asdict(block)) + "\n")
     return folder
 

@@ -142,7 +142,7 @@ def ladder(tmp_path: Path) -> Path:
     variants = {"naive": 0.0, "naive+slots": -0.2, "naive+slots+sets": -0.2, "tuned": -0.6}
     names = list(variants)
     trials = [
-        Trial(name, "rung", before, after, shows_in="cpu_s")
+        Trial(name, "step", before, after, shows_in="cpu_s")
         for name, before, after in zip(("slots", "sets", "rows"), names[:-1], names[1:], strict=True)
     ]
     return write_report(write_experiment(tmp_path / "run", variants, trials))

@@ -26,8 +26,8 @@ VARIANTS = {
 TRIALS = (
     Trial("slots", "alone", "naive", "naive+slots", shows_on="/elsewhere", shows_in="statements"),
     Trial("sets", "alone", "naive", "naive+sets"),
-    Trial("slots", "missed", "tuned-slots", "tuned"),
-    Trial("sets", "missed", "tuned-sets", "tuned"),
+    Trial("slots", "leave_one_out", "tuned-slots", "tuned"),
+    Trial("sets", "leave_one_out", "tuned-sets", "tuned"),
 )
 
 

@@ -181,11 +181,11 @@ def _head(folder: Path, run: FakeRun) -> RunHead:
             "counted_requests": 3,
             "profiled_requests": 12,
             "replicates": run.replicates,
-            "quads": 2,
+            "rounds": 2,
             "block_s": 0.5,
-            "rungs": rungs,
+            "steps": rungs,
         },
-        same_answers={} if run.equal is None else answered,
+        same_responses={} if run.equal is None else answered,
         elapsed_s=312.4,
         note=run.note,
     )
@@ -242,20 +242,20 @@ def _comparison(folder: Path, run: FakeRun, rng: random.Random) -> None:
     with (folder / "blocks.jsonl").open("a") as file:
         for replicate in range(run.replicates):
             lean = {variant: rng.gauss(0, 0.01) for variant in variants}
-            for quad in range(2):
+            for round_ in range(2):
                 order = [*variants, *reversed(variants)] if rng.random() < 0.5 else [*reversed(variants), *variants]
                 for position, variant in enumerate(order):
-                    block = _block(variant, run, rng, lean[variant], (replicate, quad, position))
+                    block = _block(variant, run, rng, lean[variant], (replicate, round_, position))
                     file.write(json.dumps(asdict(block)) + "\n")
 
 
 def _block(variant: str, run: FakeRun, rng: random.Random, lean: float, place: tuple[int, int, int]) -> Block:
     cost = cost_s(variant, run.variants) * (1 + lean)
     walls = [cost * rng.lognormvariate(0.05, 0.06) for _ in range(3)]
-    replicate, quad, position = place
+    replicate, round_, position = place
     return Block(
         replicate=replicate,
-        quad=quad,
+        round=round_,
         position=position,
         variant=variant,
         requests=3,

@@ -21,13 +21,13 @@ _MATRIX = [
 ]
 
 POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
-    "gauge": [{"endpoint": "no-op"}, {"endpoint": "traits"}],
-    "headline": [
+    "breakdown": [{"endpoint": "no-op"}, {"endpoint": "traits"}],
+    "published": [
         {"service": service, "topology": "nested-perfload", "clients": clients}
         for clients in (1, 40)
         for service in ("naive", "tuned")
     ],
-    "link": [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)],
+    "network": [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)],
     "matrix": _MATRIX,
     "workers": [
         {"workload": workload, "processes": processes, "threads": threads}
@@ -36,8 +36,8 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
     ],
 }
 SETTINGS: Mapping[str, dict[str, Any]] = {
-    "gauge": {"variant": "tuned", "processes": 2, "time_s": 3.0},
-    "headline": {
+    "breakdown": {"variant": "tuned", "processes": 2, "time_s": 3.0},
+    "published": {
         "processes": 4,
         "threads": 10,
         "published": [
@@ -47,7 +47,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "published_source": "a page",
         "published_machine": "a machine",
     },
-    "link": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "hops": 1},
+    "network": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1},
     "matrix": {
         "matrix": "mine",
         "title": "Is SQLite faster?",
@@ -58,7 +58,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "workers": {"requests": {"query": 40, "state": 40}, "users": 4, "variant": "tuned"},
 }
 VALUES: Mapping[str, dict[str, Any]] = {
-    "gauge": {
+    "breakdown": {
         "path": "/",
         "requests": 100,
         "throughput_per_s": 100.0,
@@ -75,14 +75,14 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "apart_requests": 100,
         "statements": 1.0,
     },
-    "headline": {
+    "published": {
         "elapsed_s": 20.0,
         "rate_per_s": 20.0,
         "latency_s_median": 0.4,
         "cpu_s": 18.0,
         "body_bytes": 1000.0,
     },
-    "link": {
+    "network": {
         "elapsed_s": 0.5,
         "cpu_s": 0.4,
         "starved_s": 0.0,
@@ -90,7 +90,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "connections": 0,
         "bytes_sent": 2000,
         "bytes_received": 20_000,
-        "under_way_s": 0.1,
+        "in_transit_s": 0.1,
         "proxy_cpu_s": 0.001,
         "body_bytes": 5000,
         "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},
@@ -130,7 +130,7 @@ def write_survey(folder: Path, command: str, *, repeats: int = 2) -> Path:
         receipt={"digest": "a41f3f0c9be27d58"},
         manifest={"machine": {"processor": "EPYC"}},
         settings={**SETTINGS[command], "repeats": repeats, "points": list(points), "impossible": impossible},
-        same_answers={},
+        same_responses={},
         command=command,
     ).save(folder / "run.json")
     for repeat in range(repeats):

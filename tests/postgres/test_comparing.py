@@ -19,14 +19,14 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
-from placebench.experiment.compare_run import Comparing, Settings
+from placebench.experiment.compare_run import CompareRun, Settings
 from placebench.experiment.run_folder import claim_folder, held
 from placebench.experiment.variants import Variant, read_variants
 from placebench.report import comparison_table, summary, write_report
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 APPS = Path(__file__).parents[1] / "unit" / "experiment"
 SLEEPY = "/asleep?sleep=0.005"  # so that the client has time to wait
 
@@ -51,7 +51,7 @@ def nobody(_: str) -> None:
 def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> results.Run:
     """Three variants, two replicates."""
     folder = claim_folder(tmp_path_factory.mktemp("runs") / "three")
-    Comparing(TOPOLOGY, settings(*read_variants(["naive", "tuned", "noop"])), folder, server).run(nobody)
+    CompareRun(TOPOLOGY, settings(*read_variants(["naive", "tuned", "noop"])), folder, server).run(nobody)
     return results.load(folder)
 
 
@@ -62,7 +62,7 @@ def test_the_interface_of_the_json(finished: results.Run) -> None:
     keys |= {"p_adjusted", "verdict", "detectable"}
     cpu = {each["variant"]: each for each in document["comparisons"] if each["metric"] == "cpu_s"}
 
-    assert (document["seed"], document["same_answers"]) == (1, True)
+    assert (document["seed"], document["same_responses"]) == (1, True)
     assert document["replicates"] + document["invalidated"] >= 2
     assert all(keys <= each.keys() for each in document["comparisons"])
     assert {each["metric"] for each in document["comparisons"] if each["variant"] == "tuned"} == {
@@ -88,7 +88,7 @@ def test_every_replicate_is_a_mirrored_round_of_all_variants(finished: results.R
 
         assert order == order[::-1]
         assert sorted(set(order)) == ["naive", "noop", "tuned"]
-        assert all(block.cpu_s and block.counters["pss_bytes"] > 0 and block.answers for block in blocks)
+        assert all(block.cpu_s and block.counters["pss_bytes"] > 0 and block.responses for block in blocks)
 
 
 def test_each_request_is_counted_on_its_way(finished: results.Run) -> None:
@@ -141,7 +141,7 @@ def test_bodies_do_not_stay_when_all_is_well(finished: results.Run) -> None:
 def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_path: Path) -> None:
     """A second sitting makes only what is missing; the run keeps its beginning and adds up its time."""
     folder = claim_folder(tmp_path / "sittings")
-    Comparing(TOPOLOGY, settings(*small("one", "two"), replicates=1), folder, server).run(nobody)
+    CompareRun(TOPOLOGY, settings(*small("one", "two"), replicates=1), folder, server).run(nobody)
     first = results.load(folder)
     with (folder / "blocks.jsonl").open("a") as file:
         file.write(json.dumps({**asdict(first.blocks[0]), "replicate": 1}) + "\n")
@@ -149,7 +149,7 @@ def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_pa
     # A run that was killed had more replicates to make.
     replace(first.head, settings={**first.head.settings, "replicates": 2}).save(folder / "run.json")
     said: list[str] = []
-    Comparing(TOPOLOGY, settings(*small("one", "two")), folder, server).run(said.append)
+    CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server).run(said.append)
     whole = results.load(folder)
 
     assert [block.replicate for block in whole.blocks] == [0] * 4 + [1] * 4
@@ -157,7 +157,7 @@ def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_pa
     assert [step for step in said if step.startswith("replicate")] == ["replicate 2 of 2: one, two"]
     assert whole.head.elapsed_s > first.head.elapsed_s
     with pytest.raises(RunFolderError, match="holds a run with another variants"):
-        Comparing(TOPOLOGY, settings(*small("one", "three")), folder, server)
+        CompareRun(TOPOLOGY, settings(*small("one", "three")), folder, server)
 
 
 def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_killed_worker_invalidates_its_replicate(server: Server, tmp_path: Pat
             killers[0].start()
 
     folder = claim_folder(tmp_path / "killed")
-    Comparing(TOPOLOGY, settings(*small("one", "two")), folder, server).run(say)
+    CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server).run(say)
     killers[0].join()
     run = results.load(folder)
     reasons = [block.invalid for block in run.blocks if block.invalid]
@@ -227,7 +227,7 @@ def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path
     killer = threading.Thread(target=kill)
     killer.start()
     folder, notes = claim_folder(tmp_path / "parts"), list[str]()
-    Comparing(TOPOLOGY, settings(*read_variants(["naive", "tuned"]), replicates=1), folder, server).run(
+    CompareRun(TOPOLOGY, settings(*read_variants(["naive", "tuned"]), replicates=1), folder, server).run(
         nobody, notes.append
     )
     killer.join()
@@ -255,7 +255,7 @@ def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
 
         folder = claim_folder(tmp_path / "gone")
         with pytest.raises(UndecidedError, match="1 of 6 replicates count: 3 in a row do not, the last because"):
-            Comparing(TOPOLOGY, settings(*small("one", "two"), replicates=6), folder, own).run(say)
+            CompareRun(TOPOLOGY, settings(*small("one", "two"), replicates=6), folder, own).run(say)
     run = results.load(folder)
 
     assert run.head.status == "failed"
@@ -274,15 +274,15 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
 
     folder = claim_folder(tmp_path / "written")
     with pytest.raises(GateFailedError, match=r"no speed is printed"):
-        Comparing(TOPOLOGY, settings(*small("one", "two")), folder, server).run(say)
+        CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server).run(say)
     run = results.load(folder)
 
-    assert run.head.same_answers["equal"] is False
-    assert "the data of two changed" in run.head.same_answers["difference"]
+    assert run.head.same_responses["equal"] is False
+    assert "the data of two changed" in run.head.same_responses["difference"]
     assert {block.replicate for block in run.blocks} == {0, 1}
     assert summary(run)["comparisons"] == []
     with pytest.raises(RunFolderError, match=r"ended because the data of two changed: .*: begin a new one"):
-        Comparing(TOPOLOGY, settings(*small("one", "two")), folder, server)
+        CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server)
 
 
 def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":

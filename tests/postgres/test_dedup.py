@@ -17,18 +17,18 @@ from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.variants import variant
 from placebench.runtime.postgres import Server
-from placebench.seeding import seed, topology_named
+from placebench.seeding import find_topology, seed
 
 TREES = 40
 LISTED = re.compile(r"resource_provider_id = ANY \(.\{([0-9,]*)\}")
-HEADLINE = topology_named("nested-perfload", trees=TREES).request.partition("?")[2]
+HEADLINE = find_topology("nested-perfload", trees=TREES).request.partition("?")[2]
 
 
 @pytest.fixture(scope="module")
 def nested(server: Server) -> Iterator[Engine]:
     """Forty trees of seven providers, with two candidates each for the headline request."""
     url = server.create_database("placebench_test_dedup")
-    seed(topology_named("nested-perfload", trees=TREES), url)
+    seed(find_topology("nested-perfload", trees=TREES), url)
     engine = create_engine(url)
     yield engine
     engine.dispose()

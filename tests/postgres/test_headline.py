@@ -12,13 +12,13 @@ from placebench.errors import PlacebenchError, VariantError
 from placebench.experiment.published_study import Asked, find_variants, headline, services
 from placebench.experiment.records import Measurement, RunHead
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import Ground, Surveying, append_line
+from placebench.experiment.study import Ground, StudyRun, append_line
 from placebench.experiment.variants import Variant
 from placebench.report import document_of, write_report
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=1, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=1, seed=1)
 
 
 def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str], set[str]]) -> None:
@@ -29,14 +29,14 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
     asked = Asked({"dedup": find_variants(["dedup"])["dedup"], "placement": "it is not installed"}, [TOPOLOGY])
     folder = claim_folder(tmp_path / "headline")
 
-    Surveying(headline(asked, repeats=1), Ground(server, TOPOLOGY, folder)).run(lambda _: None)
+    StudyRun(headline(asked, repeats=1), Ground(server, TOPOLOGY, folder)).run(lambda _: None)
     write_report(folder)
     document = document_of(results.load(folder))
 
     assert [("dedup", 1, 10), ("dedup", 40, 400)] == [
         (row["service"], row["clients"], row["requests"]) for row in document["rows"]
     ]
-    assert documented("headline") <= set(document["rows"][0])
+    assert documented("published") <= set(document["rows"][0])
     assert [0.7, 2.9] == [row["published_after_per_s"] for row in document["rows"]]
     assert {None} == {row["ratio"] for row in document["rows"]}
     assert ["it is not installed"] * 2 == [each["reason"] for each in document["impossible"]]

@@ -13,13 +13,13 @@ from placebench.errors import GateFailedError
 from placebench.experiment.matrices import Job, Matrix
 from placebench.experiment.matrix import combine, question_of
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import Ground, Surveying
+from placebench.experiment.study import Ground, StudyRun
 from placebench.report import document_of, text_of, write_report
 from placebench.results import Run
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=3, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1)
 VERSIONS = ["installed", "9.9", "9.8"]
 ELSEWHERE = Path(__file__).parents[1] / "unit" / "experiment"
 
@@ -28,7 +28,7 @@ def surveyed(server: Server, folder: Path, matrix: Matrix) -> Run:
     """The run of this matrix, once each, however it ended."""
     question = question_of(matrix, combine(matrix), request=TOPOLOGY.request, repeats=1)
     try:
-        Surveying(question, Ground(server, TOPOLOGY, claim_folder(folder))).run(lambda _: None)
+        StudyRun(question, Ground(server, TOPOLOGY, claim_folder(folder))).run(lambda _: None)
     finally:
         write_report(folder)
     return results.load(folder)
@@ -47,7 +47,7 @@ def test_servers_clients_and_users(server: Server, tmp_path: Path) -> None:
     assert all(row["duration_s"] > 0 and row["cpu_s"] > 0 and row["n"] == 1 for row in rows)
     assert 4 == len(document["impossible"])
     assert "a client in the process has no server" in text_of(run)
-    assert run.head.same_answers["equal"] is True
+    assert run.head.same_responses["equal"] is True
 
 
 def test_a_job_has_its_own_trees_and_the_profiler_its_cost(server: Server, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from placebench.experiment.validity import LoadRules
 from placebench.report import summary, terminal_table, write_report
 from placebench.report.ci_files import hand_over
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
 SMALL = Settings(
     variants=("naive", "tuned"),
@@ -38,7 +38,7 @@ SMALL = Settings(
     counted_requests=2,
     profiled_requests=4,
     replicates=2,
-    quads=1,
+    rounds=1,
     block_s=0.02,
     telemetry=True,
     load_rules=LoadRules(late_at_most=1.0, client_cpu_at_most=100.0),  # tests share their machine
@@ -54,7 +54,7 @@ def story(
     server: Server, folder: Path, say: Say = nobody, settings: Settings = SMALL, *, note: Say = nobody
 ) -> Perfload:
     """Two nested trees: four candidates, fourteen providers."""
-    topology = topology_named("nested-perfload", trees=2, seed=1)
+    topology = find_topology("nested-perfload", trees=2, seed=1)
     return Perfload(topology, settings, claim_folder(folder), server, say=say, note=note)
 
 
@@ -77,9 +77,9 @@ def test_a_whole_run_says_that_it_is_complete(finished: results.Run) -> None:
 
     assert (head.status, head.note) == ("complete", "")
     assert head.receipt["providers"] == 14
-    assert head.same_answers["checked"] == ["naive", "tuned", "placement"]
-    assert head.same_answers["equal"] is True
-    assert (head.same_answers["allocation_requests"], head.same_answers["provider_summaries"]) == (4, 14)
+    assert head.same_responses["checked"] == ["naive", "tuned", "placement"]
+    assert head.same_responses["equal"] is True
+    assert (head.same_responses["allocation_requests"], head.same_responses["provider_summaries"]) == (4, 14)
 
 
 def test_each_pass_has_its_telemetry(finished: results.Run) -> None:
@@ -172,7 +172,7 @@ def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_
     run = written_to(server, tmp_path / "differing", "placebench_differing", at="tuned: closed load, 0.5 s")
     page = write_report(run.folder).read_text()
 
-    assert (run.head.status, run.head.same_answers["equal"]) == ("failed", False)
+    assert (run.head.status, run.head.same_responses["equal"]) == ("failed", False)
     assert "are missing, first:" in page
     assert "requests per second" not in page.lower()
 
@@ -181,7 +181,7 @@ def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: P
     """An answer under load is held to the first one as well: a copy that somebody writes to ends the comparison."""
     run = written_to(server, tmp_path / "copies", "placebench_copies_tuned", at="replicate 2 of 2: naive, tuned")
 
-    assert run.head.same_answers["equal"] is False
+    assert run.head.same_responses["equal"] is False
     assert {block.replicate for block in run.blocks} == {0, 1}
     assert list((run.folder / "answers").iterdir())
 

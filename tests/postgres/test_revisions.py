@@ -9,16 +9,16 @@ import pytest
 
 from placebench import results
 from placebench.errors import GateFailedError
-from placebench.experiment.compare_run import Comparing, Settings
+from placebench.experiment.compare_run import CompareRun, Settings
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import read_variants
 from placebench.report import summary, write_report
 from placebench.report.ci_files import hand_over
 from placebench.report.gates import held_to, read_gate
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 SHOP = """
 import os
 from sqlalchemy import create_engine, text
@@ -58,7 +58,7 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     variants = read_variants([f"{app},rev=quick,name=quick", f"{app},rev=slow,name=slow"])
     folder = claim_folder(tmp_path / "revisions")
     settings = Settings(variants, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
-    Comparing(TOPOLOGY, settings, folder, server).run(lambda _: None)
+    CompareRun(TOPOLOGY, settings, folder, server).run(lambda _: None)
     run = results.load(folder)
     statements = next(each for each in summary(run)["comparisons"] if each["metric"] == "statements")
 

@@ -15,13 +15,13 @@ from placebench import results
 from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
 from placebench.experiment.parts import nobody
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import Ground, Measure, Point, Question, Renewed, Surveying, in_order
+from placebench.experiment.study import Ground, Measure, Point, Question, Renewed, StudyRun, in_order
 from placebench.report.sentences import unmeasured
 from placebench.report.studies import failed
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 POINTS = ({"table": "resource_providers"}, {"table": "inventories"})
 
 
@@ -48,7 +48,7 @@ def test_every_point_is_measured_in_each_repeat(server: Server, tmp_path: Path) 
     """Two points twice are four measurements, the second repeat backwards: 14 providers, 18 inventories."""
     folder = claim_folder(tmp_path / "rows")
 
-    Surveying(question(), Ground(server, TOPOLOGY, folder)).run(nobody)
+    StudyRun(question(), Ground(server, TOPOLOGY, folder)).run(nobody)
     run = results.load(folder)
 
     assert ("complete", "rows") == (run.head.status, run.head.command)
@@ -64,7 +64,7 @@ def test_who_asks_is_told_why_there_is_no_server_cpu(server: Server, tmp_path: P
     if server.kind == "named":
         pytest.skip("settings are for a server of ours")
     with open_server(settings={"max_parallel_workers_per_gather": "2"}) as stock:
-        Surveying(question(), Ground(stock, TOPOLOGY, claim_folder(tmp_path / "rows"))).run(nobody)
+        StudyRun(question(), Ground(stock, TOPOLOGY, claim_folder(tmp_path / "rows"))).run(nobody)
     head = results.load(tmp_path / "rows").head
 
     reason = "max_parallel_workers_per_gather is 2: parallel workers come and go unseen"
@@ -75,18 +75,18 @@ def test_who_asks_is_told_why_there_is_no_server_cpu(server: Server, tmp_path: P
 def test_a_survey_that_was_killed_goes_on(server: Server, tmp_path: Path) -> None:
     """A line that a kill cut short is measured again, the whole ones are kept; another question is refused."""
     folder = claim_folder(tmp_path / "resumed")
-    Surveying(question(), Ground(server, TOPOLOGY, folder)).run(nobody)
+    StudyRun(question(), Ground(server, TOPOLOGY, folder)).run(nobody)
     path = folder / "measurements.jsonl"
     before = path.read_text()
     path.write_text(before[:-20])
 
-    again = Surveying(question(), Ground(server, TOPOLOGY, folder))
+    again = StudyRun(question(), Ground(server, TOPOLOGY, folder))
     steps = again.steps
     again.run(nobody)
 
     assert (2, before) == (steps, path.read_text())
     with pytest.raises(RunFolderError, match="holds a run with another settings"):
-        Surveying(question(repeats=3), Ground(server, TOPOLOGY, folder))
+        StudyRun(question(repeats=3), Ground(server, TOPOLOGY, folder))
 
 
 class Dying:
@@ -115,11 +115,11 @@ def test_a_point_that_fails_is_left_out_and_the_others_go_on(server: Server, tmp
     folder, said, notes = claim_folder(tmp_path / "dying"), list[str](), list[str]()
     dying = question(Dying(resource_providers=1, inventories=3).prepare)
 
-    first = Surveying(dying, Ground(server, TOPOLOGY, folder))
+    first = StudyRun(dying, Ground(server, TOPOLOGY, folder))
     steps = first.steps
     first.run(said.append, notes.append)
     begun = results.load(folder)
-    Surveying(dying, Ground(server, TOPOLOGY, folder)).run(nobody)
+    StudyRun(dying, Ground(server, TOPOLOGY, folder)).run(nobody)
     resumed = results.load(folder)
 
     assert steps == len(said) == 5
@@ -140,7 +140,7 @@ def test_a_survey_of_which_nothing_can_be_measured(server: Server, tmp_path: Pat
     dying = question(Dying(resource_providers=9, inventories=9).prepare)
 
     with pytest.raises(PlacebenchError, match=r"nothing could be measured; table .*: the link dropped") as raised:
-        Surveying(dying, Ground(server, TOPOLOGY, folder)).run(nobody)
+        StudyRun(dying, Ground(server, TOPOLOGY, folder)).run(nobody)
 
     assert raised.value.exit_code == 2
     assert [each.invalid for each in results.load(folder).measurements] == ["the link dropped"] * 6
@@ -158,7 +158,7 @@ def test_a_database_that_is_gone_ends_the_survey(tmp_path: Path, monkeypatch: py
                     os.kill(own.pid, signal.SIGKILL)
 
         with pytest.raises(UndecidedError, match="the database is gone"):
-            Surveying(question(repeats=3), Ground(own, TOPOLOGY, folder)).run(say)
+            StudyRun(question(repeats=3), Ground(own, TOPOLOGY, folder)).run(say)
     run = results.load(folder)
 
     assert run.head.status == "failed"

@@ -140,7 +140,7 @@ MODEL = Optimization(
     further=(
         Implementation("versioned_objects", _versioned_model, extra=Extra("versionedobjects", "oslo_versionedobjects")),
     ),
-    why="Tens of thousands of objects live for one request: fewer bytes each, and less for the collector to walk.",
+    why="Tens of thousands of objects live for one request: fewer bytes each, and less for GC to traverse.",
     source="Placement 5d3243f4 (August 2019).",
     metric="cpu_s",
 )

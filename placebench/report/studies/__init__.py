@@ -1,6 +1,6 @@
 """What a survey says: each command's measurements as rows, a first sentence, charts, and how to read them.
 
-The key piece is `told`. A module a command (`matrix.py`, `link.py`, …) has one public function, `tell(run) -> Told`;
+The key piece is `told`. A module a command (`matrix.py`, `network.py`, …) has one public function, `tell(run) -> Told`;
 the page, the table of a terminal and the JSON document are made of what it returns.
 """
 
@@ -14,10 +14,10 @@ from placebench.report.studies.study import Column, Picture, Told, counted, fail
 from placebench.results import Run
 
 _MODULES: Mapping[str, str] = {
-    "gauge": "breakdown",
-    "headline": "published",
-    "link": "network",
+    "breakdown": "breakdown",
     "matrix": "matrix",
+    "network": "network",
+    "published": "published",
     "workers": "workers",
 }
 """The module of each survey's command, in this package."""
@@ -33,8 +33,8 @@ def is_survey(run: Run) -> bool:
 
 def told(run: Run) -> Told:
     """What the survey of this run says, as far as it got; no speed where answers differ."""
-    if run.head.same_answers.get("equal") is False:
-        return Told(f"No speed is shown: {run.head.same_answers['difference']}.", rows=(), columns=())
+    if run.head.same_responses.get("equal") is False:
+        return Told(f"No speed is shown: {run.head.same_responses['difference']}.", rows=(), columns=())
     module = import_module(f"{__name__}.{_MODULES[run.head.command]}")
     return cast(Callable[[Run], Told], module.tell)(run)
 

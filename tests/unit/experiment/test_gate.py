@@ -97,7 +97,9 @@ def test_a_different_answer_under_load_stops_the_run(tmp_path: Path, monkeypatch
     service = FakeService(monkeypatch)
     service.answers = {"url": json.dumps(document("a", "b")).encode()}
     heads: list[dict[str, Any]] = []
-    gate = AnswerGate("/allocation_candidates?resources=VCPU:1", save=lambda same_answers: heads.append(same_answers))
+    gate = AnswerGate(
+        "/allocation_candidates?resources=VCPU:1", save=lambda same_responses: heads.append(same_responses)
+    )
     gate.meet("naive", "url")
     gate.meet("tuned", "url")
     digests = {}
@@ -106,7 +108,7 @@ def test_a_different_answer_under_load_stops_the_run(tmp_path: Path, monkeypatch
         body_file(tmp_path, digests[name]).write_text(json.dumps(body))
 
     def block(name: str) -> Block:
-        return Block(0, 0, 0, "tuned", 1, [0.1], 0.1, answers=[digests[name]])
+        return Block(0, 0, 0, "tuned", 1, [0.1], 0.1, responses=[digests[name]])
 
     gate.check([block("right")], tmp_path)
     with pytest.raises(

@@ -22,7 +22,7 @@ HEAD = RunHead(
     receipt={},
     manifest={},
     settings={"repeats": 5, "points": [{"variant": "naive", "latency_ms": 0.5 * number} for number in range(99)]},
-    same_answers={},
+    same_responses={},
 )
 
 
@@ -50,7 +50,7 @@ def test_another_question_is_told_in_short(tmp_path: Path) -> None:
 
 def test_a_run_whose_answers_differed_does_not_go_on(tmp_path: Path) -> None:
     """What made them differ may be gone since; what was measured until then is of variants that do not do the same."""
-    replace(HEAD, same_answers={"equal": False, "difference": "tuned lacks one"}).save(tmp_path / "run.json")
+    replace(HEAD, same_responses={"equal": False, "difference": "tuned lacks one"}).save(tmp_path / "run.json")
 
     with pytest.raises(RunFolderError, match=r"ended because tuned lacks one: begin a new one$"):
         same_question(tmp_path, HEAD)

@@ -13,7 +13,7 @@ from placebench.experiment.http_request import get
 from placebench.experiment.load_run import LOCUSTFILES, LoadSpec, run_load
 from placebench.experiment.records import LoadResult
 from placebench.paths import room
-from placebench.runtime.uwsgi import RunningServer
+from placebench.runtime.wsgi_servers import RunningServer
 from placebench.stats import quantile
 
 Served = Callable[..., RunningServer]
@@ -61,8 +61,8 @@ def test_failures_are_in_the_result(served: Served, loaded: Loaded) -> None:
 
 
 def test_an_answer_that_does_not_come_is_a_failure(served: Served, loaded: Loaded) -> None:
-    """After answer_timeout_s a request is given up; the exception's name stands for the status."""
-    result = loaded(served(), request="/work?sleep=2", requests=1, answer_timeout_s=0.5)
+    """After response_timeout_s a request is given up; the exception's name stands for the status."""
+    result = loaded(served(), request="/work?sleep=2", requests=1, response_timeout_s=0.5)
 
     assert (result.requests, result.failures) == (1, 1)
     assert list(result.statuses) == ["RetriesExceeded"]

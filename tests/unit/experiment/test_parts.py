@@ -26,7 +26,7 @@ def kept(tmp_path: Path) -> KeptHead:
         receipt={},
         manifest={},
         settings={},
-        same_answers={},
+        same_responses={},
     )
     return KeptHead(tmp_path, head)
 

@@ -24,10 +24,10 @@ def test_another_seed_gives_another_plan() -> None:
 
 
 def test_each_quad_is_abba_or_baab() -> None:
-    """In a quad each variant stands twice, and the middle two are the same, so a linear drift cancels."""
+    """In a round each variant stands twice, and the middle two are the same, so a linear drift cancels."""
     plans = plan_replicates(("a", "b"), replicates=20, rounds=4, seed=1)
 
-    kinds = Counter(quad for plan in plans for quad in plan.rounds)
+    kinds = Counter(round_ for plan in plans for round_ in plan.rounds)
 
     assert set(kinds) == {("a", "b", "b", "a"), ("b", "a", "a", "b")}
 

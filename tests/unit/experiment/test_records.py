@@ -46,13 +46,13 @@ HEAD = RunHead(
     receipt={},
     manifest={},
     settings={},
-    same_answers={},
+    same_responses={},
 )
 
 
 def block(replicate: int) -> Block:
     """A block of one request."""
-    return Block(replicate=replicate, quad=0, position=0, variant="naive", requests=1, wall_s=[0.5], cpu_s=0.4)
+    return Block(replicate=replicate, round=0, position=0, variant="naive", requests=1, wall_s=[0.5], cpu_s=0.4)
 
 
 def test_a_run_goes_on_when_its_words_have_changed(tmp_path: Path) -> None:

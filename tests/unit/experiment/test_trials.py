@@ -6,26 +6,26 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import MissingExtraError, PlacebenchError
-from placebench.experiment.trials import ablation_trials, experiment_named, ladder_trials, read_experiment
+from placebench.experiment.trials import experiment_named, read_experiment
 from placebench.reference.optimizations.optimization import Optimization
 from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, variant
 
 
-def test_the_ladder_adds_one_at_a_time() -> None:
-    """Each rung stands against the one before it; the last makes tuned."""
-    made = ladder_trials()
+def test_the_cumulative_series_adds_one_at_a_time() -> None:
+    """Each step is compared with the one before it; the last makes tuned."""
+    made = experiment_named("cumulative")
 
     assert [trial.name for trial in made.trials] == [each.name for each in OPTIMIZATIONS]
     assert (made.trials[0].baseline, made.trials[-1].variant) == ("naive", "tuned")
     assert all(one.variant == next_.baseline for one, next_ in zip(made.trials, made.trials[1:], strict=False))
 
 
-def test_the_ablation_tries_each_alone_and_missed() -> None:
+def test_each_optimization_is_added_alone_and_left_out() -> None:
     """Both in one set of replicates, every variant a variant that exists."""
-    made = ablation_trials()
+    made = experiment_named("leave-one-out")
     kinds = {(trial.name, trial.kind) for trial in made.trials}
 
-    assert kinds == {(each.name, kind) for each in OPTIMIZATIONS for kind in ("alone", "missed")}
+    assert kinds == {(each.name, kind) for each in OPTIMIZATIONS for kind in ("alone", "leave_one_out")}
     assert len(set(made.variants)) == len(made.variants) == 2 + 2 * len(OPTIMIZATIONS)
     assert all(variant(name).name == name for name in made.variants)
 
@@ -51,7 +51,7 @@ def test_trials_of_ones_own(tmp_path: Path) -> None:
 
 def test_a_suffix_is_in_every_variant() -> None:
     """A driver for the whole ladder, and settings for each ablation."""
-    rungs, ablations = experiment_named("ladder+driver:psycopg3"), experiment_named("ablation,pg:jit=on")
+    rungs, ablations = experiment_named("cumulative+driver:psycopg3"), experiment_named("leave-one-out,pg:jit=on")
 
     assert (rungs.variants[0], rungs.variants[-1]) == ("naive+driver:psycopg3", "tuned+driver:psycopg3")
     assert all(variant(name).name == name for name in rungs.variants)
@@ -66,10 +66,10 @@ def test_a_step_is_tried_on_its_own_request() -> None:
     copies, driver = experiment_named("copies"), experiment_named("driver,pg:jit=on")
 
     assert copies.variants == ("naive", "naive+copies", "tuned-copies", "tuned")
-    assert [(each.name, each.kind) for each in copies.trials] == [("copies", "alone"), ("copies", "missed")]
+    assert [(each.name, each.kind) for each in copies.trials] == [("copies", "alone"), ("copies", "leave_one_out")]
     assert "resources_A=VCPU:1&resources_B=VCPU:1" in str(copies.request)
     assert driver.variants[:2] == ("tuned,pg:jit=on", "tuned+driver:psycopg3,pg:jit=on")
-    assert (driver.trials[0].name, driver.trials[0].kind) == ("driver:psycopg3", "way")
+    assert (driver.trials[0].name, driver.trials[0].kind) == ("driver:psycopg3", "alternative")
 
 
 @pytest.mark.parametrize("step", CATALOGUE, ids=lambda step: step.name)
@@ -92,13 +92,16 @@ def test_a_path_of_an_algorithm_is_taken_from_each() -> None:
     heap, unshared = experiment_named("heap"), experiment_named("unshared")
 
     assert heap.variants == ("dedup-heap", "dedup", "cached-heap", "cached")
-    assert [(each.name, each.kind) for each in heap.trials] == [("heap of dedup", "way"), ("heap of cached", "way")]
+    assert [(each.name, each.kind) for each in heap.trials] == [
+        ("heap of dedup", "alternative"),
+        ("heap of cached", "alternative"),
+    ]
     assert (unshared.variants, unshared.topology) == (("dedup-unshared", "dedup"), "flat-perfload")
 
 
 def test_a_step_that_wants_allocations_has_them() -> None:
     """Kept sums against sums of nothing would show nothing."""
-    assert (experiment_named("totals").fill, experiment_named("copies").fill) == (0.5, None)
+    assert (experiment_named("totals").utilization, experiment_named("copies").utilization) == (0.5, None)
 
 
 def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -> None:
@@ -111,7 +114,10 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
     )
     joined, everything = read_experiment(path).trials
 
-    assert all(each.shows_on and each.shows_in for each in (*ladder_trials().trials, *ablation_trials().trials))
+    assert all(
+        each.shows_on and each.shows_in
+        for each in (*experiment_named("cumulative").trials, *experiment_named("leave-one-out").trials)
+    )
     assert (joined.name, joined.shows_in) == ("tuned+trees:joined", "bytes_received")
     assert joined.why.startswith("One join saves two round trips")
     assert (everything.shows_on, everything.shows_in) == ("", "")
@@ -159,6 +165,6 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> No
 def test_no_such_experiment() -> None:
     """Neither a name nor a file."""
     with pytest.raises(
-        PlacebenchError, match=r"no experiment 'ladders': expected ladder, ablation, a file, or one of summ"
+        PlacebenchError, match=r"no experiment 'ladders': expected cumulative, leave-one-out, a file, or one of summ"
     ):
         experiment_named("ladders")

@@ -13,9 +13,9 @@ from placebench.report.optimizations import claims_of, ledger_of
 
 RUNGS = {"naive": 0.0, "naive+slots": -0.05, "naive+slots+copies": -0.05, "tuned": -0.05}
 TRIALS = (
-    Trial("slots", "rung", "naive", "naive+slots"),
-    Trial("copies", "rung", "naive+slots", "naive+slots+copies", shows_on="/elsewhere"),
-    Trial("sets", "rung", "naive+slots+copies", "tuned"),
+    Trial("slots", "step", "naive", "naive+slots"),
+    Trial("copies", "step", "naive+slots", "naive+slots+copies", shows_on="/elsewhere"),
+    Trial("sets", "step", "naive+slots+copies", "tuned"),
 )
 
 

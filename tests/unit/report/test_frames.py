@@ -14,7 +14,7 @@ from placebench.experiment.records import WirePass
 
 @pytest.fixture
 def run(tmp_path: Path) -> results.Run:
-    """naive and tuned, six replicates of two quads; one counted pass of two requests without statements."""
+    """naive and tuned, six replicates of two rounds; one counted pass of two requests without statements."""
     folder = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), requests=10))
     WirePass("tuned", None, [5.0, 6.0], [1.0, 1.0], [10.0, 10.0], [20.0, 20.0], [30.0, 30.0]).save(
         folder / "wire-tuned.json"

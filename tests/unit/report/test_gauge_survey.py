@@ -50,8 +50,8 @@ def folder(tmp_path: Path) -> Path:
         receipt={},
         manifest={},
         settings={"points": points, "repeats": 5, "impossible": []},
-        same_answers={},
-        command="gauge",
+        same_responses={},
+        command="breakdown",
     ).save(tmp_path / "run.json")
     return tmp_path
 

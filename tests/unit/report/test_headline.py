@@ -124,7 +124,7 @@ def figures(folder: Path, variants: dict[str, float], *trials: Trial) -> Figures
 def test_a_ladder_says_what_all_rungs_bring_together(tmp_path: Path) -> None:
     """Two rungs of −0.2 and −0.3 are 1.65 times less from end to end."""
     variants = {"naive": 0.0, "naive+slots": -0.2, "tuned": -0.5}
-    trials = Trial("slots", "rung", "naive", "naive+slots"), Trial("sets", "rung", "naive+slots", "tuned")
+    trials = Trial("slots", "step", "naive", "naive+slots"), Trial("sets", "step", "naive+slots", "tuned")
     made = figures(tmp_path / "run", variants, *trials)
 
     assert headline(made).startswith("All 2 changes take less server CPU; the largest effect is that of sets: 25.9")
@@ -136,7 +136,7 @@ def test_a_ladder_says_what_all_rungs_bring_together(tmp_path: Path) -> None:
 def test_an_ablation_tries_each_change_twice(tmp_path: Path) -> None:
     """What is tried alone and among the others is one change in two trials, and is worth keeping once."""
     variants = {"naive": 0.0, "naive+slots": -0.2, "tuned-slots": -0.5, "tuned": -0.7}
-    trials = Trial("slots", "alone", "naive", "naive+slots"), Trial("slots", "missed", "tuned-slots", "tuned")
+    trials = Trial("slots", "alone", "naive", "naive+slots"), Trial("slots", "leave_one_out", "tuned-slots", "tuned")
     made = figures(tmp_path / "run", variants, *trials)
 
     assert headline(made).startswith(

@@ -108,7 +108,7 @@ def test_differing_answers_have_no_interactions(tmp_path: Path) -> None:
 
 def test_a_run_that_tried_nothing_twice_has_none_to_speak_of(tmp_path: Path) -> None:
     """A ladder says nothing of interactions."""
-    run = made(tmp_path, VARIANTS, (replace(TRIALS[0], kind="rung"),))
+    run = made(tmp_path, VARIANTS, (replace(TRIALS[0], kind="step"),))
 
     assert in_words(run, interactions_of(run)) == []
 

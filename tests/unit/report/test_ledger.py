@@ -37,8 +37,11 @@ def test_what_gains_is_kept_and_what_does_not_is_dropped(run: results.Run) -> No
     assert entries["slots", "alone"].ratio == pytest.approx(math.exp(-0.2), rel=0.01)
     assert entries["sets", "alone"].decision == "kept"
     assert entries["sets", "alone"].why == "fewer statements, rows, round trips, at no more CPU that could be seen"
-    assert (entries["sets", "missed"].verdict, entries["sets", "missed"].decision) == ("equivalent", "dropped")
-    assert entries["slots", "missed"].request == run.head.request
+    assert (entries["sets", "leave_one_out"].verdict, entries["sets", "leave_one_out"].decision) == (
+        "equivalent",
+        "dropped",
+    )
+    assert entries["slots", "leave_one_out"].request == run.head.request
 
 
 def test_too_few_replicates_stay_open(tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_differing_answers_have_no_ledger(tmp_path: Path) -> None:
 def test_nobody_asked_is_no_ledger(tmp_path: Path) -> None:
     """A run that ended before its first answer has no effects, and no row without one."""
     run = experiment(tmp_path / "run", VARIANTS)
-    asked_nobody = replace(run, head=replace(run.head, same_answers={}))
+    asked_nobody = replace(run, head=replace(run.head, same_responses={}))
 
     assert ledger_text(asked_nobody).splitlines()[4:] == [
         "No variant was asked before the run ended, so no speed is printed."

@@ -12,7 +12,7 @@ from placebench import results
 from placebench.experiment.records import Measurement, RunHead
 from placebench.report import document_of, text_of, write_report
 
-SETTINGS = {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "hops": 1}
+SETTINGS = {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1}
 ROUND_TRIPS = {"naive": 20, "tuned": 8}
 WORK_S = {"naive": 0.5, "tuned": 0.2}
 
@@ -27,7 +27,7 @@ def values(variant: str, latency_ms: float, noise_s: float) -> dict[str, Any]:
         "connections": 0,
         "bytes_sent": ROUND_TRIPS[variant] * 100,
         "bytes_received": ROUND_TRIPS[variant] * 1000,
-        "under_way_s": away_s,
+        "in_transit_s": away_s,
         "proxy_cpu_s": 0.001,
         "starved_s": 0.0,
         "body_bytes": 5000,
@@ -56,8 +56,8 @@ def write_link(folder: Path, variants: tuple[str, str]) -> Path:
         receipt={},
         manifest={},
         settings={**SETTINGS, "repeats": 5, "points": points, "impossible": []},
-        same_answers={},
-        command="link",
+        same_responses={},
+        command="network",
     )
     head.save(folder / "run.json")
     made = [

@@ -57,7 +57,7 @@ def write_matrix(folder: Path, took_s: dict[tuple[str, str], float]) -> Path:
         receipt={},
         manifest={},
         settings=settings,
-        same_answers={},
+        same_responses={},
         command="matrix",
     ).save(folder / "run.json")
     for repeat in range(5):

@@ -51,7 +51,7 @@ def test_different_answers_publish_no_figures(tmp_path: Path) -> None:
     """What they differ in is said by the run; no ratio is."""
     document = published(results.load(write_experiment(tmp_path / "run", equal=False)))
 
-    assert (document["same_answers"], document["comparisons"]) == (False, [])
+    assert (document["same_responses"], document["comparisons"]) == (False, [])
     assert "ledger" not in document
 
 

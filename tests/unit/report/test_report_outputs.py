@@ -56,7 +56,7 @@ def test_the_document_has_the_promised_names(tmp_path: Path) -> None:
         ("tuned", "cpu_s", "faster"),
         ("tuned", "wall_s", "faster"),
     ]
-    assert (document["seed"], document["replicates"], document["invalidated"], document["same_answers"]) == (
+    assert (document["seed"], document["replicates"], document["invalidated"], document["same_responses"]) == (
         1,
         6,
         0,
@@ -109,7 +109,7 @@ def test_the_document_of_wrong_answers_is_empty_of_speeds(tmp_path: Path) -> Non
     """Programs get no figure that people would not get."""
     document = summary(results.load(write_run(tmp_path / "run", FakeRun(equal=False))))
 
-    assert (document["same_answers"], document["ladder"], document["comparisons"]) == (False, [], [])
+    assert (document["same_responses"], document["ladder"], document["comparisons"]) == (False, [], [])
 
 
 def test_the_command_ends_with_the_address_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,7 +133,7 @@ def test_the_manifest_is_a_table_of_dotted_names(tmp_path: Path) -> None:
 
     assert "postgresql.settings.max_parallel_workers_per_gather" in words
     assert "machine.memory_limit" in words
-    assert "run.rungs" not in words
+    assert "run.steps" not in words
 
 
 def test_what_stands_in_a_list_goes_by_its_name() -> None:

@@ -58,7 +58,7 @@ def told(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             receipt={},
             manifest={},
             settings={"users": 4, "variant": "tuned", "repeats": 1, "points": points, "impossible": []},
-            same_answers={},
+            same_responses={},
             command="workers",
         )
         head.save(tmp_path / "run.json")

@@ -21,7 +21,7 @@ class FakeBlock:
     """A block as compare sees it."""
 
     replicate: int
-    quad: int
+    round: int
     variant: str
     wall_s: Sequence[float]
     cpu_s: float | None
@@ -32,8 +32,8 @@ class FakeBlock:
         return len(self.wall_s)
 
 
-def quad(replicate: int, number: int, walls: Sequence[float], cpus: Sequence[float | None]) -> list[FakeBlock]:
-    """An ABBA quad of one request a block."""
+def round_(replicate: int, number: int, walls: Sequence[float], cpus: Sequence[float | None]) -> list[FakeBlock]:
+    """An ABBA round of one request a block."""
     variants = ("naive", "tuned", "tuned", "naive")
     return [
         FakeBlock(replicate, number, variant, [wall], cpu)
@@ -46,13 +46,15 @@ def run(log_ratios: Iterable[float]) -> list[FakeBlock]:
     return [
         block
         for number, ratio in enumerate(log_ratios)
-        for block in quad(number, 0, [1, math.exp(ratio), math.exp(ratio), 1], [1, math.exp(ratio), math.exp(ratio), 1])
+        for block in round_(
+            number, 0, [1, math.exp(ratio), math.exp(ratio), 1], [1, math.exp(ratio), math.exp(ratio), 1]
+        )
     ]
 
 
 def test_a_linear_drift_weighs_on_both_variants_alike() -> None:
-    """CPU that climbs 1 2 3 4 through a quad of identical variants leaves a log ratio of 0."""
-    blocks = quad(0, 0, walls=[1, 1, 1, 1], cpus=[1, 2, 3, 4])
+    """CPU that climbs 1 2 3 4 through a round of identical variants leaves a log ratio of 0."""
+    blocks = round_(0, 0, walls=[1, 1, 1, 1], cpus=[1, 2, 3, 4])
 
     assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == (0.0,)
 
@@ -82,11 +84,11 @@ def test_wall_time_is_the_median_of_the_block() -> None:
 
 
 def test_quads_become_replicates_by_median_for_wall_and_mean_for_cpu() -> None:
-    """Quads of e⁰, e⁰ and e³ are a replicate of 0 in wall time and of 1 in CPU."""
+    """Rounds of e⁰, e⁰ and e³ are a replicate of 0 in wall time and of 1 in CPU."""
     blocks = [
         block
         for number, ratio in enumerate((0, 0, 3))
-        for block in quad(0, number, [1, math.exp(ratio)] * 2, [1, math.exp(ratio)] * 2)
+        for block in round_(0, number, [1, math.exp(ratio)] * 2, [1, math.exp(ratio)] * 2)
     ]
     blocks = [replace(block, variant=variant) for block, variant in zip(blocks, ("naive", "tuned") * 6, strict=True)]
 
