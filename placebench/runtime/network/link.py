@@ -5,7 +5,6 @@ service sends after it received, whatever the driver and the program are, so tha
 can be given a latency, a bandwidth and hops while it stands; without them it adds some 60 µs to each round trip.
 """
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +18,9 @@ from sqlalchemy import make_url
 
 from placebench.errors import LoadError, PlacebenchError
 from placebench.limits import HOPS
-from placebench.runtime import supervisor
+from placebench.runtime.line_process import LineProcess, line_process
 from placebench.runtime.network.delay_queue import Shape
+from placebench.runtime.supervisor import ChildSpec
 
 _QUIET_S = 0.03
 """So long nothing has to pass before a count is final: a rollback may follow the answer."""
@@ -125,10 +125,8 @@ def _chain(host: str, port: int, hops: int, log: Path | None) -> Iterator[list["
         chain: list[_Hop] = []
         for _ in range(hops):
             argv = [sys.executable, "-m", "placebench.runtime.network.proxy", host, str(port)]
-            child = stack.enter_context(
-                supervisor.start(supervisor.ChildSpec(name="link", argv=argv, log=log, pipes=True))
-            )
-            chain.insert(0, _Hop(child))
+            spec = ChildSpec(name="link", argv=argv, log=log, pipes=True)
+            chain.insert(0, _Hop(stack.enter_context(line_process(spec, gone="the link dropped: its process is gone"))))
             host, port = "127.0.0.1", chain[0].port
         yield chain
 
@@ -136,32 +134,20 @@ def _chain(host: str, port: int, hops: int, log: Path | None) -> Iterator[list["
 class _Hop:
     """One proxy, spoken to in JSON lines."""
 
-    def __init__(self, child: supervisor.Child) -> None:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        self._child, self._asks, self._answers = child, child.stdin, child.stdout
-        self.pid = child.pid
-        self.port = int(self._read()["port"])
+    def __init__(self, process: LineProcess) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.port = int(_reachable(process.read())["port"])
 
     def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """What the proxy answers; raises LoadError where it is gone."""
-        try:
-            self._asks.write(json.dumps(order) + "\n")
-        except OSError as error:
-            raise self._dropped() from error
-        return self._read()
+        return _reachable(self._process.call(order))
 
-    def _read(self) -> dict[str, Any]:
-        line = self._answers.readline()
-        if not line:
-            raise self._dropped()
-        told = dict(json.loads(line))
-        if "error" in told:
-            raise LoadError(f"the link has no other end: {told['error']}")
-        return told
 
-    def _dropped(self) -> LoadError:
-        return LoadError(f"the link dropped: its process is gone; {self._child.log_tail() or 'it left no message'}")
+def _reachable(told: dict[str, Any]) -> dict[str, Any]:
+    if "error" in told:
+        raise LoadError(f"the link has no other end: {told['error']}")
+    return told
 
 
 def _traffic(told: Sequence[Mapping[str, Any]]) -> Traffic:
