@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Text
 
 from placebench.errors import SeedError
-from placebench.seeding import Meter, Progress, Rows, Target, continue_ids, ids_for, rows_of
+from placebench.seeding import Progress, ProgressMeter, Rows, Target, advance_id_sequence, ensure_ids, table_rows
 from placebench.tables import utc_now
 from placebench.topology import Topology
 
@@ -44,13 +44,13 @@ def load(topology: Topology, target: Target, progress: Progress) -> None:
     connection = target.connection
     if connection.dialect.name != "postgresql":
         raise SeedError(f"loader by_copy needs PostgreSQL, the database is {connection.dialect.name}: take by_sql")
-    parts = rows_of(topology, ids_for(connection, topology))
-    meter = Meter(progress, topology, passes=len(parts))
+    parts = table_rows(topology, ensure_ids(connection, topology))
+    meter = ProgressMeter(progress, topology, passes=len(parts))
     with _keys_put_aside(connection, [part.table.name for part in parts]):
         for part in parts:
             _copy(connection, part, meter)
     for part in parts:
-        continue_ids(connection, part.table)
+        advance_id_sequence(connection, part.table)
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def _run(connection: Connection, statement: str) -> None:
     connection.exec_driver_sql(statement.replace("%", "%%"))
 
 
-def _copy(connection: Connection, rows: Rows, meter: Meter) -> None:
+def _copy(connection: Connection, rows: Rows, meter: ProgressMeter) -> None:
     """COPY <table> (created_at, …) FROM STDIN WITH (NULL 'None'); no text of ours is the one word None."""
     columns = ", ".join(("created_at", *rows.columns))
     statement = f"COPY {rows.table.name} ({columns}) FROM STDIN WITH (NULL 'None')"
@@ -95,7 +95,7 @@ def _copy(connection: Connection, rows: Rows, meter: Meter) -> None:
         raise
 
 
-def _chunks(rows: Rows, meter: Meter) -> Iterator[str]:
+def _chunks(rows: Rows, meter: ProgressMeter) -> Iterator[str]:
     """The rows in COPY's text form, so many trees at a time; names hold nothing that needs an escape."""
     line = "\t".join([str(utc_now()), *("%s" for _ in rows.columns)]) + "\n"
     trees = iter(rows.trees)

@@ -16,8 +16,8 @@ import urllib3
 from placebench.addresses import service_address
 from placebench.decoding import decode_json
 from placebench.errors import SeedError
-from placebench.seeding import Meter, Progress, Target
-from placebench.topology import CONSUMER_TYPE, OWNER, Inventory, Provider, Takes, Topology, is_custom
+from placebench.seeding import Progress, ProgressMeter, Target
+from placebench.topology import CONSUMER_TYPE, OWNER, Inventory, ResourceProvider, Takes, Topology, is_custom
 
 CONCURRENCY = 8
 # The threads wait for each other after so many trees; what waits to be made stays small.
@@ -73,10 +73,10 @@ def load(topology: Topology, target: Target, progress: Progress) -> None:
         api.send("PUT", f"/resource_classes/{name}")
     for name in filter(is_custom, topology.traits):
         api.send("PUT", f"/traits/{name}")
-    _make_trees(api, topology, Meter(progress, topology, passes=1))
+    _make_trees(api, topology, ProgressMeter(progress, topology, passes=1))
 
 
-def _make_trees(api: Api, topology: Topology, meter: Meter) -> None:
+def _make_trees(api: Api, topology: Topology, meter: ProgressMeter) -> None:
     threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="by_http")
     try:
         for first in range(0, topology.trees, _TREES_AT_ONCE):
@@ -94,7 +94,7 @@ def _make_tree(api: Api, topology: Topology, number: int) -> None:
         _claim(api, topology, number)
 
 
-def _make(api: Api, provider: Provider) -> None:
+def _make(api: Api, provider: ResourceProvider) -> None:
     """One provider and what belongs to it; each answer says the generation that the next request has to name."""
     made = {"uuid": provider.uuid, "name": provider.name}
     parent = {"parent_provider_uuid": provider.parent_uuid} if provider.parent_uuid else {}

@@ -7,7 +7,7 @@ from itertools import islice
 
 from sqlalchemy import Connection
 
-from placebench.seeding import Meter, Progress, Rows, Target, continue_ids, ids_for, rows_of
+from placebench.seeding import Progress, ProgressMeter, Rows, Target, advance_id_sequence, ensure_ids, table_rows
 from placebench.topology import Topology
 
 _TREES_IN_BATCH = 200
@@ -16,14 +16,14 @@ _TREES_IN_BATCH = 200
 def load(topology: Topology, target: Target, progress: Progress) -> None:
     """Write the topology table by table; an execution for so many trees, about a thousand rows a statement."""
     connection = target.connection
-    parts = rows_of(topology, ids_for(connection, topology))
-    meter = Meter(progress, topology, passes=len(parts))
+    parts = table_rows(topology, ensure_ids(connection, topology))
+    meter = ProgressMeter(progress, topology, passes=len(parts))
     for part in parts:
         _insert(connection, part, meter)
-        continue_ids(connection, part.table)
+        advance_id_sequence(connection, part.table)
 
 
-def _insert(connection: Connection, rows: Rows, meter: Meter) -> None:
+def _insert(connection: Connection, rows: Rows, meter: ProgressMeter) -> None:
     """INSERT INTO <table> (created_at, …) VALUES (…), (…), …"""
     trees = iter(rows.trees)
     while batch := list(islice(trees, _TREES_IN_BATCH)):

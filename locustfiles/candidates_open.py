@@ -11,11 +11,11 @@ from pathlib import Path
 from locust import FastHttpUser, task
 
 from placebench.loadgen.session import LoadSession, candidates_path
-from placebench.topology import read
+from placebench.topology import read_topology
 
 NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
 
-session = LoadSession("open", candidates_path(read(NESTED_PERFLOAD, trees=1, seed=1).request))
+session = LoadSession("open", candidates_path(read_topology(NESTED_PERFLOAD, trees=1, seed=1).request))
 
 
 class ScheduledUser(FastHttpUser):

@@ -13,12 +13,12 @@ from locust import FastHttpUser, task
 
 from placebench.loadgen.claimant import Claimant
 from placebench.loadgen.session import LoadSession, candidates_path
-from placebench.topology import read
+from placebench.topology import read_topology
 
 NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
 OF_SO_MANY = 100  # candidates each user draws: of fewer, more users would want the same
 
-headline = read(NESTED_PERFLOAD, trees=1, seed=1).request
+headline = read_topology(NESTED_PERFLOAD, trees=1, seed=1).request
 session = LoadSession("closed", candidates_path(f"{headline}&limit={OF_SO_MANY}"))
 numbers = count(1)
 

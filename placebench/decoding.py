@@ -66,14 +66,17 @@ def read_toml(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> T:
     return _decoded(_content(path, error), kind, msgspec.toml.decode, str(path), error)
 
 
-def check(document: Any, kind: Any, source: str, *, error: type[PlacebenchError]) -> None:
-    """Raise *error* where *document* does not fit *kind*; source: what the message begins with."""
+def check(document: Any, kind: Any, source: str, *, at: str = "", error: type[PlacebenchError]) -> Any:
+    """The *document* as a *kind*; raises *error* where it does not fit.
+
+    source: what the message begins with. at: the key of the document in there, such as "providers[2]".
+    """
     if _is_deeper(document, _NESTED_AT_MOST):
         raise error(f"{source}: cannot be read: {_TOO_DEEP}")
     try:
-        msgspec.convert(document, kind)
+        return msgspec.convert(document, kind)
     except msgspec.ValidationError as found:
-        raise error(f"{source}: {_described(found, document, kind)}") from found
+        raise error(f"{source}: {_described(found, document, kind, at)}") from found
 
 
 def _content(path: Path, error: type[PlacebenchError]) -> bytes:
@@ -109,8 +112,8 @@ def _is_deeper(document: Any, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(each, levels - 1) for each in inside)
 
 
-def _described(found: msgspec.ValidationError, seen: Any, kind: Any) -> str:
-    """'settings.hops: expected a whole number >= 1, saw -1'; seen: the whole document."""
+def _described(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "") -> str:
+    """'settings.proxies: expected a whole number >= 1, saw -1'; seen: the whole document."""
     placed = _PLACE.fullmatch(str(found))
     what, place = (placed[1], placed[2]) if placed else (str(found), "")
     declared: Any = msgspec.inspect.type_info(kind)
@@ -119,7 +122,8 @@ def _described(found: msgspec.ValidationError, seen: Any, kind: Any) -> str:
     told = _expected(what, declared)
     if seen is not msgspec.UNSET and told.startswith("expected"):
         told = f"{told.partition(', got ')[0]}, saw {reprlib.repr(seen)}"
-    return f"{place.lstrip('.')}: {told}" if place else told
+    place = (at + place).lstrip(".")
+    return f"{place}: {told}" if place else told
 
 
 def _expected(what: str, declared: Any) -> str:

@@ -15,7 +15,7 @@ USERS: Final = 100_000
 WORKERS: Final = 1024
 """Processes of a server, and threads in each of them."""
 OPERATIONS: Final = 1_000_000
-HOPS: Final = 8
+PROXIES: Final = 8
 SECONDS: Final = 7 * 24 * 3600.0
 BANDWIDTH_MBIT: Final = 1e6
 LEAST_SEED: Final = -(2**63)

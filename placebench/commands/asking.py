@@ -22,10 +22,13 @@ QUICK_TREES = 50
 
 
 def add_asking_options(parser: ArgumentParser) -> None:
-    """--topology, --fill and --request, and those of `add_sitting_options`."""
+    """--topology, --utilization and --request, and those of `add_sitting_options`."""
     parser.add_argument("--topology", default="nested-perfload", help="name or .toml file (default: %(default)s)")
     parser.add_argument(
-        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
+        "--utilization",
+        type=values.share,
+        metavar="0..1",
+        help="of the inventories by consumers (default: the topology's)",
     )
     parser.add_argument(
         "--request", type=values.request, metavar="PATH", help="path and query that is asked (default: the topology's)"
@@ -61,9 +64,11 @@ def add_sitting_options(parser: ArgumentParser) -> None:
 
 def topology_asked(arguments: Namespace) -> "Topology":
     """The topology that the options name."""
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
 
-    return topology_named(arguments.topology, trees=trees_asked(arguments), seed=arguments.seed, fill=arguments.fill)
+    return find_topology(
+        arguments.topology, trees=trees_asked(arguments), seed=arguments.seed, utilization=arguments.utilization
+    )
 
 
 def trees_asked(arguments: Namespace) -> int | None:

@@ -47,12 +47,12 @@ def run(arguments: Namespace) -> int:
     from placebench.experiment.run_folder import RunFolder
     from placebench.experiment.variants import read_variants
     from placebench.report import comparisons_of, write_report
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
     from placebench.stats import METRICS
     from placebench.stats.calibration import calibrate
 
     trees = _QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
-    topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed, fill=arguments.fill)
+    topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
     settings = CompareSettings(
         variants=read_variants([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,

@@ -61,7 +61,10 @@ def add_measuring_options(parser: ArgumentParser) -> None:
         "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
     )
     parser.add_argument(
-        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
+        "--utilization",
+        type=values.share,
+        metavar="0..1",
+        help="of the inventories by consumers (default: the topology's)",
     )
     parser.add_argument(
         "--seed", type=values.seed, default=SEED, metavar="S", help=f"of ids and every random choice (default: {SEED})"
@@ -86,10 +89,12 @@ def run(arguments: Namespace) -> int:
     from placebench.experiment.compare_run import PUBLISH, ROUNDS, SCREEN, CompareSettings
     from placebench.experiment.variants import read_variants
     from placebench.report.gates import held_to, read_gate
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
 
     gates = [read_gate(text) for text in arguments.fail_if]
-    topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed, fill=arguments.fill)
+    topology = find_topology(
+        arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
+    )
     replicates = PUBLISH if arguments.publish else SCREEN if arguments.replicates is None else arguments.replicates
     settings = CompareSettings(
         variants=read_variants(arguments.variants, placement_python=arguments.placement_python),

@@ -13,7 +13,7 @@ from placebench.commands.console import print_json, print_result, say
 from placebench.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from placebench.runtime.postgres.persistent_server import StandingServer
+    from placebench.runtime.postgres.persistent_server import PersistentServer
     from placebench.runtime.postgres.scratch import ScratchDatabase
 
 HELP = "the embedded PostgreSQL by itself (start it, print its URL, stop it), and what runs left on a server"
@@ -40,11 +40,11 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Do the action; raises DatabaseError when it cannot be done."""
-    from placebench.runtime.postgres.persistent_server import StandingServer, state_folder
+    from placebench.runtime.postgres.persistent_server import PersistentServer, state_folder
 
     if arguments.action == "clean":
         return _clean(arguments)
-    server = StandingServer((arguments.dir or state_folder()).resolve())
+    server = PersistentServer((arguments.dir or state_folder()).resolve())
     if arguments.action == "start":
         started = server.start()
         say(f"PostgreSQL {'started' if started else 'runs already'} in {server.folder}")
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _stop(arguments: Namespace, server: "StandingServer") -> None:
+def _stop(arguments: Namespace, server: "PersistentServer") -> None:
     stopped = server.stop()
     removed = arguments.remove and server.remove()
     fate = "; its data is removed" if removed else ""
@@ -65,15 +65,15 @@ def _stop(arguments: Namespace, server: "StandingServer") -> None:
 
 
 def _clean(arguments: Namespace) -> int:
-    from placebench.runtime.postgres import connected, normalise_url
-    from placebench.runtime.postgres.scratch import drop_left, scratch_databases
+    from placebench.runtime.postgres import normalise_url, open_connection
+    from placebench.runtime.postgres.scratch import drop_leftovers, scratch_databases
 
     if not (named := arguments.server or os.environ.get(_VARIABLE)):
         raise DatabaseError(f"which server? give --server postgresql://user:password@host/name, or set {_VARIABLE}")
     url = normalise_url(named)
-    with connected(url) as connection:
+    with open_connection(url) as connection:
         found = scratch_databases(connection)
-    problems = drop_left(url, found) if arguments.yes else {}
+    problems = drop_leftovers(url, found) if arguments.yes else {}
     dropped = {each.name for each in found if arguments.yes and each.state == "left"} - problems.keys()
     if arguments.json:
         print_json({"databases": [{**asdict(each), "dropped": each.name in dropped} for each in found]})
@@ -92,7 +92,7 @@ def _line(found: "ScratchDatabase", *, dropped: bool) -> str:
     return f"{'dropped' if dropped else found.state:<9}{found.name}  {made}"
 
 
-def _print(arguments: Namespace, server: "StandingServer", **result: Any) -> None:
+def _print(arguments: Namespace, server: "PersistentServer", **result: Any) -> None:
     """The result: all of it as JSON, or the URL alone, so that `URL=$(placebench db start)` works."""
     if arguments.json:
         print_json({"directory": str(server.folder), **result})

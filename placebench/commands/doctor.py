@@ -90,15 +90,15 @@ def _installed(package: str) -> bool:
 
 
 def _uwsgi() -> Finding:
-    from placebench.runtime.uwsgi import program
+    from placebench.runtime.wsgi_servers import uwsgi_program
 
-    return _found("uWSGI", program)
+    return _found("uWSGI", uwsgi_program)
 
 
 def _postgresql() -> Finding:
-    from placebench.runtime.postgres.binaries import find
+    from placebench.runtime.postgres.binaries import find_binaries
 
-    return _found("PostgreSQL", lambda: find().folder)
+    return _found("PostgreSQL", lambda: find_binaries().folder)
 
 
 def _found(what: str, find: Callable[[], object]) -> Finding:

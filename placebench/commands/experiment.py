@@ -33,14 +33,14 @@ def run(arguments: Namespace) -> int:
     from placebench.experiment.compare_run import ROUNDS, SCREEN, CompareSettings
     from placebench.experiment.trials import experiment_named
     from placebench.experiment.variants import read_variants
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
 
     asked = experiment_named(arguments.name)
-    topology = topology_named(
+    topology = find_topology(
         arguments.topology or asked.topology or TOPOLOGY,
         trees=arguments.trees if arguments.trees is not None else asked.trees,
         seed=next(each for each in (arguments.seed, asked.seed, SEED) if each is not None),
-        fill=arguments.fill if arguments.fill is not None else asked.fill,
+        utilization=arguments.utilization if arguments.utilization is not None else asked.utilization,
     )
     variants = read_variants(asked.variants, placement_python=arguments.placement_python)
     names = dict(zip(asked.variants, (variant.name for variant in variants), strict=True))

@@ -20,10 +20,10 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Measure; --quick once, on few trees, without the rungs between naive and tuned."""
     from placebench.experiment.published_study import PublishedStudy, find_services, services
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
 
     trees = trees_asked(arguments)
-    topologies = [topology_named(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
+    topologies = [find_topology(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
     named = services(quick=arguments.quick) if arguments.services is None else arguments.services.split(",")
     study = PublishedStudy(find_services(named, placement_python=arguments.placement_python), topologies)
     usual = 1 if arguments.quick else REPEATS

@@ -11,7 +11,7 @@ from placebench.errors import PlacebenchError
 if TYPE_CHECKING:
     from placebench.experiment.variants import Variant
 
-HELP = "ask what a slow link costs: latency, bandwidth and hops between service and database, or client and service"
+HELP = "ask what a slow link costs: latency, bandwidth and proxies between service and database, or client and service"
 _JOBS = ("query", "tiny", "waits")
 _LATENCIES = {"query": "0,0.5,5,26,50,180,250,370", "tiny": "0,0.5,5", "waits": "0,0.5,5,26,50,180,250,370"}
 _QUICK_LATENCIES = {"query": "0,50", "tiny": "0,5", "waits": "0,50"}
@@ -47,8 +47,8 @@ def configure(parser: ArgumentParser) -> None:
         help="in each direction (default: no limit)",
     )
     parser.add_argument(
-        "--hops",
-        type=values.whole(1, limits.HOPS),
+        "--proxies",
+        type=values.whole(1, limits.PROXIES),
         default=1,
         metavar="N",
         help="links in a row, each with that latency",
@@ -65,13 +65,13 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Measure every variant at every latency."""
     from placebench.experiment.network_study import NetworkStudy
-    from placebench.runtime.network.delay_queue import Shape
+    from placebench.runtime.network.delay_queue import LinkProfile
 
     topology = topology_asked(arguments)
     latencies_ms = _numbers(arguments)
     bytes_per_s = None if arguments.bandwidth_mbit is None else arguments.bandwidth_mbit * 1e6 / 8
     for latency_ms in latencies_ms:
-        Shape(latency_ms / 1e3, bytes_per_s)
+        LinkProfile(latency_ms / 1e3, bytes_per_s)
     asked = NetworkStudy(
         variants=_variants(arguments),
         latencies_ms=latencies_ms,
@@ -80,7 +80,7 @@ def run(arguments: Namespace) -> int:
         operations=_operations(arguments),
         between=arguments.between,
         bytes_per_s=bytes_per_s,
-        proxies=arguments.hops,
+        proxies=arguments.proxies,
         compress=_compress(arguments),
     )
     ask(arguments, topology, asked.spec(repeats=arguments.repeats))

@@ -89,7 +89,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load_run import LoadInterrupted
-    from placebench.runtime.supervisor import Keeper, fresh_folder
+    from placebench.runtime.supervisor import Supervisor, fresh_folder
 
     if arguments.telemetry:
         make_folder(arguments.telemetry)
@@ -97,7 +97,7 @@ def run(arguments: Namespace) -> int:
         return run_search(arguments)
     if arguments.out:
         check_writable(arguments.out)
-    with Keeper(folder := fresh_folder("placebench-load-")):
+    with Supervisor(folder := fresh_folder("placebench-load-")):
         try:
             result = _load(_spec(arguments), folder)
         except LoadInterrupted as interrupted:
@@ -118,7 +118,7 @@ def _exit_code(result: "LoadResult") -> int:
 
 def _spec(arguments: Namespace) -> "LoadSpec":
     from placebench.experiment.load_run import LoadSpec
-    from placebench.runtime.postgres.urls import normalise_url
+    from placebench.runtime.postgres.connection import normalise_url
 
     time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
     return LoadSpec(

@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
         nargs="?",
         default="stack",
         metavar="NAME|FILE.toml",
-        help="which one; see docs/matrix.md (default: stack)",
+        help="which one; see docs/lab/matrix.md (default: stack)",
     )
     add_asking_options(parser)
     parser.set_defaults(topology=None, seed=None, repeats=None)
@@ -29,11 +29,11 @@ def run(arguments: Namespace) -> int:
     """Measure, and tell what was measured however it ends."""
     from placebench.experiment.matrices import matrix_named
     from placebench.experiment.matrix import combine, matrix_study
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
 
     asked = matrix_named(arguments.matrix, quick=arguments.quick)
     asked = asked.scaled(trees_asked(arguments))
-    topology = topology_named(
+    topology = find_topology(
         _first(arguments.topology, asked.topology, "nested-perfload"),
         trees=max(job.trees for job in asked.jobs),
         seed=_first(arguments.seed, asked.seed, 1),

@@ -29,7 +29,10 @@ def configure(parser: ArgumentParser) -> None:
         "--trees", type=values.trees, metavar="N", help="how many trees (default: the topology's, 1000)"
     )
     parser.add_argument(
-        "--fill", type=values.share, metavar="0..1", help="so full of consumers (default: the topology's)"
+        "--utilization",
+        type=values.share,
+        metavar="0..1",
+        help="of the inventories by consumers (default: the topology's)",
     )
     parser.add_argument(
         "--seed", type=values.seed, default=1, metavar="S", help="of ids and of every random choice (default: 1)"
@@ -53,10 +56,10 @@ def run(arguments: Namespace) -> int:
     """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
     from placebench.experiment.perfload import PerfloadRun, PerfloadSettings
     from placebench.runtime.postgres import open_server
-    from placebench.seeding import topology_named
+    from placebench.seeding import find_topology
 
     trees = arguments.trees if arguments.trees is not None else (_QUICK_TREES if arguments.quick else None)
-    topology = topology_named(arguments.topology, trees=trees, seed=arguments.seed, fill=arguments.fill)
+    topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
     if not topology.trees:
         raise PlacebenchError("--trees 0 leaves nothing to ask for: give 1 or more")
     settings = replace(

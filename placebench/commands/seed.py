@@ -30,7 +30,10 @@ def configure(parser: ArgumentParser) -> None:
         help="how often the tree is repeated; 0: the schema only",
     )
     parser.add_argument(
-        "--fill", type=values.share, metavar="0..1", help="so full of consumers, whatever the topology says"
+        "--utilization",
+        type=values.share,
+        metavar="0..1",
+        help="of the inventories by consumers, whatever the topology says",
     )
     parser.add_argument("--seed", type=values.seed, default=1, metavar="S", help="the same seed gives the same rows")
     parser.add_argument("--loader", default="copy", metavar="copy|sql|http", help="how the rows get in (default: copy)")
@@ -55,9 +58,11 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Seed; prints the receipt."""
     from placebench.runtime.postgres import check_database, normalise_url
-    from placebench.seeding import consumers_and_allocations, migrate_options, seed, topology_named
+    from placebench.seeding import count_consumers_and_allocations, find_topology, migrate_options, seed
 
-    topology = topology_named(arguments.topology, trees=arguments.trees, seed=arguments.seed, fill=arguments.fill)
+    topology = find_topology(
+        arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
+    )
     url = normalise_url(_named(arguments.db))
     check_database(url)
     with _api(arguments, url) as api_url, progress("providers", topology.providers) as advance:
@@ -71,7 +76,7 @@ def run(arguments: Namespace) -> int:
             notice=say,
         )
     migrate_options(url, arguments.option)
-    used = consumers_and_allocations(url) if topology.trees and topology.is_used else (0, 0)
+    used = count_consumers_and_allocations(url) if topology.trees and topology.is_used else (0, 0)
     _print(receipt, *used, as_json=arguments.json)
     return 0
 
@@ -89,7 +94,7 @@ def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
     if arguments.loader != "http" or arguments.api_url or arguments.trees == 0:
         yield arguments.api_url
         return
-    from placebench.runtime.uwsgi import ServerSpec, serve
+    from placebench.runtime.wsgi_servers import ServerSpec, serve
     from placebench.seeding import migrate
 
     migrate(url)

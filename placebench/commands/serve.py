@@ -14,7 +14,7 @@ from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
     from placebench.reference.variants import ReferenceVariant
-    from placebench.runtime.uwsgi import RunningServer
+    from placebench.runtime.wsgi_servers import RunningServer
 
 HELP = "serve a seeded database under uWSGI, in the foreground"
 _VARIABLE = "PLACEBENCH_DATABASE_URL"
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
     """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
     from placebench.measure.wait_events import watched_backends
     from placebench.reference.variants import variant
-    from placebench.runtime.uwsgi import ServerSpec, serve
+    from placebench.runtime.wsgi_servers import ServerSpec, serve
 
     if arguments.statements and not arguments.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
@@ -65,7 +65,7 @@ def run(arguments: Namespace) -> int:
     if arguments.log:
         check_writable(arguments.log)
     chosen = variant(arguments.variant or _default(arguments.db or os.environ.get(_VARIABLE)))
-    processes, threads = chosen.deployment.workers or (1, 1)
+    processes, threads = chosen.worker.workers or (1, 1)
     spec = ServerSpec(
         database_url=_seeded(arguments.db or os.environ.get(_VARIABLE), chosen),
         variant=chosen.name,
@@ -110,15 +110,15 @@ def _complete(url: str) -> None:
     from sqlalchemy import func, select
 
     from placebench.seeding import add_standard_names
-    from placebench.seeding.connection import connected
+    from placebench.seeding.connection import exclusive_connection
     from placebench.tables import resource_providers
 
     try:
-        with connected(url) as connection, connection.begin():
+        with exclusive_connection(url) as connection, connection.begin():
             add_standard_names(connection)
     except DatabaseError as error:
         say(f"standard traits or resource classes are missing and cannot be added; requests with them get 400: {error}")
-    with connected(url) as connection:
+    with exclusive_connection(url) as connection:
         rootless = resource_providers.c.root_provider_id.is_(None)
         count = connection.scalar(select(func.count()).select_from(resource_providers).where(rootless))
     if count:
@@ -140,19 +140,19 @@ def _seeded(url: str | None, chosen: "ReferenceVariant") -> str:
     from sqlalchemy import inspect
 
     from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
-    from placebench.runtime.postgres import connected, normalise_url
-    from placebench.seeding import has_change_log, options_at
+    from placebench.runtime.postgres import normalise_url, open_connection
+    from placebench.seeding import applied_options, has_change_log
     from placebench.tables import resource_providers
 
     if not url:
         raise DatabaseError(f"which database? give --db postgresql://user:password@host/name, or set {_VARIABLE}")
     url = normalise_url(url)
-    with connected(url) as connection:
+    with open_connection(url) as connection:
         if not inspect(connection).has_table(resource_providers.name):
             raise DatabaseError("this database has no table resource_providers: run `placebench seed --db URL` first")
     if chosen.algorithm == "cached" and not has_change_log(url):
         raise DatabaseError(f"the variant cached: {NO_CHANGE_LOG}")
-    for lacking in set(chosen.revisions) - (options_at(url) if chosen.revisions else set()):
+    for lacking in set(chosen.revisions) - (applied_options(url) if chosen.revisions else set()):
         raise DatabaseError(
             f"the variant {chosen.name} needs the revision {lacking}: run `placebench seed --option {lacking}` first"
         )

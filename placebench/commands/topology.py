@@ -12,8 +12,8 @@ from placebench.errors import ExportError
 from placebench.paths import check_writable
 
 if TYPE_CHECKING:
-    from placebench.export import Cloud, Exported
-    from placebench.topology import Kind
+    from placebench.export import Exported, PlacementData
+    from placebench.topology import TreeType
 
 HELP = "a live Placement's topology as a file, with other names, to be seeded at any scale"
 _SALT_BYTES = 16
@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     export.add_argument("--salt", metavar="S", help="the same salt gives the same names (default: a new one)")
     export.add_argument(
-        "--request", type=values.request, metavar="PATH", help="what to measure it with, in the cloud's own names"
+        "--request", type=values.request, metavar="PATH", help="what to measure it with, in the names of the data"
     )
     export.add_argument("--json", action="store_true", help="print what was exported as JSON, a row a kind of tree")
 
@@ -42,13 +42,13 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Export; prints the file, or with --out what is in it."""
     from placebench.export import export
-    from placebench.topology import toml_of
+    from placebench.topology import render_toml
 
     _check(arguments.out)
     exported = export(
         _read(arguments), salt=arguments.salt or secrets.token_hex(_SALT_BYTES), request=arguments.request
     )
-    text = toml_of(exported.topology, comments=[_headline(exported), *exported.losses])
+    text = render_toml(exported.topology, comments=[_headline(exported), *exported.losses])
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8")
     _print(arguments, exported, text)
@@ -56,14 +56,14 @@ def run(arguments: Namespace) -> int:
 
 
 def _check(out: Path | None) -> None:
-    """Before the cloud is read, which may take minutes."""
+    """Before the data is read, which may take minutes."""
     if out and out.suffix != ".toml":
         raise ExportError(f"--out {out}: expected a file whose name ends in .toml")
     if out:
         check_writable(out)
 
 
-def _read(arguments: Namespace) -> "Cloud":
+def _read(arguments: Namespace) -> "PlacementData":
     from placebench.export import read_api, read_database
 
     if arguments.db:
@@ -75,8 +75,8 @@ def _read(arguments: Namespace) -> "Cloud":
 def _headline(exported: "Exported") -> str:
     topology = exported.topology
     return (
-        f"A cloud as it was found, with other names: {units.count(exported.providers)} providers in"
-        f" {units.count(topology.trees)} trees of {units.count(len(topology.kinds))} kinds,"
+        f"A live Placement with other names: {units.count(exported.providers)} providers in"
+        f" {units.count(topology.trees)} trees of {units.count(len(topology.tree_types))} tree types,"
         f" {units.count(exported.consumers)} consumers"
     )
 
@@ -95,7 +95,7 @@ def _print(arguments: Namespace, exported: "Exported", text: str) -> None:
 def _document(arguments: Namespace, exported: "Exported", text: str) -> dict[str, Any]:
     topology = exported.topology
     return {
-        "rows": [_row(kind) for kind in topology.kinds],
+        "rows": [_row(each) for each in topology.tree_types],
         "trees": topology.trees,
         "providers": exported.providers,
         "consumers": exported.consumers,
@@ -105,12 +105,12 @@ def _document(arguments: Namespace, exported: "Exported", text: str) -> dict[str
     }
 
 
-def _row(kind: "Kind") -> dict[str, Any]:
+def _row(tree_type: "TreeType") -> dict[str, Any]:
     return {
-        "share": kind.share,
-        "providers": len(kind.nodes),
-        "inventories": sum(len(node.inventories) for node in kind.nodes),
-        "traits": sorted({trait for node in kind.nodes for trait in node.traits}),
-        "aggregates": sorted({aggregate for node in kind.nodes for aggregate in node.aggregates}),
-        "claims": len(kind.claims),
+        "weight": tree_type.weight,
+        "providers": len(tree_type.nodes),
+        "inventories": sum(len(node.inventories) for node in tree_type.nodes),
+        "traits": sorted({trait for node in tree_type.nodes for trait in node.traits}),
+        "aggregates": sorted({aggregate for node in tree_type.nodes for aggregate in node.aggregates}),
+        "claims": len(tree_type.claims),
     }

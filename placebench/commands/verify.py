@@ -49,14 +49,14 @@ def run(arguments: Namespace) -> int:
         further_alternatives,
         leave_one_out,
     )
-    from placebench.seeding import data_digest, topology_named
+    from placebench.seeding import data_digest, find_topology
 
     every = [*cumulative(), *leave_one_out(), *further_alternatives(), *ALGORITHMS, *algorithms_leave_one_out()]
     named = arguments.variants.split(",") if arguments.variants else every
     with _seeded(arguments.db) as (url, receipt):
         variants = list(_askable(named, url, must=bool(arguments.variants)))
         digest = data_digest(url)
-        requests = [topology_named(arguments.topology or receipt.topology, trees=0).request]
+        requests = [find_topology(arguments.topology or receipt.topology, trees=0).request]
         if receipt.topology == _OWN_TOPOLOGY:
             # A limit leaves it open which candidates come back, so those requests are asked without one.
             own = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))
@@ -90,9 +90,9 @@ def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
     """
     from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
     from placebench.reference.variants import missing_extra, variant
-    from placebench.seeding import has_change_log, options_at
+    from placebench.seeding import applied_options, has_change_log
 
-    there, logged = options_at(url), has_change_log(url)
+    there, logged = applied_options(url), has_change_log(url)
     for name in names:
         lacking = [each for each in variant(name).revisions if each not in there]
         problem = missing_extra(name) or "".join(
@@ -113,16 +113,16 @@ def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
     """A seeded database and its receipt: the one that is named, or a small one made for this."""
     from placebench.reference.variants import REVISIONS
     from placebench.runtime.postgres import open_server
-    from placebench.seeding import migrate_options, receipt_of, seed, topology_named
+    from placebench.seeding import find_topology, migrate_options, read_receipt, seed
 
     if url is not None:
-        receipt = receipt_of(url)
+        receipt = read_receipt(url)
         if receipt is None:
             raise SeedError("the database has no receipt of placebench: run `placebench seed --db URL` first")
         yield url, receipt
         return
     with open_server() as server:
         own = server.create_database("placebench_verify")
-        receipt = seed(topology_named(_OWN_TOPOLOGY, trees=_OWN_TREES), own)
+        receipt = seed(find_topology(_OWN_TOPOLOGY, trees=_OWN_TREES), own)
         migrate_options(own, REVISIONS)
         yield own, receipt

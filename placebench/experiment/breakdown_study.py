@@ -16,7 +16,7 @@ from placebench.errors import LoadError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult
 from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.telemetry import Telemetry, load
 from placebench.topology import Topology
 

@@ -23,9 +23,9 @@ from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.same_responses import SameResponses
 from placebench.profiler import Recording
-from placebench.runtime.network.link import Traffic, linked
+from placebench.runtime.network.link import Traffic, open_database_link
 from placebench.runtime.postgres import Server
-from placebench.runtime.uwsgi import serve
+from placebench.runtime.wsgi_servers import serve
 
 _WARM_UP_REQUESTS = 2
 _HASH_SEED = 1
@@ -98,7 +98,7 @@ def wire_pass(
     log = prepared.folder / "log"
     request = variant.request or prepared.request
     with (
-        linked(database_url, log=log / "link.log") as link,
+        open_database_link(database_url, log=log / "link.log") as link,
         serve(variant.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
     ):
         if same is not None:

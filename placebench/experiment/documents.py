@@ -253,7 +253,7 @@ class _NetworkValues(TypedDict):
     connections: Count
     bytes_sent: Count
     bytes_received: Count
-    under_way_s: Amount
+    in_transit_s: Amount
     proxy_cpu_s: Amount
     body_bytes: Count
     trace: _Trace

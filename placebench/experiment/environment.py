@@ -21,7 +21,7 @@ from placebench.experiment.calibration_store import kept
 from placebench.experiment.records import MEASURED
 from placebench.measure.meters import Backends, look_at_backends
 from placebench.paths import room
-from placebench.runtime.postgres import connected
+from placebench.runtime.postgres import open_connection
 
 PACKAGES = (
     "sqlalchemy",
@@ -99,7 +99,7 @@ def _postgresql(database_url: str) -> dict[str, Any]:
     SELECT version()
     SELECT name, current_setting(name) FROM pg_settings WHERE source NOT IN ('default', 'client', 'session')
     """
-    with connected(database_url) as connection:
+    with open_connection(database_url) as connection:
         version = connection.scalar(text("SELECT version()"))
         settings = connection.execute(
             text(

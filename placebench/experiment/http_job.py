@@ -17,7 +17,7 @@ from placebench.experiment.http_request import get
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult
 from placebench.measure.meters import Meters, ServerMeter
-from placebench.runtime.wsgi_servers import Serving
+from placebench.runtime.wsgi_servers import RunningServer
 
 WARM_UPS_A_THREAD = 2
 _DEATH_LOGGED_WITHIN_S = 3.0
@@ -54,7 +54,7 @@ class JobResult:
 
 
 def http_job(
-    server: Serving,
+    server: RunningServer,
     request: str,
     *,
     client: HttpClient,
@@ -77,7 +77,7 @@ def http_job(
 
 
 def locust_job(
-    server: Serving, request: str, *, requests: int, users: int, meter: ServerMeter, folder: Path
+    server: RunningServer, request: str, *, requests: int, users: int, meter: ServerMeter, folder: Path
 ) -> JobResult:
     """Let locust send exactly *requests* requests, *users* at a time; raises LoadError for one that fails."""
     with meter:
@@ -85,14 +85,14 @@ def locust_job(
     return JobResult.of_locust(result, meter.read(), requests=requests)
 
 
-def warm_up(server: Serving, request: str, slots: int) -> None:
+def warm_up(server: RunningServer, request: str, slots: int) -> None:
     """Two requests for each thread of the service, one a thread at a time, so that all have compiled and connected."""
     with responses_of(server), ThreadPoolExecutor(slots) as pool:
         list(pool.map(lambda _: get(server.url, request), range(WARM_UPS_A_THREAD * slots)))
 
 
 @contextmanager
-def responses_of(server: Serving) -> Iterator[None]:
+def responses_of(server: RunningServer) -> Iterator[None]:
     """Around requests: one without a response is ServerError with the log if a worker died, else LoadError."""
     try:
         yield

@@ -20,8 +20,8 @@ from placebench.experiment.records import LoadResult
 from placebench.experiment.write_check import WriteCheck, check_writes, read_holdings
 from placebench.loadgen.write_log import ledger_beside, read_ledger
 from placebench.paths import is_file, room
-from placebench.runtime.postgres import connected
-from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Keeper, fresh_folder, start
+from placebench.runtime.postgres import open_connection
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, fresh_folder, start
 
 LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
 Progress = Callable[[int, int], None]
@@ -80,8 +80,8 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
     log = ChildLog(folder / "locust.log")
     scratch = fresh_folder("locust-", folder.absolute())
     samples_file = scratch / "samples.json"
-    with Keeper(scratch) as keeper:
-        child = start(_child(spec, scratch, samples_file, log), keeper)
+    with Supervisor(scratch) as supervisor:
+        child = start(_child(spec, scratch, samples_file, log), supervisor)
         try:
             exit_code = _wait(child, spec, samples_file, progress)
         except KeyboardInterrupt:
@@ -183,7 +183,7 @@ def _check(spec: LoadSpec) -> None:
         if (value := getattr(spec, name)) is not None and value <= 0:
             raise LoadError(f"{name} is {value}: expected more than 0")
     if spec.database_url:
-        with connected(spec.database_url):
+        with open_connection(spec.database_url):
             pass  # said now, and not after the load
     address = service_address(spec.url, error=LoadError)
     port = address.port or (443 if address.scheme == "https" else 80)

@@ -19,9 +19,8 @@ from placebench.experiment.study import Measure, Restartable, StudySetup, StudyS
 from placebench.experiment.variants import CONTROL, Variant, find_variant, in_place
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.supervisor import Keeper, fresh_folder
-from placebench.runtime.uwsgi import ServerSpec, environment
-from placebench.runtime.wsgi_servers import serve_by
+from placebench.runtime.supervisor import Supervisor, fresh_folder
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import seed
 
 PORTABLE = "objects"
@@ -173,7 +172,7 @@ def matrix_study(
     def prepare(setup: StudySetup) -> Iterator[Measure]:
         scratch = fresh_folder("placebench-matrix-")
         with (
-            Keeper(scratch),
+            Supervisor(scratch),
             _standing(variants, scratch / "sources") as standing,
             Restartable(lambda: http_client(setup.folder)) as client,
         ):
@@ -257,7 +256,7 @@ class Rig:
 
     def _over_http(self, combination: Combination, spec: ServerSpec) -> JobResult:
         request = self._asked(combination)
-        with self._client.in_use() as client, serve_by(combination["server"], spec) as server:
+        with self._client.in_use() as client, serve(spec, combination["server"]) as server:
             if same := self._same_responses(combination):
                 same.request(_name(combination), self._request, server.url)
             done = http_job(
@@ -275,7 +274,7 @@ class Rig:
 
     def _inside(self, combination: Combination, spec: ServerSpec) -> JobResult:
         request, python = self._asked(combination), str(spec.python or sys.executable)
-        with app_client(python, spec.module, environment(spec), self._setup.folder) as app:
+        with app_client(python, spec.module, spec.variables(), self._setup.folder) as app:
             if same := self._same_responses(combination):
                 same.request_by(_name(combination), self._request, app.body)
             app.drive([request] * 2)

@@ -22,9 +22,9 @@ from placebench.experiment.study import Measure, Point, Restartable, StudySetup,
 from placebench.experiment.variants import Variant
 from placebench.measure.meters import backends, backends_spent
 from placebench.measure.processes import cpu_by_pid, spent, starved_s
-from placebench.runtime.network.delay_queue import Shape
-from placebench.runtime.network.link import Link, linked, linked_service
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.link import Link, open_database_link, open_service_link
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 from placebench.topology import Topology
 
 JOBS: Final = {
@@ -71,7 +71,7 @@ class NetworkStudy:
         """Return what is measured.
 
         A measurement has `elapsed_s, cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent, bytes_received,
-        under_way_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
+        in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
         """
         named = ("job", "operations", "between", "bytes_per_s", "proxies")
         return StudySpec(
@@ -129,11 +129,11 @@ class _Served:
         log = setup.folder / "log" / f"network-{variant.name}.log"
         with ExitStack() as stack:
             if study.between == "database":
-                link = stack.enter_context(linked(database_url, hops=study.proxies, log=log))
+                link = stack.enter_context(open_database_link(database_url, proxies=study.proxies, log=log))
                 server = stack.enter_context(serve(_spec(study, variant, link.url, setup.folder)))
             else:
                 server = stack.enter_context(serve(_spec(study, variant, database_url, setup.folder)))
-                link = stack.enter_context(linked_service(server.url, hops=study.proxies, log=log))
+                link = stack.enter_context(open_service_link(server.url, proxies=study.proxies, log=log))
             made = cls(variant, server, link, database_url, same)
             for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first answers
                 made._send(server.url, request, "identity")
@@ -143,7 +143,7 @@ class _Served:
         """One job over a link of the point's shape."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
-        self._link.set_shape(Shape(point["latency_ms"] / 1e3, bytes_per_s))
+        self._link.set_profile(LinkProfile(point["latency_ms"] / 1e3, bytes_per_s))
         workers, backends_before = self._server.worker_pids(), backends(self._database_url)
         pids = [*workers, *(backends_before.cpu_s if backends_before else ())]
         before, cpu_before, starved_before_s = self._link.traffic(), cpu_by_pid(workers), starved_s(pids)
@@ -159,7 +159,7 @@ class _Served:
             "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
             "starved_s": starving_s,
             **asdict(traffic),
-            "under_way_s": min(traffic.under_way_s, elapsed_s),
+            "in_transit_s": min(traffic.in_transit_s, elapsed_s),
             "body_bytes": sum(each.packed_bytes for each in sent),
             "trace": self._link.trace(),
         }

@@ -16,7 +16,7 @@ from placebench.experiment.validity import LOAD_RULES, LoadRules, why_invalid_lo
 from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.measure.wait_events import watched_backends
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant, find_variant, require_uwsgi
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import ALGORITHMS, cumulative
-from placebench.runtime.uwsgi import serve
+from placebench.runtime.wsgi_servers import serve
 from placebench.topology import Topology
 
 SOURCE = 'Chris Dent, "Placement Performance Analysis", 2019: https://anticdent.org/placement-performance-analysis.html'

@@ -11,7 +11,7 @@ from typing import Any
 from placebench.errors import MissingExtraError, PlacebenchError
 from placebench.experiment.matrices import INSTALLED
 from placebench.experiment.variants import PLACEMENT, Variant
-from placebench.runtime.uwsgi import program
+from placebench.runtime.wsgi_servers import uwsgi_program
 
 _ASKED = """
 import importlib.metadata, importlib.util, json, platform
@@ -60,7 +60,7 @@ def look(python: Path | None = None) -> Installed:
 
 def _has_uwsgi(python: Path | None) -> bool:
     try:
-        program(python)
+        uwsgi_program(python)
     except MissingExtraError:
         return False
     return True

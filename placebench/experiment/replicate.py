@@ -28,7 +28,7 @@ from placebench.experiment.validity import MachineSample, why_invalid, why_inval
 from placebench.experiment.variants import Variant
 from placebench.measure.meters import Backends, backends
 from placebench.measure.processes import cpu_by_pid, pss_bytes, spent
-from placebench.runtime.uwsgi import RunningServer, serve
+from placebench.runtime.wsgi_servers import RunningServer, serve
 
 _NOT_THE_HARNESS = ("start", "requests", "stop")
 _ROUNDS_OF_A_START = 8

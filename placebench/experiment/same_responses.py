@@ -18,7 +18,7 @@ from placebench.experiment.canonical_response import (
 from placebench.experiment.client_process import body_file
 from placebench.experiment.http_request import fetch
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 
 @dataclass
@@ -161,7 +161,7 @@ def verify_variants(database_url: str, requests: Sequence[str], variants: Sequen
     """Send each request for candidates to each variant, in turn, and compare the responses with the first variant's."""
     same = SameResponses()
     for variant in variants:
-        processes, threads = reference_variant(variant).deployment.workers or (1, 1)
+        processes, threads = reference_variant(variant).worker.workers or (1, 1)
         spec = ServerSpec(database_url=database_url, variant=variant, processes=processes, threads=threads)
         with serve(spec) as server:
             for request in requests:

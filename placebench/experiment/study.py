@@ -20,7 +20,7 @@ from placebench.experiment.environment import manifest
 from placebench.experiment.records import Measurement, RunHead, append_lines, read_measurements
 from placebench.experiment.run_folder import FAILURES, RunFolder, Say, error_text, ignore, measure_each
 from placebench.experiment.same_responses import SameResponses
-from placebench.runtime.postgres import Server, connected
+from placebench.runtime.postgres import Server, open_connection
 from placebench.topology import Topology
 
 Point = Mapping[str, Any]
@@ -180,7 +180,7 @@ class StudyRun:
         """Leave the point out; raises UndecidedError where the database is gone: no other could be measured either."""
         self._failed[point_text(measured[0])] = reason
         try:
-            with connected(self._setup.data.url):
+            with open_connection(self._setup.data.url):
                 pass
         except DatabaseError as error:
             raise UndecidedError(f"the database is gone: {error}") from error

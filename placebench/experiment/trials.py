@@ -59,7 +59,7 @@ class Experiment:
     seed: int | None = None
     replicates: int | None = None
     rounds: int | None = None
-    fill: float | None = None
+    utilization: float | None = None
 
 
 def _cumulative_trials() -> Experiment:
@@ -93,18 +93,18 @@ def _step_trials(step: Optimization) -> Experiment:
         trials,
         request=step.request,
         topology=step.topology,
-        fill=step.fill,
+        utilization=step.utilization,
         rounds=_ROUNDS_OF_A_STEP,
     )
 
 
 def _better(step: Optimization) -> Iterator[Trial]:
     """Added alone and left out of tuned; an algorithm beside it is whole, or without the step."""
-    if step.alternative and OBJECTS in step.of:
+    if step.alternative and OBJECTS in step.algorithms:
         yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
         yield Trial.of(step, "leave_one_out", f"tuned-{step.name}", "tuned")
     elif step.alternative:
-        for algorithm in step.of:
+        for algorithm in step.algorithms:
             name = f"{step.name} of {algorithm}"
             yield Trial.of(step, "alternative", f"{algorithm}-{step.name}", algorithm, name=name)
 
@@ -112,7 +112,7 @@ def _better(step: Optimization) -> Iterator[Trial]:
 def _further(step: Optimization) -> Iterator[Trial]:
     for way in step.further:
         if not way.missing_extra():
-            name = f"{step.step}:{way.name}"
+            name = f"{step.field}:{way.name}"
             yield Trial.of(step, "alternative", "tuned", f"tuned+{name}", name=name)
 
 
@@ -145,7 +145,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     seed: Seed | None = None
     replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
     rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
-    fill: Annotated[float, Meta(ge=0, le=1)] | None = None
+    utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 def experiment_named(name: str) -> Experiment:

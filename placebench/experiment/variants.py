@@ -27,7 +27,7 @@ from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.source_checkout import Origin, read_origin, standing
 from placebench.paths import is_file, profiles
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.uwsgi import ServerSpec, program
+from placebench.runtime.wsgi_servers import ServerSpec, uwsgi_program
 
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.reference.wsgi:application"
@@ -78,7 +78,7 @@ class Variant:
             processes=self.workers[0],
             threads=self.workers[1],
             python=Path(self.python) if self.python else None,
-            any_answer_is_ready=not self.ours,
+            any_response_is_ready=not self.ours,
             log=log,
         )
 
@@ -113,7 +113,7 @@ def read_variants(texts: Sequence[str], *, placement_python: Path | None = None)
 def require_uwsgi(variants: Sequence[Variant]) -> None:
     """Raise MissingExtraError for a variant whose environment has no uWSGI."""
     for variant in variants:
-        program(Path(variant.python) if variant.python else None)
+        uwsgi_program(Path(variant.python) if variant.python else None)
 
 
 def read_variant(text: str, placement_python: Path | None = None) -> Variant:
@@ -162,7 +162,7 @@ def _read_name(text: str, placement_python: Path | None) -> Variant:
     return Variant(
         text,
         variables={"PLACEBENCH_VARIANT": text},
-        workers=chosen.deployment.workers or (1, 1),
+        workers=chosen.worker.workers or (1, 1),
         revisions=chosen.revisions,
     )
 

@@ -17,7 +17,7 @@ from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.measure.meters import Backends, backends, backends_spent
 from placebench.measure.processes import Memory, MemorySampler, cpu_by_pid, spent
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 WORKLOADS: Final = {
     "compute": "pure Python, no input or output: GET /compute/N",

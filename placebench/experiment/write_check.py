@@ -14,7 +14,7 @@ from placebench.decoding import decode_json
 from placebench.errors import DatabaseError, LoadError
 from placebench.experiment.http_request import get
 from placebench.loadgen.write_log import Allocations, Write
-from placebench.runtime.postgres import connected
+from placebench.runtime.postgres import open_connection
 
 NO_ANSWER = "no answer"
 
@@ -165,7 +165,7 @@ def _patiently(ask: Callable[[], T]) -> T:
 def _in_the_database(consumers: Collection[str], database_url: str) -> dict[str, Holding]:
     """Amounts of rows that stand there twice are added up, so that they differ from what was claimed."""
     found: dict[str, Holding] = {}
-    with connected(database_url) as connection:
+    with open_connection(database_url) as connection:
         for part in _parts(consumers):
             for consumer, provider, name, used, generation in connection.execute(_QUERY, {"consumers": part}):
                 amounts = found.setdefault(consumer, Holding({}, generation)).allocations.setdefault(provider, {})

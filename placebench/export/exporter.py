@@ -1,123 +1,40 @@
-"""Turns a live Placement into a topology: equal trees become one tree type, names and ids are replaced.
+"""Turn a live Placement into a topology: equal trees become one tree type, names and ids are replaced.
 
-The same salt gives the same replacement names. Usage becomes per-tree claims, and a default request is derived from it.
+`export` does it. The same salt gives the same replacement names. Usage becomes claims of each tree, and a default
+request is derived from it.
 """
+
+from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from math import gcd
+from typing import Any
 from uuid import UUID, uuid5
 
 from placebench.errors import ExportError
-from placebench.export.live_placement import Cloud, Provider, Shape, Tree, Use, Used, trees_of
-from placebench.topology import MOST_SHARE, Claim, Inventory, Kind, Node, Takes, Topology, is_standard
+from placebench.export.live_placement import LiveAllocation, LiveProvider, PlacementData
+from placebench.topology import (
+    MAX_WEIGHT,
+    ClaimPattern,
+    Inventory,
+    Node,
+    Take,
+    Takes,
+    Topology,
+    TreeType,
+    inventory_map,
+    is_standard,
+)
 
-_NAMESPACE = UUID("0d6f3c54-8a0e-5a59-9f0e-3f6f4a1f7f21")
-_CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
-_ID = re.compile("[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
-
-
-class Disguise:
-    """Makes the other names, with a salt without which nobody can try names until they fit."""
-
-    def __init__(self, salt: str) -> None:
-        self._salt = salt
-
-    def name(self, name: str) -> str:
-        """That of a resource class or a trait: CUSTOM_ and twelve digits for one that is none of the standard's."""
-        return name if is_standard(name) else f"CUSTOM_{self._digits(name).upper()}"
-
-    def aggregate(self, uuid: str) -> str:
-        """That of an aggregate."""
-        return f"aggregate-{self._digits(uuid)}"
-
-    def request(self, request: str) -> str:
-        """The request with other names. Raises ExportError for one that names ids, which the new cloud has not got."""
-        if found := _ID.search(request):
-            raise ExportError(f"--request names {found[0]}: expected no ids, since the exported cloud has others")
-        return _CUSTOM.sub(lambda name: self.name(name[0]), request)
-
-    def _digits(self, name: str) -> str:
-        return uuid5(_NAMESPACE, f"{self._salt}/{name}").hex[-12:]
-
-
-_NOBODY = {"VCPU": [1]}
-
-
-def usual_request(cloud: Cloud) -> str:
-    """The path and query. A class that consumers have of several providers is asked for in as many groups, apart."""
-    amounts = _usual(cloud)
-    plain = {name: values[0] for name, values in amounts.items() if len(values) == 1}
-    groups = [(name, value) for name, values in amounts.items() if len(values) > 1 for value in values]
-    parameters = [f"resources={','.join(f'{name}:{amount}' for name, amount in plain.items())}"] if plain else []
-    parameters += [f"resources_{number}={name}:{amount}" for number, (name, amount) in enumerate(groups)]
-    if len(groups) > 1:
-        parameters.append("group_policy=none")
-    return f"/allocation_candidates?{'&'.join(parameters)}"
-
-
-def _usual(cloud: Cloud) -> Mapping[str, Sequence[int]]:
-    """What most consumers have, by class; without consumers, the least that most inventories give."""
-    seen = Counter(
-        tuple(sorted((name, amount) for _, name, amount in allocations)) for allocations in cloud.consumers.values()
-    )
-    if not seen:
-        return _least(cloud)
-    (usual, _), *_ = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
-    amounts: defaultdict[str, list[int]] = defaultdict(list)
-    for name, amount in usual:
-        amounts[name].append(amount)
-    return amounts
-
-
-def _least(cloud: Cloud) -> Mapping[str, Sequence[int]]:
-    stocks = Counter(
-        (each.resource_class, -(-each.min_unit // each.step_size) * each.step_size)
-        for provider in cloud.providers
-        for each in provider.inventories
-    )
-    if not stocks:
-        return _NOBODY
-    (name, amount), _ = min(stocks.items(), key=lambda item: (-item[1], item[0]))
-    return {name: [amount]}
-
-
-MOST_TURNS = 200
-_GOLDEN = (5**0.5 - 1) / 2
-
-
-def claims_of(used: Sequence[Used]) -> tuple[tuple[Claim, ...], int]:
-    """The claims on the trees of one kind, and how many of the trees they do not represent.
-
-    Each use comes as often as it does in the cloud, if there are no more than MOST_TURNS; otherwise so many stand for
-    all, evenly from the emptiest tree to the fullest. The order is mixed: the first few are no emptier than the rest.
-    """
-    turns = _turns(used)
-    every: list[Takes] = sorted(set().union(*turns))
-    claims = tuple(Claim(takes, tuple(turn[takes] for turn in turns)) for takes in every)
-    return claims, max(0, len(used) - len(turns)) if len(turns) == MOST_TURNS else 0
-
-
-def _turns(used: Sequence[Used]) -> list[Used]:
-    keys = [tuple(sorted(each.items())) for each in used]
-    counts = Counter(keys)
-    divisor = gcd(*counts.values())
-    ordered = sorted(counts, key=lambda key: (sum(count for _, count in key), key))
-    turns = [dict(key) for key in ordered for _ in range(counts[key] // divisor)]
-    if len(turns) > MOST_TURNS:
-        turns = [turns[(2 * number + 1) * len(turns) // (2 * MOST_TURNS)] for number in range(MOST_TURNS)]
-    mixed = sorted(range(len(turns)), key=lambda number: number * _GOLDEN % 1)
-    return [Counter(turns[number]) for number in mixed]
-
-
-NAME = "exported"
+_NAME = "exported"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The topology of a cloud, and what it does not say: each in one line."""
+    """The topology of a live Placement, and what it does not say: each in one line."""
 
     topology: Topology
     providers: int
@@ -125,53 +42,53 @@ class Exported:
     losses: tuple[str, ...]
 
 
-def export(cloud: Cloud, *, salt: str, request: str | None = None) -> Exported:
-    """The cloud as a topology of as many trees.
+def export(data: PlacementData, *, salt: str, request: str | None = None) -> Exported:
+    """Make a topology of as many trees as the data has.
 
-    request: what it is to be measured with, in the cloud's own names; by default what most consumers have.
-    Raises ExportError for a cloud without providers, and for a request that cannot be translated.
+    request: what it is to be measured with, in the names of the data; by default what most consumers have.
+    Raises ExportError for data without providers, and for a request that cannot be translated.
     """
-    disguise = Disguise(salt)
-    hidden, unfit = _hidden(cloud, disguise)
-    trees = trees_of(hidden)
+    anonymiser = _Anonymiser(salt)
+    anonymised, invalid = _anonymise(data, anonymiser)
+    trees = _group_trees(anonymised)
     if not trees:
-        raise ExportError("the cloud has no resource providers: there is nothing to export")
-    use = Use(hidden, trees)
-    kinds, sampled = _kinds(trees, use)
+        raise ExportError("this Placement has no resource providers: there is nothing to export")
+    use = _Usage(anonymised, trees)
+    tree_types, sampled = _tree_types(trees, use)
     topology = Topology(
-        name=NAME,
+        name=_NAME,
         trees=len(trees),
         seed=1,
-        request=usual_request(hidden) if request is None else disguise.request(request),
-        kinds=kinds,
-        aggregates_every=len(trees) if any(provider.aggregates for provider in cloud.providers) else None,
+        request=_default_request(anonymised) if request is None else anonymiser.request(request),
+        tree_types=tree_types,
+        aggregates_every=len(trees) if any(provider.aggregates for provider in data.providers) else None,
     )
-    losses = _losses(unfit, use, sampled)
-    return Exported(topology, len(cloud.providers), len(cloud.consumers), losses)
+    losses = _describe_losses(invalid, use, sampled)
+    return Exported(topology, len(data.providers), len(data.consumers), losses)
 
 
-def _hidden(cloud: Cloud, disguise: Disguise) -> tuple[Cloud, int]:
-    """The cloud with other names, and how many inventories it has that no topology may have, which are left out."""
-    providers = [_provider(provider, disguise) for provider in cloud.providers]
-    unfit = sum(len(each.inventories) for each in cloud.providers) - sum(len(each.inventories) for each in providers)
+def _anonymise(data: PlacementData, anonymiser: _Anonymiser) -> tuple[PlacementData, int]:
+    """The data with other names, and how many inventories it has that no topology may have, which are left out."""
+    providers = [_anonymise_provider(provider, anonymiser) for provider in data.providers]
+    invalid = sum(len(each.inventories) for each in data.providers) - sum(len(each.inventories) for each in providers)
     consumers = {
-        consumer: tuple(each._replace(resource_class=disguise.name(each.resource_class)) for each in allocations)
-        for consumer, allocations in cloud.consumers.items()
+        consumer: tuple(each._replace(resource_class=anonymiser.name(each.resource_class)) for each in allocations)
+        for consumer, allocations in data.consumers.items()
     }
-    return Cloud(tuple(providers), consumers), unfit
+    return PlacementData(tuple(providers), consumers), invalid
 
 
-def _provider(provider: Provider, disguise: Disguise) -> Provider:
-    return Provider(
+def _anonymise_provider(provider: LiveProvider, anonymiser: _Anonymiser) -> LiveProvider:
+    return LiveProvider(
         provider.uuid,
         provider.parent_uuid,
         tuple(
-            replace(each, resource_class=disguise.name(each.resource_class))
+            replace(each, resource_class=anonymiser.name(each.resource_class))
             for each in provider.inventories
             if _fits(each)
         ),
-        frozenset(map(disguise.name, provider.traits)),
-        frozenset(map(disguise.aggregate, provider.aggregates)),
+        frozenset(map(anonymiser.name, provider.traits)),
+        frozenset(map(anonymiser.aggregate, provider.aggregates)),
     )
 
 
@@ -179,22 +96,23 @@ def _fits(inventory: Inventory) -> bool:
     return 0 <= inventory.reserved <= inventory.total and inventory.total > 0 and inventory.allocation_ratio > 0
 
 
-def _kinds(trees: Sequence[Tree], use: Use) -> tuple[tuple[Kind, ...], int]:
-    """The kinds, the most frequent first, and in how many trees the use is not what it was."""
-    numbers: defaultdict[Shape, list[int]] = defaultdict(list)
+def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ...], int]:
+    """The tree types, the most frequent first, and in how many trees the use is not what it was."""
+    numbers: defaultdict[_Shape, list[int]] = defaultdict(list)
     for number, tree in enumerate(trees):
         numbers[tree.shape].append(number)
-    kinds: list[Kind] = []
+    tree_types: list[TreeType] = []
     sampled = 0
     for shape in sorted(numbers, key=lambda shape: (-len(numbers[shape]), shape)):
         nodes = _nodes(trees[numbers[shape][0]])
-        claims, without = claims_of([use.of(number, nodes) for number in numbers[shape]])
-        kinds.append(Kind(nodes, max(1, len(numbers[shape]) * MOST_SHARE // max(MOST_SHARE, len(trees))), claims))
+        claims, without = _claim_patterns([use.of(number, nodes) for number in numbers[shape]])
+        weight = max(1, len(numbers[shape]) * MAX_WEIGHT // max(MAX_WEIGHT, len(trees)))
+        tree_types.append(TreeType(nodes, weight, claims))
         sampled += without
-    return tuple(kinds), sampled
+    return tuple(tree_types), sampled
 
 
-def _nodes(tree: Tree) -> tuple[Node, ...]:
+def _nodes(tree: _Tree) -> tuple[Node, ...]:
     """The providers as nodes: p, below it p_0, p_1, …, below p_0 p_0_0, …"""
     nodes: list[Node] = []
     below = [0] * len(tree.providers)
@@ -215,11 +133,216 @@ def _nodes(tree: Tree) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _losses(unfit: int, use: Use, sampled: int) -> tuple[str, ...]:
-    told = {
-        "inventories left out, of nothing or with a reserve or ratio that no topology may have": unfit,
+def _describe_losses(invalid: int, use: _Usage, sampled: int) -> tuple[str, ...]:
+    losses = {
+        "inventories left out, of nothing or with a reserve or ratio that no topology may have": invalid,
         "consumers of several trees, who are another one in each": use.split,
         "consumers left out of a tree, since Placement would not give today what they have": use.left_out,
-        "trees whose use is left out, since a sample of their kind stands for it": sampled,
+        "trees whose use is left out, since a sample of their type stands for it": sampled,
     }
-    return tuple(f"{loss}: {count}" for loss, count in told.items() if count)
+    return tuple(f"{loss}: {count}" for loss, count in losses.items() if count)
+
+
+_Shape = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """A tree: its shape, and its providers, each after its parent and siblings together; with their parents' places."""
+
+    shape: _Shape
+    providers: tuple[LiveProvider, ...]
+    parents: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A provider with what is below it; branches of the same shape have the same place in any order of shapes."""
+
+    provider: LiveProvider
+    shape: _Shape
+    used: int
+    below: tuple[_Branch, ...]
+
+
+def _group_trees(data: PlacementData) -> list[_Tree]:
+    """All trees, in the order of their roots' UUIDs."""
+    children: defaultdict[str | None, list[LiveProvider]] = defaultdict(list)
+    for provider in sorted(data.providers, key=lambda each: each.uuid):
+        children[provider.parent_uuid].append(provider)
+    used = Counter(allocation.provider_uuid for each in data.consumers.values() for allocation in each)
+    return [_tree(_branch(root, children, used)) for root in children[None]]
+
+
+def _branch(provider: LiveProvider, children: dict[str | None, list[LiveProvider]], used: Counter[str]) -> _Branch:
+    below = [_branch(child, children, used) for child in children.get(provider.uuid, [])]
+    below.sort(key=lambda branch: (branch.shape, -branch.used))
+    return _Branch(
+        provider,
+        (*_own(provider), tuple(branch.shape for branch in below)),
+        used[provider.uuid] + sum(branch.used for branch in below),
+        tuple(below),
+    )
+
+
+def _own(provider: LiveProvider) -> _Shape:
+    inventories = tuple(sorted(astuple(inventory) for inventory in provider.inventories))
+    return inventories, tuple(sorted(provider.traits)), tuple(sorted(provider.aggregates))
+
+
+def _tree(root: _Branch) -> _Tree:
+    branches: list[_Branch] = [root]
+    parents: list[int | None] = [None]
+    for place, branch in enumerate(branches):  # which grows meanwhile
+        branches += branch.below
+        parents += [place] * len(branch.below)
+    return _Tree(root.shape, tuple(branch.provider for branch in branches), tuple(parents))
+
+
+_TreeUsage = Counter[Takes]
+"""How many consumers of a tree take the same."""
+
+
+class _Usage:
+    """The allocations of a data by its trees."""
+
+    def __init__(self, data: PlacementData, trees: Sequence[_Tree]) -> None:
+        self.split = 0
+        """Consumers of several trees."""
+        self.left_out = 0
+        """Consumers that are left out of a tree."""
+        self._homes = {
+            provider.uuid: (number, place)
+            for number, tree in enumerate(trees)
+            for place, provider in enumerate(tree.providers)
+        }
+        self._takes: defaultdict[int, list[Takes]] = defaultdict(list)
+        for allocations in data.consumers.values():
+            parts = list(self._parts(allocations))
+            self.split += len(parts) > 1
+            for number, takes in parts:
+                self._takes[number].append(takes)
+
+    def of(self, number: int, nodes: Sequence[Node]) -> _TreeUsage:
+        """What is taken of the tree with this number, which has these nodes."""
+        inventories = inventory_map(nodes)
+        taken: Counter[tuple[int, str]] = Counter()
+        used: _TreeUsage = Counter()
+        for takes in sorted(self._takes[number]):
+            if all(
+                (key := (place, name)) in inventories
+                and inventories[key].allows(amount)
+                and taken[key] + amount <= inventories[key].capacity
+                for place, name, amount in takes
+            ):
+                used[takes] += 1
+                taken.update({(place, name): amount for place, name, amount in takes})
+            else:
+                self.left_out += 1
+        return used
+
+    def _parts(self, allocations: Sequence[LiveAllocation]) -> Iterator[tuple[int, Takes]]:
+        """What is taken of each tree."""
+        parts: defaultdict[int, list[Take]] = defaultdict(list)
+        for uuid, name, amount in allocations:
+            number, place = self._homes[uuid]
+            parts[number].append(Take(place, name, amount))
+        return ((number, tuple(sorted(takes))) for number, takes in parts.items())
+
+
+_NAMESPACE = UUID("0d6f3c54-8a0e-5a59-9f0e-3f6f4a1f7f21")
+_CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
+_ID = re.compile("[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
+
+
+class _Anonymiser:
+    """Makes the other names, with a salt without which nobody can try names until they fit."""
+
+    def __init__(self, salt: str) -> None:
+        self._salt = salt
+
+    def name(self, name: str) -> str:
+        """That of a resource class or a trait: CUSTOM_ and twelve digits for one that is none of the standard's."""
+        return name if is_standard(name) else f"CUSTOM_{self._digits(name).upper()}"
+
+    def aggregate(self, uuid: str) -> str:
+        """That of an aggregate."""
+        return f"aggregate-{self._digits(uuid)}"
+
+    def request(self, request: str) -> str:
+        """The request with other names. Raises ExportError for one that names ids, which the new data has not got."""
+        if found := _ID.search(request):
+            raise ExportError(f"--request names {found[0]}: expected no ids, since the exported data has others")
+        return _CUSTOM.sub(lambda name: self.name(name[0]), request)
+
+    def _digits(self, name: str) -> str:
+        return uuid5(_NAMESPACE, f"{self._salt}/{name}").hex[-12:]
+
+
+_NOBODY = {"VCPU": [1]}
+
+
+def _default_request(data: PlacementData) -> str:
+    """The path and query. A class that consumers have of several providers is asked for in as many groups, apart."""
+    amounts = _most_frequent_amounts(data)
+    plain = {name: values[0] for name, values in amounts.items() if len(values) == 1}
+    groups = [(name, value) for name, values in amounts.items() if len(values) > 1 for value in values]
+    parameters = [f"resources={','.join(f'{name}:{amount}' for name, amount in plain.items())}"] if plain else []
+    parameters += [f"resources_{number}={name}:{amount}" for number, (name, amount) in enumerate(groups)]
+    if len(groups) > 1:
+        parameters.append("group_policy=none")
+    return f"/allocation_candidates?{'&'.join(parameters)}"
+
+
+def _most_frequent_amounts(data: PlacementData) -> Mapping[str, Sequence[int]]:
+    """What most consumers have, by class; without consumers, the least that most inventories give."""
+    seen = Counter(
+        tuple(sorted((name, amount) for _, name, amount in allocations)) for allocations in data.consumers.values()
+    )
+    if not seen:
+        return _least_amounts(data)
+    (usual, _), *_ = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
+    amounts: defaultdict[str, list[int]] = defaultdict(list)
+    for name, amount in usual:
+        amounts[name].append(amount)
+    return amounts
+
+
+def _least_amounts(data: PlacementData) -> Mapping[str, Sequence[int]]:
+    inventories = Counter(
+        (each.resource_class, -(-each.min_unit // each.step_size) * each.step_size)
+        for provider in data.providers
+        for each in provider.inventories
+    )
+    if not inventories:
+        return _NOBODY
+    (name, amount), _ = min(inventories.items(), key=lambda item: (-item[1], item[0]))
+    return {name: [amount]}
+
+
+MAX_PATTERNS = 200
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+def _claim_patterns(used: Sequence[_TreeUsage]) -> tuple[tuple[ClaimPattern, ...], int]:
+    """The claims on the trees of one kind, and how many of the trees they do not represent.
+
+    Each use comes as often as it does in the data, if there are no more than MAX_PATTERNS; otherwise so many stand for
+    all, evenly from the emptiest tree to the fullest. The order is mixed: the first few are no emptier than the rest.
+    """
+    patterns = _patterns_of_trees(used)
+    every: list[Takes] = sorted(set().union(*patterns))
+    claims = tuple(ClaimPattern(takes, tuple(pattern[takes] for pattern in patterns)) for takes in every)
+    return claims, max(0, len(used) - len(patterns)) if len(patterns) == MAX_PATTERNS else 0
+
+
+def _patterns_of_trees(used: Sequence[_TreeUsage]) -> list[_TreeUsage]:
+    keys = [tuple(sorted(each.items())) for each in used]
+    counts = Counter(keys)
+    divisor = gcd(*counts.values())
+    ordered = sorted(counts, key=lambda key: (sum(count for _, count in key), key))
+    patterns = [dict(key) for key in ordered for _ in range(counts[key] // divisor)]
+    if len(patterns) > MAX_PATTERNS:
+        patterns = [patterns[(2 * number + 1) * len(patterns) // (2 * MAX_PATTERNS)] for number in range(MAX_PATTERNS)]
+    mixed = sorted(range(len(patterns)), key=lambda number: number * _GOLDEN % 1)
+    return [Counter(patterns[number]) for number in mixed]

@@ -13,7 +13,7 @@ from sqlalchemy import Row, make_url, text
 
 from placebench.decoding import Amount, Count
 from placebench.measure.processes import cpu_by_pid, pss_bytes, spent
-from placebench.runtime.postgres import APPLICATION_NAME, connected
+from placebench.runtime.postgres import APPLICATION_NAME, open_connection
 
 _PROC = Path("/proc")
 _LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
@@ -75,7 +75,7 @@ def look_at_backends(database_url: str) -> Backends | str:
         return Backends({})  # it works in the process that asks
     if url.get_backend_name() != "postgresql" or url.host not in _LOCAL_HOSTS:
         return "the database is on another machine"
-    with connected(database_url) as connection:
+    with open_connection(database_url) as connection:
         found = connection.execute(text(_LOOK), {"ours": APPLICATION_NAME}).one()
     pids = [*found.clients, *found.io_workers]
     if not all(_is_postgresql(pid) for pid in pids):

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection, make_url, text
 
 from placebench.errors import DatabaseError
-from placebench.runtime.postgres import APPLICATION_NAME, connected
+from placebench.runtime.postgres import APPLICATION_NAME, open_connection
 from placebench.telemetry import Telemeter
 
 LOOK_EVERY_S = 0.25
@@ -49,7 +49,7 @@ def watched_backends(database_url: str, folder: Path | None) -> Iterator[None]:
 
 def _look(database_url: str, telemeter: Telemeter, ready: threading.Event, stop: threading.Event) -> None:
     try:
-        with connected(database_url) as connection:
+        with open_connection(database_url) as connection:
             ready.set()
             while not stop.wait(LOOK_EVERY_S):
                 for name, count in waits(connection).items():

@@ -1,7 +1,7 @@
-"""Starts every child process, and ends it when the parent dies, however it dies.
+"""Start every child process, and end it when the parent dies, however it dies.
 
-`ChildSpec` says which program and how, `start` starts it, `Child` is the running one. A `Keeper` holds the pipes to one
-shepherd process (`shepherd.py`), which removes the child and its folder 5 s after the parent is gone at the latest.
+`ChildSpec` says which program and how, `start` starts it, `Child` is the running one. A `Supervisor` holds the pipes to
+one shepherd process (`shepherd.py`), which removes the child and its folder 5 s after the parent is gone at the latest.
 `ChildLog` reads what a child has written since its start.
 """
 
@@ -29,10 +29,10 @@ from placebench.runtime.shepherd import free_segment, remove, wait_readable
 _SHEPHERD = Path(__file__).with_name("shepherd.py")
 _START_LIMIT_S = 60.0
 _SLICE_S = 0.2
-_open_keepers: list["Keeper"] = []
+_open_supervisors: list["Supervisor"] = []
 
 
-class Keeper:
+class Supervisor:
     """One shepherd: runs one child at a time and removes *folder* at the end, whatever happens to this process.
 
     folder: made when it is missing, with mode 0700; None for no folder.
@@ -47,7 +47,7 @@ class Keeper:
         self._data: str | None = None
         self._endings: dict[int, int] = {}
         self._process, self._control, self._report = _start_shepherd(folder, pipes=pipes)
-        _open_keepers.append(self)
+        _open_supervisors.append(self)
         try:
             self._receive("ready")
         except BaseException:
@@ -120,8 +120,8 @@ class Keeper:
             free_segment(self._data)
             if self._folder is not None:
                 remove(self._folder)
-        if self in _open_keepers:
-            _open_keepers.remove(self)
+        if self in _open_supervisors:
+            _open_supervisors.remove(self)
 
     def disown(self) -> None:
         """Let go of the shepherd without waiting: what a forked process does."""
@@ -157,7 +157,7 @@ class Keeper:
 def fresh_folder(prefix: str, parent: Path | None = None) -> Path:
     """The path of a folder that nobody has, in *parent* or the folder for temporary files; nothing is made.
 
-    A `Keeper` makes it and removes it: one that was made before could stay when this process is killed in between.
+    A `Supervisor` makes it and removes it: one that was made before could stay when this process is killed in between.
     """
     return (parent or Path(tempfile.gettempdir())) / f"{prefix}{secrets.token_hex(8)}"
 
@@ -194,16 +194,16 @@ def _close_quietly(pipe: IO[str] | None) -> None:
 
 
 def _close_all() -> None:
-    for keeper in list(_open_keepers):
-        keeper.disown()
-    for keeper in list(_open_keepers):
-        keeper.close()
+    for supervisor in list(_open_supervisors):
+        supervisor.disown()
+    for supervisor in list(_open_supervisors):
+        supervisor.close()
 
 
 def _disown_all() -> None:
-    for keeper in _open_keepers:
-        keeper.disown()
-    _open_keepers.clear()
+    for supervisor in _open_supervisors:
+        supervisor.disown()
+    _open_supervisors.clear()
 
 
 atexit.register(_close_all)
@@ -250,45 +250,45 @@ class ChildSpec:
 
 
 class Child:
-    """A running program in its own session: Ctrl-C in the terminal does not reach it, the guard ends it."""
+    """A running program in its own session: Ctrl-C in the terminal does not reach it, the supervisor ends it."""
 
-    def __init__(self, spec: ChildSpec, keeper: Keeper, *, owns_keeper: bool) -> None:
+    def __init__(self, spec: ChildSpec, supervisor: Supervisor, *, owns_supervisor: bool) -> None:
         self.spec = spec
-        self._keeper = keeper
-        self._owns_keeper = owns_keeper
-        self.pid = _run(spec, keeper)
+        self._supervisor = supervisor
+        self._owns_supervisor = owns_supervisor
+        self.pid = _run(spec, supervisor)
 
     @property
     def stdin(self) -> IO[str] | None:
         """The pipe into the child, line-buffered UTF-8 text; None without `ChildSpec.pipes`."""
-        return self._keeper.stdin
+        return self._supervisor.stdin
 
     @property
     def stdout(self) -> IO[str] | None:
         """The pipe out of the child, UTF-8 text; None without `ChildSpec.pipes`."""
-        return self._keeper.stdout
+        return self._supervisor.stdout
 
     def poll(self) -> int | None:
         """How the program ended (negative: the signal that ended it), or None while it runs."""
-        return self._keeper.poll(self.pid)
+        return self._supervisor.poll(self.pid)
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait for the program to end by itself; raises TimeoutError after *timeout_s*."""
-        return self._keeper.wait(self.pid, timeout_s)
+        return self._supervisor.wait(self.pid, timeout_s)
 
     def stop(self) -> int:
         """End the program and its folder, wait until both are gone, and return how it ended.
 
         May be called again at any time, also after Ctrl-C interrupted the first call.
         """
-        returncode = self._keeper.stop(self.pid, self.spec.grace_s)
-        if self._owns_keeper:
-            self._keeper.close()
+        returncode = self._supervisor.stop(self.pid, self.spec.grace_s)
+        if self._owns_supervisor:
+            self._supervisor.close()
         return returncode
 
     def kill(self) -> None:
         """SIGKILL to the program and its process group, without waiting; `stop` still has to be called."""
-        self._keeper.kill(self.pid)
+        self._supervisor.kill(self.pid)
 
     def log_tail(self, lines: int = 10) -> str:
         """The last *lines* lines of the log, "" when there is none (any more)."""
@@ -303,19 +303,19 @@ class Child:
         self.stop()
 
 
-def start(spec: ChildSpec, keeper: Keeper | None = None) -> Child:
-    """Start the program of *spec* under the guard.
+def start(spec: ChildSpec, supervisor: Supervisor | None = None) -> Child:
+    """Start the program of *spec* under the supervisor.
 
-    keeper: run it there, as the next program beside its folder, which stays when the program is stopped.
+    supervisor: run it there, as the next program beside its folder, which stays when the program is stopped.
     Costs some 40 ms. Raises PlacebenchError when the program is missing or may not be run.
     """
-    if keeper is not None:
-        return Child(spec, keeper, owns_keeper=False)
-    keeper = Keeper(spec.remove, pipes=spec.pipes)
+    if supervisor is not None:
+        return Child(spec, supervisor, owns_supervisor=False)
+    supervisor = Supervisor(spec.remove, pipes=spec.pipes)
     try:
-        return Child(spec, keeper, owns_keeper=True)
+        return Child(spec, supervisor, owns_supervisor=True)
     except BaseException:
-        keeper.close()
+        supervisor.close()
         raise
 
 
@@ -327,14 +327,11 @@ def tail(path: Path, lines: int = 10) -> str:
         return "".join(deque(stream, maxlen=lines)).rstrip()
 
 
-def _run(spec: ChildSpec, keeper: Keeper) -> int:
+def _run(spec: ChildSpec, supervisor: Supervisor) -> int:
     try:
-        return keeper.run(spec.order())
+        return supervisor.run(spec.order())
     except PlacebenchError as error:
         raise PlacebenchError(f"cannot start {spec.name} ({spec.argv[0]}): {error}") from error
-
-
-__all__ = ["Child", "ChildSpec", "Keeper", "fresh_folder", "start", "tail"]
 
 
 _LINES_IN_A_MESSAGE = 4

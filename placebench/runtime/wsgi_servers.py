@@ -1,143 +1,375 @@
 """A WSGI application behind a server of one's choice: uWSGI, gunicorn, or the standard library's with threads.
 
-The door is `serve_by`. Each closes a connection after its answer, so that all are asked alike.
+`serve` starts one in a process of its own and gives a `RunningServer`, which is ready when `GET /` responds with 200.
+Each server closes a connection after its response, so that all are measured alike. `uwsgi_command` gives the flags of
+uWSGI, each with its reason.
 """
 
+import http.client
+import os
 import re
+import shutil
+import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, Self
-
-import psutil
+from typing import ClassVar, Self
 
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, fresh_folder, start
-from placebench.runtime.uwsgi import ServerSpec, answers, check_spec, child_log, environment, serve
 
-STANDALONE = Path(__file__).with_name("standalone")
-_LISTENS = re.compile(r"istening at:? (http://\S+)")
-_WORKER_LOST = re.compile(r"^.*Worker \(pid:\d+\) (?:was sent|exited).*$", re.MULTILINE)
+_STANDALONE = Path(__file__).with_name("standalone")
+_LAST_PORT = 65_535
+_PORT_TAKEN = "Address already in use"
 _POLL_S = 0.02
+_DEFAULT_POOL_SIZE = 10
 
 
-class Serving(Protocol):
-    """A server that answers at `url`; a context manager that stops it."""
+@dataclass(frozen=True)
+class ServerSpec:
+    """What to serve, and how."""
 
-    url: str
+    database_url: str
+    variant: str = "cached"
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free one that the server picks."""
+    processes: int = 1
+    threads: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Further variables for the service, such as PYTHONHASHSEED; they override those made from this spec."""
+    module: str = "placebench.reference.wsgi:application"
+    python: Path | None = None
+    """Of the environment that the module is installed in, with a uWSGI beside it; None: this one."""
+    any_response_is_ready: bool = False
+    """Whether any response to `GET /` means that it serves, as for an application that has nothing there."""
+    telemetry: Path | None = None
+    """Where each worker writes its telemetry; None: there is none."""
+    log: Path | None = None
+    """Where the server's log goes; None: to a file that goes away with the server."""
+    start_timeout_s: float = 60.0
+    grace_s: float = 30.0
+    """How long requests in flight may take until they are served when the server is stopped."""
 
-    def __enter__(self) -> Self: ...
+    def variables(self) -> dict[str, str]:
+        """The environment of the service: ours, without what uWSGI itself would read as options, and its settings."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("UWSGI_")}
+        return {
+            **inherited,
+            "PLACEBENCH_DATABASE_URL": self.database_url,
+            "PLACEBENCH_VARIANT": self.variant,
+            # A thread that waited for a connection would measure the pool, not the service.
+            "PLACEBENCH_POOL_SIZE": str(max(_DEFAULT_POOL_SIZE, self.threads)),
+            "PLACEBENCH_TELEMETRY": "" if self.telemetry is None else str(self.telemetry.absolute()),
+            **self.environment,
+        }
 
-    def __exit__(self, *_: object) -> None: ...
 
-    def worker_pids(self) -> list[int]:
-        """The processes that answer requests now."""
+def serve(spec: ServerSpec, server: str = "uwsgi") -> "RunningServer":
+    """Start *server* ("uwsgi", "gunicorn", "wsgiref") and wait until it responds; takes about a second.
 
-    def check(self) -> None:
-        """Raise ServerError if one of them has died since the start."""
-
-
-def serve_by(server: str, spec: ServerSpec) -> Serving:
-    """Start *server* ("uwsgi", "gunicorn", "wsgiref") and wait until it answers.
-
-    Raises ServerError as `serve` does, MissingExtraError where the server is not installed, and PlacebenchError for
-    one that does not exist.
+    Raises ServerError, one line with the end of the server's log, when the port is taken, the application does not load
+    or nothing responds within spec.start_timeout_s; MissingExtraError where the server is not installed, and
+    PlacebenchError for one that does not exist.
     """
-    if server == "uwsgi":
-        return serve(spec)
-    if server not in _COMMANDS:
-        raise PlacebenchError(f"no server {server!r}: expected uwsgi, {', '.join(_COMMANDS)}")
-    check_spec(spec)
-    scratch = fresh_folder(f"placebench-{server}-")
-    log = child_log(spec, scratch / f"{server}.log")
-    child = start(
-        ChildSpec(
-            name=server,
-            argv=_COMMANDS[server](spec),
-            env=environment(spec),
-            cwd=scratch,
-            log=log.path,
-            grace_s=spec.grace_s,
-            remove=scratch,
-        )
-    )
-    serving = OtherServer(server, spec, child, log)
+    if server not in _SERVERS:
+        raise PlacebenchError(f"no server {server!r}: expected {', '.join(_SERVERS)}")
+    _check_spec(spec)
+    running = _SERVERS[server](spec)
     try:
-        serving.wait_until_ready()
+        running.wait_until_ready()
     except BaseException:
-        child.stop()
+        running.stop()
         raise
-    return serving
+    return running
 
 
-class OtherServer:
-    """A server other than uWSGI, which says in its log where it listens."""
+class RunningServer(ABC):
+    """A server that serves at `url`; a context manager that stops it."""
 
-    def __init__(self, name: str, spec: ServerSpec, child: Child, log: ChildLog) -> None:
-        self._name, self._spec, self._child, self._log = name, spec, child, log
+    name: ClassVar[str]
+    _listens: ClassVar[re.Pattern[str]] = re.compile(r"istening at:? (http://\S+)")
+    """How its log says where it listens; the URL is our own then: on a taken port another server might respond."""
+    _worker_died: ClassVar[re.Pattern[str]]
+    """How its log says that a worker died."""
+    _grace_s: ClassVar[float | None] = None
+    """How long its end may take; None: as the spec says."""
+
+    def __init__(self, spec: ServerSpec) -> None:
+        """Start the process; `wait_until_ready` waits for it."""
+        argv, scratch = self._command(spec), fresh_folder(f"placebench-{self.name}-")
+        if spec.log is not None:
+            spec.log.parent.mkdir(parents=True, exist_ok=True)
+        self._spec = spec
+        self._log = ChildLog(spec.log or scratch / "server.log")
+        self._child: Child = start(
+            ChildSpec(
+                name=self.name,
+                argv=argv,
+                env=spec.variables(),
+                cwd=scratch,
+                log=self._log.path,
+                grace_s=self._grace_s or spec.grace_s,
+                remove=scratch,
+            )
+        )
         self.url = ""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._child.stop()
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server's master."""
+        return self._child.pid
 
     def worker_pids(self) -> list[int]:
-        """The children of gunicorn's master; wsgiref's one process is its own worker."""
-        if self._name == "wsgiref":
-            return [self._child.pid]
+        """The processes that serve requests now, in ascending order; none when the master is gone."""
+        import psutil  # not needed to find uWSGI, which `doctor` does with the extra uwsgi alone
+
         try:
-            return sorted(worker.pid for worker in psutil.Process(self._child.pid).children())
+            workers = psutil.Process(self.pid).children()
+            return sorted(worker.pid for worker in workers if worker.status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return []
 
     def check(self) -> None:
-        """Raise ServerError if the server or one of its workers has died."""
+        """Raise ServerError if the master or a worker has died since the start, even when the worker was replaced."""
         if (exit_code := self._child.poll()) is not None:
-            raise ServerError(f"{self._name} ended with exit code {exit_code} while it served; {self._log.end()}")
-        if lost := _WORKER_LOST.search(self._log.text()):
-            raise ServerError(f"a worker of {self._name} died while it served ({lost[0]}); {self._log.end()}")
+            raise ServerError(f"{self.name} ended with exit code {exit_code} while it served; {self._log.end()}")
+        if died := self._worker_died.search(self._log.text()):
+            raise ServerError(f"a worker of {self.name} died while it served ({died[0]}); {self._log.end()}")
+
+    def stop(self) -> None:
+        """Serve the requests in flight, then end; a second call does nothing."""
+        self._child.stop()
+
+    def log_tail(self, lines: int = 10) -> str:
+        """The last lines of the server's log."""
+        return self._log.tail(lines)
 
     def wait_until_ready(self) -> None:
-        """Return when `GET /` is answered, with `url` set; raises ServerError if it is not in start_timeout_s."""
+        """Return when `GET /` responds with 200, with `url` set; raises ServerError if not within start_timeout_s."""
         give_up_at = time.monotonic() + self._spec.start_timeout_s
-        while not (self._find_url() and answers(self.url, whatever=self._spec.any_answer_is_ready)):
+        while not (self._find_url() and _is_ready(self.url, any_response=self._spec.any_response_is_ready)):
             if self._child.poll() is not None:
-                raise ServerError(f"{self._name} could not serve {self._spec.module}; {self._log.end()}")
+                raise self._start_error()
             if time.monotonic() > give_up_at:
-                waited = f"`GET /` was not answered within {self._spec.start_timeout_s:g} s"
-                raise ServerError(f"{waited} of the start of {self._name}; {self._log.end()}")
+                waited = f"`GET /` was not answered with 200 within {self._spec.start_timeout_s:g} s"
+                raise ServerError(f"{waited} of the start of {self.name}; {self._log.end()}")
             time.sleep(_POLL_S)
 
+    @abstractmethod
+    def _command(self, spec: ServerSpec) -> list[str]:
+        """Its argument vector."""
+
     def _find_url(self) -> str:
-        if not self.url and (found := _LISTENS.search(self._log.text())):
+        if not self.url and (found := self._listens.search(self._log.text())):
             self.url = found[1]
         return self.url
 
-
-def _gunicorn(spec: ServerSpec) -> list[str]:
-    if spec.python is None and find_spec("gunicorn") is None:
-        raise MissingExtraError("gunicorn is not installed: pip install gunicorn")
-    return [
-        *(_python(spec), "-m", "gunicorn", "--bind", f"{spec.host}:{spec.port}"),
-        *("--workers", str(spec.processes), "--threads", str(spec.threads)),
-        # No worker is killed for a long answer, and no connection kept, as under the other servers.
-        *("--timeout", "0", "--graceful-timeout", str(round(spec.grace_s)), "--keep-alive", "0"),
-        *("--backlog", "1024", "--limit-request-line", "0", spec.module),
-    ]
+    def _start_error(self) -> ServerError:
+        where = f"{_in_brackets(self._spec.host)}:{self._spec.port}"
+        if _PORT_TAKEN in self._log.text():
+            return ServerError(f"port {where} is taken: stop what listens there, or choose another one with --port")
+        return ServerError(f"{self.name} could not serve {self._spec.module} at {where}; {self._log.end()}")
 
 
-def _wsgiref(spec: ServerSpec) -> list[str]:
-    if spec.processes > 1:
-        raise ServerError(f"{spec.processes} processes were asked for: wsgiref serves in one")
-    return [_python(spec), "-P", str(STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
+class _Uwsgi(RunningServer):
+    """uWSGI, which stops within 0.1 s when there are no requests in flight."""
+
+    name = "uWSGI"
+    _grace_s = 5.0  # `stop` has waited for the requests already
+    _listens = re.compile(r"socket 0 bound to TCP address \S+:(\d+) ")
+    _worker_died = re.compile(r"^DAMN ! worker \d+ .*$", re.MULTILINE)
+    _worker_stops = re.compile(r"^Gracefully killing worker \d+ \(pid: (\d+)\)", re.MULTILINE)
+
+    def stop(self) -> None:
+        """Serve the requests in flight, up to grace_s, then end.
+
+        The workers are asked to end one by one, because what the master sends is lost on one that is still starting.
+        The master looks for workers that are gone once a second, or when the next signal wakes it: that is the
+        supervisor's.
+        """
+        if self._child.poll() is None:
+            give_up_at = time.monotonic() + self._spec.grace_s
+            os.kill(self.pid, signal.SIGTERM)
+            while (pids := self.worker_pids()) and time.monotonic() < give_up_at:
+                for pid in set(pids) - set(map(int, self._worker_stops.findall(self._log.text()))):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGHUP)
+                time.sleep(_POLL_S)
+        self._child.stop()
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        return uwsgi_command(
+            address=f"{_in_brackets(spec.host)}:{spec.port}",
+            module=spec.module,
+            processes=spec.processes,
+            threads=spec.threads,
+            grace_s=spec.grace_s,
+            python=spec.python,
+            app_threads=spec.telemetry is not None,
+        )
+
+    def _find_url(self) -> str:
+        if not self.url and (bound := self._listens.search(self._log.text())):
+            self.url = f"http://{_in_brackets(self._spec.host)}:{bound[1]}"
+        return self.url
+
+
+class _Gunicorn(RunningServer):
+    """gunicorn with threads."""
+
+    name = "gunicorn"
+    _worker_died = re.compile(r"^.*Worker \(pid:\d+\) (?:was sent|exited).*$", re.MULTILINE)
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        if spec.python is None and find_spec("gunicorn") is None:
+            raise MissingExtraError("gunicorn is not installed: pip install gunicorn")
+        return [
+            *(_python(spec), "-m", "gunicorn", "--bind", f"{spec.host}:{spec.port}"),
+            *("--workers", str(spec.processes), "--threads", str(spec.threads)),
+            # No worker is killed for a long response, and no connection kept, as under the other servers.
+            *("--timeout", "0", "--graceful-timeout", str(round(spec.grace_s)), "--keep-alive", "0"),
+            *("--backlog", "1024", "--limit-request-line", "0", spec.module),
+        ]
+
+
+class _Wsgiref(RunningServer):
+    """The standard library's server with threads, in one process."""
+
+    name = "wsgiref"
+    _worker_died = re.compile(r"(?!)")
+
+    def worker_pids(self) -> list[int]:
+        """Its one process is its own worker."""
+        return [self.pid]
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        if spec.processes > 1:
+            raise ServerError(f"{spec.processes} processes were asked for: wsgiref serves in one")
+        return [_python(spec), "-P", str(_STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
+
+
+_SERVERS: Mapping[str, type[RunningServer]] = {"uwsgi": _Uwsgi, "gunicorn": _Gunicorn, "wsgiref": _Wsgiref}
 
 
 def _python(spec: ServerSpec) -> str:
     return str(spec.python or sys.executable)
 
 
-_COMMANDS: Mapping[str, Callable[[ServerSpec], list[str]]] = {"gunicorn": _gunicorn, "wsgiref": _wsgiref}
+def _in_brackets(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _check_spec(spec: ServerSpec) -> None:
+    if spec.processes < 1 or spec.threads < 1:
+        raise ServerError(f"{spec.processes} processes of {spec.threads} threads were asked for: at least 1 is needed")
+    if not 0 <= spec.port <= _LAST_PORT:
+        raise ServerError(f"port {spec.port} was asked for: it has to lie between 0 (any free one) and {_LAST_PORT}")
+    try:
+        socket.getaddrinfo(spec.host, spec.port)
+    except OSError as error:  # uWSGI itself would take it, and then not be reached
+        raise ServerError(f"host {spec.host!r} is not an address of this machine: {error.strerror}") from error
+
+
+def _is_ready(url: str, *, any_response: bool) -> bool:
+    """Whether `GET /` at *url* responds with 200 now, or in any way."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status == http.client.OK or any_response
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+# The most that uWSGI takes. It holds a request's headers and, twice (REQUEST_URI and QUERY_STRING), its query, so that
+# a query of more than some 32 KB arrives without QUERY_STRING.
+_BUFFER_BYTES = 65_535
+_UWSGI_BACKLOG = 1024
+_SOCKET_TIMEOUT_S = 300
+_SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
+
+
+def uwsgi_command(
+    *,
+    address: str,
+    module: str,
+    processes: int,
+    threads: int,
+    grace_s: float,
+    python: Path | None = None,
+    app_threads: bool = False,
+) -> list[str]:
+    """Return the argument vector of uWSGI serving *module*, beside *python* (None: ours), at *address* ("host:port").
+
+    app_threads: whether threads that the application starts are to run in a worker of one thread.
+
+    Raises MissingExtraError when there is no uWSGI beside that Python (for ours: or on PATH).
+    """
+    return [
+        uwsgi_program(python),
+        "--strict",
+        # Each connection is closed after its response, so that no thread is tied to a client: with --http11-socket and
+        # more clients than threads some clients are never served. --http would add a process that copies the bytes.
+        *("--http-socket", address),
+        *("--add-header", "Connection: close"),
+        *("--module", module, "--need-app", "--single-interpreter"),
+        *_virtualenv_option(python),
+        *("--master", "--processes", str(processes), "--threads", str(threads)),
+        # SIGTERM would reload; --die-on-term would drop the requests in flight.
+        *("--hook-master-start", "unix_signal:15 gracefully_kill_them_all"),
+        *("--worker-reload-mercy", str(max(1, round(grace_s)))),
+        # The default of 4 s cuts off a client that is slow to read a body of megabytes.
+        *("--socket-timeout", str(_SOCKET_TIMEOUT_S)),
+        *("--buffer-size", str(_BUFFER_BYTES)),
+        *("--listen", str(_backlog())),
+        "--disable-logging",
+        # Without it, and with one thread, uWSGI takes no GIL: nothing runs between the requests.
+        *(("--enable-threads",) if app_threads else ()),
+    ]
+
+
+def uwsgi_program(python: Path | None = None) -> str:
+    """Return the path of the command uwsgi beside *python*, for ours else on PATH.
+
+    Raises MissingExtraError where there is none.
+    """
+    beside = (python or Path(sys.executable)).with_name("uwsgi")
+    if beside.is_file():
+        return str(beside)
+    if python is not None:
+        raise MissingExtraError(f"no command uwsgi beside {python}: {python} -m pip install pyuwsgi")
+    found = shutil.which("uwsgi")
+    if found is None:
+        raise MissingExtraError(
+            f"no command uwsgi beside {sys.executable} or on PATH: pip install 'placebench[bench]', "
+            "or 'placebench[uwsgi]' where pyuwsgi has no wheel"
+        )
+    return found
+
+
+def _virtualenv_option(python: Path | None) -> tuple[str, ...]:
+    """A uWSGI compiled from source links the base Python: it has to be told where the packages are."""
+    prefix = (python or Path(sys.executable)).parent.parent
+    return ("--virtualenv", str(prefix)) if (prefix / "pyvenv.cfg").is_file() else ()
+
+
+def _backlog() -> int:
+    """uWSGI refuses to start with a backlog above the system's."""
+    try:
+        return min(_UWSGI_BACKLOG, int(_SYSTEM_BACKLOG.read_text()))
+    except OSError:
+        return 100

@@ -1,43 +1,55 @@
-"""Fills a database with a topology: what every loader promises, the receipt, and the digest of what was seeded.
+"""Seeding: write a topology into a database, with a receipt and a digest of what was written.
 
-The door is `seed`; `migrate` makes the schema alone, `add_standard_names` adds what every Placement knows, and
+`seed` does it; `migrate` makes the schema alone, `add_standard_names` adds what every Placement knows, and
 `data_digest` says what a database holds.
 """
 
-from placebench.seeding.connection import continue_ids, reading
-from placebench.seeding.digest import Content, consumers_and_allocations, content, data_digest, expected_content
-from placebench.seeding.loaders import Loader, Meter, Progress, Target, loader_named, topology_named
-from placebench.seeding.migration import has_change_log, migrate, migrate_options, options_at
-from placebench.seeding.name_ids import Ids, Owner, add_standard_names, ids_for
-from placebench.seeding.receipt import SeedReceipt, receipt_of
-from placebench.seeding.rows import Rows, rows_of
-from placebench.seeding.seeder import seed
+from placebench.seeding.connection import (
+    advance_id_sequence,
+    applied_options,
+    has_change_log,
+    migrate,
+    migrate_options,
+    read_only_connection,
+)
+from placebench.seeding.digest import (
+    SELECTS,
+    Content,
+    count_consumers_and_allocations,
+    data_digest,
+    expected_content,
+    read_content,
+)
+from placebench.seeding.loaders import Loader, Progress, ProgressMeter, Target, find_loader, find_topology
+from placebench.seeding.rows import Ids, Owner, Rows, add_standard_names, ensure_ids, table_rows
+from placebench.seeding.seeder import SeedReceipt, read_receipt, seed
 
 __all__ = [
+    "SELECTS",
     "Content",
     "Ids",
     "Loader",
-    "Meter",
     "Owner",
     "Progress",
+    "ProgressMeter",
     "Rows",
     "SeedReceipt",
     "Target",
     "add_standard_names",
-    "consumers_and_allocations",
-    "content",
-    "continue_ids",
+    "advance_id_sequence",
+    "applied_options",
+    "count_consumers_and_allocations",
     "data_digest",
+    "ensure_ids",
     "expected_content",
+    "find_loader",
+    "find_topology",
     "has_change_log",
-    "ids_for",
-    "loader_named",
     "migrate",
     "migrate_options",
-    "options_at",
-    "reading",
-    "receipt_of",
-    "rows_of",
+    "read_content",
+    "read_only_connection",
+    "read_receipt",
     "seed",
-    "topology_named",
+    "table_rows",
 ]

@@ -1,12 +1,18 @@
-"""The connection that seeding works on, and its troubles told in one line."""
+"""The connection that seeding works on, and the migration of its database to a revision of our Alembic history.
 
-from collections.abc import Iterator
+`exclusive_connection` and `read_only_connection` tell what goes wrong in one line. `migrate` brings a database to a
+revision of the folder `schema`, `migrate_options` makes what only some variants want of their database.
+"""
+
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine, func, make_url, pool, select, text
+from sqlalchemy import Connection, Engine, Table, create_engine, func, inspect, make_url, pool, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from placebench.errors import DatabaseError
+from placebench.paths import room
 
 # Any number that nobody else takes.
 _LOCK = 7_362_651_118
@@ -15,7 +21,7 @@ _NO_RIGHTS = frozenset({"42501", "25006"})  # insufficient privilege, read-only 
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Connection]:
+def exclusive_connection(url: str) -> Iterator[Connection]:
     """One connection, closed afterwards, nobody else seeding meanwhile.
 
     Raises DatabaseError, in one line and without the password, for no URL, no answer, a lost connection, a full disk,
@@ -27,10 +33,10 @@ def connected(url: str) -> Iterator[Connection]:
 
 
 @contextmanager
-def reading(url: str) -> Iterator[Connection]:
+def read_only_connection(url: str) -> Iterator[Connection]:
     """One connection that only reads, and sees one moment where the database can; waits for nobody.
 
-    Raises DatabaseError as `connected` does.
+    Raises DatabaseError as `exclusive_connection` does.
     """
     with _opened(url) as connection:
         if connection.dialect.name == "sqlite":
@@ -59,7 +65,7 @@ def shown(engine: Engine) -> str:
     return engine.url.set(query={}).render_as_string(hide_password=True)
 
 
-def continue_ids(connection: Connection, table: Table) -> None:
+def advance_id_sequence(connection: Connection, table: Table) -> None:
     """Let the table's sequence go on after the highest id, which a loader has given and not the sequence.
 
     SELECT setval(pg_get_serial_sequence('<table>', 'id'), coalesce(max(id), 0) + 1, false) FROM <table>
@@ -102,3 +108,68 @@ def _lacks_rights(error: BaseException) -> bool:
 def _first_line(error: BaseException) -> str:
     """What the driver said: "server closed the connection unexpectedly"."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+_OPTIONS_TABLE = "placebench_option_version"
+
+
+def migrate(url: str, revision: str = "head") -> None:
+    """Upgrade the database to *revision*; tables that Placement made are adopted as they are, in one transaction.
+
+    Raises DatabaseError when the database does not answer, lacks rights, or holds strangers under Placement's names.
+    """
+    with exclusive_connection(url) as connection:
+        migrate_connection(connection, revision)
+
+
+def migrate_connection(connection: Connection, revision: str = "head") -> None:
+    """The same, on a connection that is in no transaction."""
+    _upgrade(connection, revision, versions="versions")
+
+
+def migrate_options(url: str, revisions: Iterable[str]) -> None:
+    """Bring the database to each of these optional *revisions* (the files of schema/options), and tidy up after them.
+
+    Rows stay as they are, and so does the digest. Raises DatabaseError for one that there is not.
+    """
+    wanted = list(revisions)
+    if not wanted:
+        return
+    with exclusive_connection(url) as connection:
+        for revision in wanted:
+            _upgrade(connection, revision, versions="options", version_table=_OPTIONS_TABLE)
+        if connection.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
+
+
+def applied_options(url: str) -> frozenset[str]:
+    """The optional revisions that the database is at: SELECT version_num FROM placebench_option_version"""
+    with exclusive_connection(url) as connection:
+        if not inspect(connection).has_table(_OPTIONS_TABLE):
+            return frozenset()
+        return frozenset(connection.scalars(text(f"SELECT version_num FROM {_OPTIONS_TABLE}")))
+
+
+def has_change_log(url: str) -> bool:
+    """Whether the database has the log that the variant `cached` reads: SELECT to_regproc('placebench_look')"""
+    with exclusive_connection(url) as connection:
+        if connection.dialect.name != "postgresql":
+            return False
+        return connection.scalar(text("SELECT to_regproc('placebench_look') IS NOT NULL")) is True
+
+
+def _upgrade(connection: Connection, revision: str, *, versions: str, **attributes: Any) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    config = Config()
+    for name, path in (("script_location", room("schema")), ("version_locations", room("schema") / versions)):
+        config.set_main_option(name, str(path).replace("%", "%%"))
+    config.set_main_option("path_separator", "newline")
+    config.attributes.update(attributes, connection=connection)
+    try:
+        command.upgrade(config, revision)
+    except CommandError as error:
+        raise DatabaseError(f"{shown(connection.engine)}: {error}") from error
+    connection.commit()

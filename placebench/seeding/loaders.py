@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from placebench.errors import SeedError, TopologyError
 from placebench.paths import room
-from placebench.topology import Topology, read
+from placebench.topology import Topology, read_topology
 
 Progress = Callable[[int, int], None]
 
@@ -34,7 +34,7 @@ class Loader(Protocol):
         """
 
 
-class Meter:
+class ProgressMeter:
     """Tells how far a loader is, in providers, when each tree passes by several times (once for each table)."""
 
     def __init__(self, progress: Progress, topology: Topology, passes: int) -> None:
@@ -49,22 +49,22 @@ class Meter:
         self._progress(self._providers * self._done // self._trees, self._providers)
 
 
-def topology_named(name: str, *, trees: int | None = None, seed: int = 1, fill: float | None = None) -> Topology:
+def find_topology(name: str, *, trees: int | None = None, seed: int = 1, utilization: float | None = None) -> Topology:
     """The topology of that name, or the one in the file that *name* is the path of (`….toml`).
 
-    trees, seed, fill: as in `placebench.topology.read`.
+    trees, seed, utilization: as in `placebench.topology.read_topology`.
 
     Raises TopologyError: for a file with a mistake, or with the list of topologies when there is none of that name.
     """
     if name.endswith(".toml"):
-        return read(Path(name), trees=trees, seed=seed, fill=fill)
+        return read_topology(Path(name), trees=trees, seed=seed, utilization=utilization)
     files = {path.stem: path for path in sorted((room("loaders") / "topologies").glob("*.toml"))}
     if name not in files:
         raise TopologyError(f"no topology {name!r}: there are {', '.join(files)}, or the path of a .toml file")
-    return read(files[name], trees=trees, seed=seed, fill=fill)
+    return read_topology(files[name], trees=trees, seed=seed, utilization=utilization)
 
 
-def loader_named(name: str) -> Loader:
+def find_loader(name: str) -> Loader:
     """The function `load` of the loader *name*. Raises SeedError, with the list of loaders, when there is none."""
     files = {path.stem.removeprefix("by_"): path for path in sorted(room("loaders").glob("by_*.py"))}
     if name not in files:

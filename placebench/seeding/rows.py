@@ -1,19 +1,125 @@
-"""The rows of each table, made from a topology one tree after the other, so that memory does not grow with the cloud.
+"""The rows of each table, made from a topology one tree after the other, and the ids of the names in them.
 
-Ids are given here, not by the database: the first tree begins with 1, and each goes on where the one before it ended.
+`table_rows` gives the rows, so that memory does not grow with the data set; ids of rows are given here, not by the
+database: the first tree begins with 1, and each goes on where the one before it ended. `ensure_ids` adds the names of
+resource classes, traits and aggregates that a database lacks, `add_standard_names` those that clients count on.
 The cost of a row is the speed of seeding, so the inner loops do nothing but add and build tuples.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Table
+import os_resource_classes
+from sqlalchemy import Column, Connection, Table, func, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from placebench import tables
-from placebench.seeding.name_ids import Ids, Owner
-from placebench.topology import Node, Topology
+from placebench.topology import CONSUMER_TYPE, OWNER, Node, Topology
 
-Row = tuple[object, ...]
+# Placement counts custom classes from here; below are the standard ones, which the migration has added.
+_FIRST_CUSTOM_CLASS = 10_000
+
+_INSERT: dict[str, Callable[[Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The ids of whose the consumers are, and of their type."""
+
+    project: int
+    user: int
+    consumer_type: int
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The id in the database of each name of the topology; an owner where it has consumers."""
+
+    resource_classes: Mapping[str, int]
+    traits: Mapping[str, int]
+    aggregates: Mapping[str, int]
+    owner: Owner | None = None
+
+
+def add_standard_names(connection: Connection, further: Collection[str] = ()) -> None:
+    """Add the classes of os-resource-classes and the traits of os-traits that are missing; what is there stays.
+
+    As Placement does when it starts, which may be now: what it adds meanwhile is no error. The id of a class is its
+    place in os-resource-classes. Two statements, and one more for each table that lacks some.
+
+    further: traits that are to be there, too.
+    """
+    import os_traits  # 377 traits in 36 modules: a quarter of a second
+
+    classes = [{"id": place, "name": name} for place, name in enumerate(os_resource_classes.STANDARDS)]
+    _add_standard(connection, tables.resource_classes, classes)
+    _add_standard(connection, tables.traits, [{"name": name} for name in sorted({*os_traits.get_traits(), *further})])
+
+
+def ensure_ids(connection: Connection, topology: Topology) -> Ids:
+    """The ids of the topology's names, after adding those that are missing: at most 18 statements."""
+    _add_custom_classes(connection, topology.resource_classes)
+    _add(connection, tables.traits.c.name, topology.traits)
+    _add(connection, tables.placement_aggregates.c.uuid, topology.aggregate_uuids.values())
+    aggregates = _ids(connection, tables.placement_aggregates.c.uuid, topology.aggregate_uuids.values())
+    return Ids(
+        resource_classes=_ids(connection, tables.resource_classes.c.name, topology.resource_classes),
+        traits=_ids(connection, tables.traits.c.name, topology.traits),
+        aggregates={name: aggregates[uuid] for name, uuid in topology.aggregate_uuids.items()},
+        owner=_owner(connection) if topology.is_used else None,
+    )
+
+
+def _owner(connection: Connection) -> Owner:
+    return Owner(
+        project=_id(connection, tables.projects.c.external_id, OWNER),
+        user=_id(connection, tables.users.c.external_id, OWNER),
+        consumer_type=_id(connection, tables.consumer_types.c.name, CONSUMER_TYPE),
+    )
+
+
+def _add_custom_classes(connection: Connection, names: Collection[str]) -> None:
+    table = tables.resource_classes
+    there = _ids(connection, table.c.name, names)
+    highest = connection.scalar(select(func.max(table.c.id))) or 0
+    first = max(highest + 1, _FIRST_CUSTOM_CLASS)
+    missing = [name for name in names if name not in there]
+    if missing:
+        connection.execute(table.insert(), [{"id": first + n, "name": name} for n, name in enumerate(missing)])
+
+
+def _add_standard(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    """INSERT INTO traits (created_at, name) VALUES (...), (...) ON CONFLICT DO NOTHING, of the rows that are missing"""
+    there = set(connection.scalars(select(table.c.name)))
+    if missing := [row for row in rows if row["name"] not in there]:
+        connection.execute(_INSERT[connection.dialect.name](table).values(missing).on_conflict_do_nothing())
+
+
+def _add(connection: Connection, column: Column[str], names: Collection[str]) -> None:
+    there = _ids(connection, column, names)
+    missing = [name for name in names if name not in there]
+    if missing:
+        connection.execute(_table(column).insert(), [{column.name: name} for name in missing])
+
+
+def _id(connection: Connection, column: Column[str], name: str) -> int:
+    _add(connection, column, [name])
+    return _ids(connection, column, [name])[name]
+
+
+def _ids(connection: Connection, column: Column[str], names: Collection[str]) -> dict[str, int]:
+    found = connection.execute(select(column, _table(column).c.id).where(column.in_(names)))
+    return {row[0]: row[1] for row in found}
+
+
+def _table(column: Column[str]) -> Table:
+    table = column.table
+    assert isinstance(table, Table)
+    return table
+
+
+_Row = tuple[object, ...]
 
 _AMOUNTS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 _PROVIDER = ("id", "uuid", "name", "generation", "root_provider_id", "parent_provider_id")
@@ -28,10 +134,10 @@ class Rows:
 
     table: Table
     columns: tuple[str, ...]
-    trees: Iterable[list[Row]]
+    trees: Iterable[list[_Row]]
 
 
-def rows_of(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
+def table_rows(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
     """The rows of every table that a topology fills, parents first; of consumers only where it has some."""
     used = (
         ()
@@ -50,37 +156,37 @@ def rows_of(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
     )
 
 
-def _providers(topology: Topology) -> Iterator[list[Row]]:
-    kinds = [[(place, node.name, node.parent) for place, node in enumerate(kind.nodes)] for kind in topology.kinds]
-    for tree, kind, root in _trees(topology):
+def _providers(topology: Topology) -> Iterator[list[_Row]]:
+    types = [[(place, node.name, node.parent) for place, node in enumerate(each.nodes)] for each in topology.tree_types]
+    for tree, index, root in _trees(topology):
         uuids = topology.uuids(tree)
         yield [
             (root + place, uuids[place], f"{name}-{tree}", 0, root, None if parent is None else root + parent)
-            for place, name, parent in kinds[kind]
+            for place, name, parent in types[index]
         ]
 
 
-def _inventories(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
-    kinds = [
+def _inventories(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
+    types = [
         [
             (place, (ids.resource_classes[inventory.resource_class], *(getattr(inventory, name) for name in _AMOUNTS)))
-            for place, node in enumerate(kind.nodes)
+            for place, node in enumerate(each.nodes)
             for inventory in node.inventories
         ]
-        for kind in topology.kinds
+        for each in topology.tree_types
     ]
     first = 1
-    for _, kind, root in _trees(topology):
-        parts = kinds[kind]
+    for _, index, root in _trees(topology):
+        parts = types[index]
         yield [(first + number, root + place, *amounts) for number, (place, amounts) in enumerate(parts)]
         first += len(parts)
 
 
-def _traits(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
+def _traits(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
     return _links(topology, ids.traits, lambda node: node.traits, topology.chosen_traits)
 
 
-def _aggregates(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
+def _aggregates(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
     return _links(topology, ids.aggregates, topology.common_aggregates, topology.chosen_aggregates)
 
 
@@ -89,20 +195,20 @@ def _links(
     ids: Mapping[str, int],
     always: Callable[[Node], tuple[str, ...]],
     chosen: Callable[[int, Node], list[str]],
-) -> Iterator[list[Row]]:
+) -> Iterator[list[_Row]]:
     """A row for each name that a provider has: those that it always has, and those chosen for it in this tree."""
-    kinds = [
-        [(place, ids[name]) for place, node in enumerate(kind.nodes) for name in always(node)]
-        for kind in topology.kinds
+    types = [
+        [(place, ids[name]) for place, node in enumerate(each.nodes) for name in always(node)]
+        for each in topology.tree_types
     ]
-    for tree, kind, root in _trees(topology):
-        rows: list[Row] = [(root + place, number) for place, number in kinds[kind]]
-        for place, node in enumerate(topology.kinds[kind].nodes):
+    for tree, index, root in _trees(topology):
+        rows: list[_Row] = [(root + place, number) for place, number in types[index]]
+        for place, node in enumerate(topology.tree_types[index].nodes):
             rows += [(root + place, ids[name]) for name in chosen(tree, node)]
         yield rows
 
 
-def _consumers(topology: Topology, owner: Owner) -> Iterator[list[Row]]:
+def _consumers(topology: Topology, owner: Owner) -> Iterator[list[_Row]]:
     whose = (owner.project, owner.user, 1, owner.consumer_type)
     first = 1
     for tree in range(topology.trees):
@@ -111,10 +217,10 @@ def _consumers(topology: Topology, owner: Owner) -> Iterator[list[Row]]:
         first += len(consumers)
 
 
-def _allocations(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
+def _allocations(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
     first = 1
     for tree, _, root in _trees(topology):
-        rows: list[Row] = [
+        rows: list[_Row] = [
             (root + place, uuid, ids.resource_classes[name], amount)
             for uuid, takes in topology.consumers(tree)
             for place, name, amount in takes
@@ -124,10 +230,10 @@ def _allocations(topology: Topology, ids: Ids) -> Iterator[list[Row]]:
 
 
 def _trees(topology: Topology) -> Iterator[tuple[int, int, int]]:
-    """Each tree's number, the place of its kind, and the id of its root."""
-    sizes = [len(kind.nodes) for kind in topology.kinds]
+    """Each tree's number, the place of its type, and the id of its root."""
+    sizes = [len(each.nodes) for each in topology.tree_types]
     root = 1
     for tree in range(topology.trees):
-        kind = topology.kind(tree)
-        yield tree, kind, root
-        root += sizes[kind]
+        index = topology.type_index(tree)
+        yield tree, index, root
+        root += sizes[index]

@@ -1,24 +1,88 @@
-"""Seeds a database: migrate, check what is there already, load, verify, and write a receipt.
+"""Seed a database: migrate, check what is there already, load, verify, and write a receipt.
 
-The main class is `Seeder`. A database that holds something else is refused, never emptied.
+`seed` does it all and gives the `SeedReceipt`, a row of `placebench_receipts`, and a file when it travels. A database
+that holds something else is refused, never emptied.
 """
 
+from __future__ import annotations
+
+import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-from sqlalchemy import Connection, Table, func, select, text
+from sqlalchemy import Connection, Table, func, inspect, select, text
 
 from placebench import tables
+from placebench.decoding import read_json
 from placebench.errors import SeedError
-from placebench.seeding.connection import connected
-from placebench.seeding.digest import Content, content, expected_content
-from placebench.seeding.loaders import Progress, Target, loader_named
-from placebench.seeding.migration import migrate_connection
-from placebench.seeding.name_ids import add_standard_names
-from placebench.seeding.receipt import SeedReceipt, store_receipt, stored_receipt
+from placebench.seeding.connection import exclusive_connection, migrate_connection
+from placebench.seeding.digest import Content, expected_content, read_content
+from placebench.seeding.loaders import Progress, Target, find_loader
+from placebench.seeding.rows import add_standard_names
+from placebench.tables import placebench_receipts, utc_now
 from placebench.topology import Topology, is_custom
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SeedReceipt:
+    """What was seeded, how, in how many seconds of the loader (its indexes included), and the digest of the data."""
+
+    topology: str
+    trees: int
+    seed: int
+    loader: str
+    providers: int
+    inventories: int
+    provider_traits: int
+    provider_aggregates: int
+    elapsed_s: float
+    digest: str
+    format_version: int = _FORMAT_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+    def save(self, path: Path) -> None:
+        """Write the receipt to a file."""
+        path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> SeedReceipt:
+        """The receipt that `save` wrote. Raises SeedError for a file that is none, or of another format."""
+        receipt = read_json(path, cls, error=SeedError)
+        if receipt.format_version != _FORMAT_VERSION:
+            raise SeedError(f"{path}: format {receipt.format_version}, this placebench reads {_FORMAT_VERSION}")
+        return receipt
+
+
+def _stored_receipt(connection: Connection) -> SeedReceipt | None:
+    """The receipt that the database holds, or None."""
+    columns = [placebench_receipts.c[name] for name in SeedReceipt.__dataclass_fields__]
+    row = connection.execute(select(*columns).order_by(placebench_receipts.c.id.desc()).limit(1)).one_or_none()
+    return None if row is None else SeedReceipt(**row._mapping)
+
+
+def read_receipt(url: str) -> SeedReceipt | None:
+    """The receipt that the database at *url* holds, or None where it has none; nothing is written or migrated."""
+    with exclusive_connection(url) as connection:
+        if not inspect(connection).has_table(placebench_receipts.name):
+            return None
+        return _stored_receipt(connection)
+
+
+def _store_receipt(connection: Connection, receipt: SeedReceipt) -> None:
+    """Write the receipt into the database, in the place of an older one."""
+    connection.execute(placebench_receipts.delete())
+    connection.execute(placebench_receipts.insert(), {**receipt.to_json(), "seeded_at": utc_now()})
+
 
 _OCCUPIED = (
     tables.resource_providers,
@@ -44,7 +108,7 @@ _EMPTIED = (
 )
 
 
-def standing_receipt(connection: Connection, expected: Callable[[], Future[Content]]) -> SeedReceipt | None:
+def _matching_receipt(connection: Connection, expected: Callable[[], Future[Content]]) -> SeedReceipt | None:
     """The stored receipt if the database holds just what is expected, None if it holds nothing.
 
     Raises SeedError for everything else, with what was found.
@@ -52,7 +116,7 @@ def standing_receipt(connection: Connection, expected: Callable[[], Future[Conte
     rows = _counted(connection, _OCCUPIED)
     if not rows:
         return None
-    digest, receipt = content(connection).digest, stored_receipt(connection)
+    digest, receipt = read_content(connection).digest, _stored_receipt(connection)
     if receipt and digest == receipt.digest == expected().result().digest:
         return receipt
     raise SeedError(f"the database holds {rows} {_owner(digest, receipt)}: give --reset to empty it, or another --db")
@@ -65,7 +129,7 @@ def _owner(digest: str, receipt: SeedReceipt | None) -> str:
     return f"of {seeded}" if digest == receipt.digest else f"that are no longer what was seeded ({seeded})"
 
 
-def empty(connection: Connection) -> str:
+def _empty(connection: Connection) -> str:
     """Remove every provider, consumer, allocation and receipt; returns, in one line, what was removed.
 
     Tables of others that refer to these are not followed: the database refuses then, and nothing is removed.
@@ -103,8 +167,8 @@ def seed(
     Raises SeedError for a database that holds anything else, and when what was written is not what the topology says;
     DatabaseError for one that does not answer, lacks rights, is full, or goes away.
     """
-    load = loader_named(loader)
-    with connected(url) as connection, ThreadPoolExecutor(1) as beside:
+    load = find_loader(loader)
+    with exclusive_connection(url) as connection, ThreadPoolExecutor(1) as beside:
         expected = cache(lambda: beside.submit(expected_content, topology))
         migrate_connection(connection)
         if reset:
@@ -113,22 +177,22 @@ def seed(
             with connection.begin():
                 add_standard_names(connection)
             return _receipt(topology, loader, expected().result(), elapsed_s=0.0)
-        if standing := _standing(connection, topology, expected):
-            return standing
+        if receipt := _existing_receipt(connection, topology, expected):
+            return receipt
         with connection.begin():
             started = perf_counter()
             load(topology, Target(connection, api_url), _and_then(progress or _ignore, expected))
             elapsed_s = perf_counter() - started
-            _verify(content(connection), expected().result(), loader)
+            _verify(read_content(connection), expected().result(), loader)
             receipt = _receipt(topology, loader, expected().result(), elapsed_s=elapsed_s)
-            store_receipt(connection, receipt)
+            _store_receipt(connection, receipt)
         _tidy(connection)
     return receipt
 
 
 def _reset(connection: Connection, notice: Callable[[str], None]) -> None:
     with connection.begin():
-        removed = empty(connection)
+        removed = _empty(connection)
     notice(removed)
 
 
@@ -143,24 +207,24 @@ def _and_then(progress: Progress, expected: Callable[[], Future[Content]]) -> Pr
     return tell
 
 
-def _standing(
+def _existing_receipt(
     connection: Connection, topology: Topology, expected: Callable[[], Future[Content]]
 ) -> SeedReceipt | None:
-    """The receipt of what stands there already, or None for a database that is ready for its providers."""
+    """The receipt of what is there already, or None for a database that is ready for its providers."""
     with connection.begin():
-        standing = standing_receipt(connection, expected)
+        receipt = _matching_receipt(connection, expected)
         # Users cannot make these, so that `by_http` needs them all, whether os-traits has them or not.
         add_standard_names(connection, [name for name in topology.traits if not is_custom(name)])
-    return standing
+    return receipt
 
 
 def _verify(found: Content, expected: Content, loader: str) -> None:
     """What was written is what the topology says, line by line."""
     unseen = loader == "http" and not found.count("providers")
     advice = "does the server serve this database?" if unseen else "run it again with --reset"
-    for kind, lines in expected.kinds:
-        if found.count(kind) != lines.count:
-            raise SeedError(f"loader by_{loader} wrote {found.count(kind)} of {lines.count} {kind}: {advice}")
+    for table, lines in expected.tables:
+        if found.count(table) != lines.count:
+            raise SeedError(f"loader by_{loader} wrote {found.count(table)} of {lines.count} {table}: {advice}")
     if found != expected:
         digests = f"its digest is {found.digest}, expected {expected.digest}"
         raise SeedError(f"loader by_{loader} wrote other data than the topology says ({digests}): {advice}")

@@ -1,32 +1,29 @@
-"""The cloud as data: trees of providers, made from a topology file, a number of trees and a seed; pure, nothing stored.
+"""Inventory data sets: provider trees made from a topology file, a number of trees and a seed; pure, nothing stored.
 
-The door is `read`, which gives a `Topology`.
+`read_topology` reads the file and gives a `Topology`; `render_toml` writes one.
 """
 
-from placebench.topology.reader import MOST_SHARE, is_custom, is_standard, read
-from placebench.topology.topology import CONSUMER_TYPE, OWNER, Consumer, Provider, Topology
-from placebench.topology.tree import Claim, Inventory, Kind, Node, Some, Take, Takes, capacity, gives, stocks_of
-from placebench.topology.writer import toml_of
+from placebench.topology.toml_file import MAX_WEIGHT, is_custom, is_standard, read_topology, render_toml
+from placebench.topology.topology import CONSUMER_TYPE, OWNER, Consumer, ResourceProvider, Topology
+from placebench.topology.tree import ClaimPattern, Inventory, Node, RandomSubset, Take, Takes, TreeType, inventory_map
 
 __all__ = [
     "CONSUMER_TYPE",
-    "MOST_SHARE",
+    "MAX_WEIGHT",
     "OWNER",
-    "Claim",
+    "ClaimPattern",
     "Consumer",
     "Inventory",
-    "Kind",
     "Node",
-    "Provider",
-    "Some",
+    "RandomSubset",
+    "ResourceProvider",
     "Take",
     "Takes",
     "Topology",
-    "capacity",
-    "gives",
+    "TreeType",
+    "inventory_map",
     "is_custom",
     "is_standard",
-    "read",
-    "stocks_of",
-    "toml_of",
+    "read_topology",
+    "render_toml",
 ]

@@ -1,43 +1,59 @@
-"""The parts of a provider tree as a topology file describes them, and the rules that its claims must obey."""
+"""One provider tree: its nodes and inventories, what its consumers take, and how it is filled with consumers.
+
+`TreeType` is a tree as a topology file describes it. `fill_tree` gives the consumers of a full tree: each takes what
+the topology's request asks for.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
-MAXIMUM = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
+"""The largest number that Placement's integer columns hold."""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """So much of one resource class, with Placement's own defaults."""
+    """The inventory of one resource class, with Placement's own defaults."""
 
     resource_class: str
     total: int
     reserved: int = 0
     min_unit: int = 1
-    max_unit: int = MAXIMUM
+    max_unit: int = MAX_INTEGER
     step_size: int = 1
     allocation_ratio: float = 1.0
 
+    @property
+    def capacity(self) -> float:
+        """What all consumers together may take; not rounded, as Placement compares."""
+        return (self.total - self.reserved) * self.allocation_ratio
+
+    def allows(self, amount: int) -> bool:
+        """Whether one consumer may take this amount, if nobody else took any."""
+        within = self.min_unit <= amount <= self.max_unit
+        return within and amount % self.step_size == 0 and amount <= self.capacity
+
 
 @dataclass(frozen=True)
-class Some:
+class RandomSubset:
     """A choice that each provider makes for itself: between `at_least` and `at_most` of the names."""
 
     names: tuple[str, ...]
     at_least: int
     at_most: int
 
-    def chosen(self, number: int) -> list[str]:
+    def choose(self, number: int) -> list[str]:
         """The names that the random *number* chooses: first how many, then which, each as likely as any other."""
         number, extra = divmod(number, self.at_most - self.at_least + 1)
         left = list(self.names)
-        return [left.pop(place) for place in _places(number, len(left), self.at_least + extra)]
+        return [left.pop(place) for place in _draw_places(number, len(left), self.at_least + extra)]
 
 
-def _places(number: int, among: int, count: int) -> Iterator[int]:
-    """So many places in a list that is one shorter after each; *number* is read as digits of falling base."""
+def _draw_places(number: int, among: int, count: int) -> Iterator[int]:
+    """Places in a list that is one shorter after each; *number* is read as digits of falling base."""
     for size in range(among, among - count, -1):
         number, place = divmod(number, size)
         yield place
@@ -52,13 +68,13 @@ class Node:
     parent: int | None = None
     inventories: tuple[Inventory, ...] = ()
     traits: tuple[str, ...] = ()
-    some_traits: Some | None = None
+    some_traits: RandomSubset | None = None
     aggregates: tuple[str, ...] = ()
-    some_aggregates: Some | None = None
+    some_aggregates: RandomSubset | None = None
 
 
 class Take(NamedTuple):
-    """So much of one class, from the provider at this place of the tree."""
+    """An amount of one resource class, from the provider at this place of the tree."""
 
     place: int
     resource_class: str
@@ -70,47 +86,35 @@ Takes = tuple[Take, ...]
 
 
 @dataclass(frozen=True)
-class Claim:
-    """Consumers that take the same: so many in the first tree of their kind, in the second, …, then by turns again."""
+class ClaimPattern:
+    """Consumers that take the same, and how many: a count for the first tree of its type, the second, …, then again."""
 
     takes: Takes
     counts: tuple[int, ...] = (1,)
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of tree: its providers, each after its parent; `share` says how many trees of a cloud are of this kind.
+class TreeType:
+    """One type of tree: its providers, each after its parent; `weight` says how many trees of a data set it makes.
 
-    Shares are whole numbers that count together: of kinds with 9 and 1, nine trees in ten are of the first. The claims
-    are those of its trees' consumers; they have all the same number of counts.
+    Of types with the weights 9 and 1, nine trees in ten are of the first. The claims are those of its trees' consumers;
+    they all have the same number of counts.
     """
 
     nodes: tuple[Node, ...]
-    share: int = 1
-    claims: tuple[Claim, ...] = ()
+    weight: int = 1
+    claims: tuple[ClaimPattern, ...] = ()
 
 
-Stocks = Mapping[tuple[int, str], Inventory]
-"""The inventories of a tree by the place of their provider and their class."""
+_Inventories = Mapping[tuple[int, str], Inventory]
 
 
-def stocks_of(nodes: Sequence[Node]) -> Stocks:
-    """The inventories of the tree."""
+def inventory_map(nodes: Sequence[Node]) -> _Inventories:
+    """The inventories of the tree, by the place of their provider and their resource class."""
     return {(place, each.resource_class): each for place, node in enumerate(nodes) for each in node.inventories}
 
 
-def capacity(inventory: Inventory) -> float:
-    """What all consumers together may take; not rounded, as Placement compares."""
-    return (inventory.total - inventory.reserved) * inventory.allocation_ratio
-
-
-def gives(inventory: Inventory, amount: int) -> bool:
-    """Whether one consumer may take this amount, if nobody else took any."""
-    within = inventory.min_unit <= amount <= inventory.max_unit
-    return within and amount % inventory.step_size == 0 and amount <= capacity(inventory)
-
-
-def overdrawn(stocks: Stocks, claims: Iterable[Claim]) -> tuple[int, str] | None:
+def find_overdrawn(inventories: _Inventories, claims: Iterable[ClaimPattern]) -> tuple[int, str] | None:
     """The first inventory, by place and class, of which some tree's consumers take more than there is; or None."""
     used: dict[tuple[int, str], Counter[int]] = {}
     for claim in claims:
@@ -118,4 +122,193 @@ def overdrawn(stocks: Stocks, claims: Iterable[Claim]) -> tuple[int, str] | None
             taken = used.setdefault((place, resource_class), Counter())
             for turn, count in enumerate(claim.counts):
                 taken[turn] += amount * count
-    return next((key for key, taken in used.items() if max(taken.values()) > capacity(stocks[key])), None)
+    return next((key for key, taken in used.items() if max(taken.values()) > inventories[key].capacity), None)
+
+
+_MAX_CONSUMERS = 10_000
+_MAX_ATTEMPTS = 10_000
+"""Providers that are tried for one consumer."""
+
+
+def fill_tree(nodes: Sequence[Node], request: str) -> list[Takes]:
+    """The consumers of a full tree, in an order in which any first ones are spread evenly over the providers.
+
+    request: path and query; each consumer takes what it asks for, until no more fit.
+    """
+    tree = _FillingTree(nodes, _parse_demand(request))
+    consumers: list[Takes] = []
+    while len(consumers) < _MAX_CONSUMERS and (takes := tree.claim()):
+        consumers.append(takes)
+    return consumers
+
+
+def draw_consumer_count(random_number: int, utilization: float, full: int) -> int:
+    """How many of the *full* tree's consumers a tree has that draws *random_number*, a number below 2**160.
+
+    The utilization of a tree is anything between 2 * utilization - 1 and 2 * utilization that is within 0 and 1, and
+    *utilization* on average.
+    """
+    level, rest = (part / 2**80 for part in divmod(random_number, 2**80))
+    drawn = utilization + (2 * level - 1) * min(utilization, 1 - utilization)
+    return min(full, int(drawn * full + rest))
+
+
+@dataclass(frozen=True)
+class _RequestGroup:
+    """What comes from one provider: amounts by class, and the traits that it must have and must not have."""
+
+    suffix: str
+    resources: tuple[tuple[str, int], ...]
+    required: tuple[frozenset[str], ...] = ()
+    forbidden: frozenset[str] = frozenset()
+
+    def matches_traits(self, node: Node) -> bool:
+        """Whether the provider has such traits, or may have drawn them."""
+        drawn = node.some_traits.names if node.some_traits else ()
+        has = {*node.traits, *drawn}
+        return all(has & each for each in self.required) and self.forbidden.isdisjoint(node.traits)
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """All groups; `isolated` ones from different providers, those of each `same_subtree` with one above the others."""
+
+    groups: tuple[_RequestGroup, ...]
+    isolated: frozenset[str]
+    same_subtree: tuple[frozenset[str], ...]
+
+
+def _parse_demand(request: str) -> _Demand:
+    """What the request asks for; each class of the group without a suffix is a group of its own here."""
+    parameters = parse_qsl(urlsplit(request).query)
+    groups = tuple(_parse_groups(parameters))
+    isolate = ("group_policy", "isolate") in parameters
+    return _Demand(
+        groups,
+        isolated=frozenset(group.suffix for group in groups if group.suffix) if isolate else frozenset(),
+        same_subtree=tuple(frozenset(value.split(",")) for key, value in parameters if key == "same_subtree"),
+    )
+
+
+def _parse_groups(parameters: list[tuple[str, str]]) -> Iterator[_RequestGroup]:
+    for key, value in parameters:
+        if not key.startswith("resources"):
+            continue
+        suffix = key.removeprefix("resources")
+        amounts = tuple(_parse_amounts(value))
+        if not suffix:
+            yield from (_RequestGroup("", (each,)) for each in amounts)
+        elif amounts:
+            traits = [value for key, value in parameters if key == f"required{suffix}"]
+            yield _RequestGroup(suffix, amounts, *_parse_traits(traits))
+
+
+def _parse_amounts(value: str) -> Iterator[tuple[str, int]]:
+    for part in value.split(","):
+        resource_class, _, amount = part.partition(":")
+        if amount.isdecimal() and int(amount):
+            yield resource_class, int(amount)
+
+
+def _parse_traits(values: list[str]) -> tuple[tuple[frozenset[str], ...], frozenset[str]]:
+    required: list[frozenset[str]] = []
+    forbidden: set[str] = set()
+    for value in values:
+        if value.startswith("in:"):
+            required.append(frozenset(value.removeprefix("in:").split(",")))
+            continue
+        for name in value.split(","):
+            if name.startswith("!"):
+                forbidden.add(name.lstrip("!"))
+            else:
+                required.append(frozenset({name}))
+    return tuple(required), frozenset(forbidden)
+
+
+class _FillingTree:
+    """A tree that is being filled."""
+
+    def __init__(self, nodes: Sequence[Node], demand: _Demand) -> None:
+        self._nodes = nodes
+        self._demand = demand
+        self._inventories = inventory_map(nodes)
+        self._used: Counter[tuple[int, str]] = Counter()
+        self._visits: Counter[int] = Counter()
+        possible = [(group, self._places(group)) for group in demand.groups]
+        self._wanted = [(group, places) for group, places in possible if places]
+        self._attempts_left = 0
+
+    def claim(self) -> Takes:
+        """What the next consumer takes; nothing when no more fit."""
+        self._attempts_left = _MAX_ATTEMPTS
+        chosen = self._choose(()) if self._wanted else None
+        if chosen is None:
+            return ()
+        self._visits.update(set(chosen))
+        return tuple(Take(*key, amount) for key, amount in self._taken(chosen).items())
+
+    def _places(self, group: _RequestGroup) -> list[int]:
+        return [
+            place
+            for place, node in enumerate(self._nodes)
+            if group.matches_traits(node)
+            and all(self._allows((place, name), amount) for name, amount in group.resources)
+        ]
+
+    def _allows(self, key: tuple[int, str], amount: int) -> bool:
+        inventory = self._inventories.get(key)
+        return inventory is not None and inventory.allows(amount)
+
+    def _choose(self, chosen: tuple[int, ...]) -> tuple[int, ...] | None:
+        """A place for each group, the least visited first; what they take is booked."""
+        if len(chosen) == len(self._wanted):
+            return chosen if self._is_in_subtrees(chosen) and self._is_allowed(chosen) else None
+        group, places = self._wanted[len(chosen)]
+        for place in sorted(places, key=self._visits.__getitem__):
+            self._attempts_left -= 1
+            if self._attempts_left < 0:
+                return None
+            if not self._is_isolated(group, place, chosen) or not self._has_capacity(group, place):
+                continue
+            self._book(group, place, 1)
+            if complete := self._choose((*chosen, place)):
+                return complete
+            self._book(group, place, -1)
+        return None
+
+    def _book(self, group: _RequestGroup, place: int, sign: int) -> None:
+        for name, amount in group.resources:
+            self._used[place, name] += sign * amount
+
+    def _has_capacity(self, group: _RequestGroup, place: int) -> bool:
+        return all(
+            self._used[place, name] + amount <= self._inventories[place, name].capacity
+            for name, amount in group.resources
+        )
+
+    def _is_isolated(self, group: _RequestGroup, place: int, chosen: tuple[int, ...]) -> bool:
+        others = [other for (each, _), other in zip(self._wanted, chosen, strict=False) if each.suffix]
+        return group.suffix not in self._demand.isolated or place not in others
+
+    def _is_in_subtrees(self, chosen: tuple[int, ...]) -> bool:
+        return all(self._have_common_root(chosen, suffixes) for suffixes in self._demand.same_subtree)
+
+    def _have_common_root(self, chosen: tuple[int, ...], suffixes: frozenset[str]) -> bool:
+        """Whether one of the groups' providers stands above all others of them."""
+        named = {place for (group, _), place in zip(self._wanted, chosen, strict=True) if group.suffix in suffixes}
+        return not named or any(all(self._is_above(top, place) for place in named) for top in named)
+
+    def _is_above(self, top: int, place: int) -> bool:
+        above: int | None = place
+        while above is not None and above != top:
+            above = self._nodes[above].parent
+        return above == top
+
+    def _is_allowed(self, chosen: tuple[int, ...]) -> bool:
+        return all(self._allows(key, amount) for key, amount in self._taken(chosen).items())
+
+    def _taken(self, chosen: tuple[int, ...]) -> Counter[tuple[int, str]]:
+        taken: Counter[tuple[int, str]] = Counter()
+        for (group, _), place in zip(self._wanted, chosen, strict=True):
+            taken.update({(place, name): amount for name, amount in group.resources})
+        return taken

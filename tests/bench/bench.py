@@ -27,7 +27,7 @@ from typing import Any
 from placebench import units
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import migrate, seed, topology_named
+from placebench.seeding import find_topology, migrate, seed
 from placebench.stats import hodges_lehmann
 from placebench.stats.hodges_lehmann import FEWEST_REPLICATES
 
@@ -165,7 +165,7 @@ def bench_profiler(arguments: argparse.Namespace) -> None:
 
 def bench_profiled(arguments: argparse.Namespace) -> None:
     """What each mode adds to a whole request of the reference service, and the memory of many statements."""
-    topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
+    topology = find_topology("nested-perfload", trees=arguments.trees, seed=1)
     repeats = max(arguments.repeats * 3, FEWEST_REPLICATES)
     with open_server() as server:
         url = server.create_database("bench_profiled")

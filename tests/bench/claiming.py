@@ -24,8 +24,8 @@ from sqlalchemy import create_engine, text
 from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.runtime.postgres import Server, open_server
-from placebench.runtime.uwsgi import RunningServer, serve
-from placebench.seeding import seed, topology_named
+from placebench.runtime.wsgi_servers import RunningServer, serve
+from placebench.seeding import find_topology, seed
 
 PROCESSES, THREADS = 4, 10
 _CONSUMERS_A_BLOCK = 1_000_000
@@ -110,7 +110,7 @@ def _served(
 def _costs(arguments: argparse.Namespace, server: Server, variants: dict[str, Variant]) -> dict[tuple[str, str], Costs]:
     """By case and variant."""
     all_cases = cases(arguments.trees)
-    seed(topology_named("nested-perfload", trees=arguments.trees, seed=1), server.create_database("bench_claims"))
+    seed(find_topology("nested-perfload", trees=arguments.trees, seed=1), server.create_database("bench_claims"))
     urls = {name: server.create_database(f"bench_claims_{name}", template="bench_claims") for name in variants}
     costs = {(case.name, name): Costs() for case in all_cases for name in variants}
     numbers = iter(range(0, 10**12, _CONSUMERS_A_BLOCK))

@@ -7,7 +7,7 @@ from itertools import count, repeat
 from sqlalchemy import create_engine, text
 
 from placebench.runtime.postgres import Server
-from placebench.seeding import seed, topology_named
+from placebench.seeding import find_topology, seed
 from placebench.topology import Topology
 
 # 900 of the candidates for the headline request are claimed, as they are offered, and 500 disks are like no other.
@@ -51,7 +51,7 @@ class Data:
 
     def seeded(self, trees: int) -> Topology:
         """The topology at its size."""
-        return topology_named(self.topology, trees=trees * self.times, seed=1)
+        return find_topology(self.topology, trees=trees * self.times, seed=1)
 
     def requests(self, topology: Topology) -> Iterator[str]:
         """Path and query of one request after the other, without end."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import make_url
 
 from placebench.measure.processes import cpu_s
-from placebench.runtime.network.delay_queue import Shape
-from placebench.runtime.network.link import Link, linked
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.link import Link, open_database_link
 
 SIZES = {100: 300, 100_000: 100}
 """Bytes of a message, and how many of them are a block."""
@@ -96,7 +96,7 @@ def bench_link(arguments: argparse.Namespace, say: Callable[..., None], spread: 
 
 def on_top(way: Way, link: Link, latency_ms: float, count: int) -> list[float]:
     """By how many milliseconds each round trip took longer than it was to."""
-    link.set_shape(Shape(latency_ms / 1e3))
+    link.set_profile(LinkProfile(latency_ms / 1e3))
     taken = []
     for _ in range(count):
         began = time.perf_counter()
@@ -119,7 +119,7 @@ def ways() -> Iterator[tuple[list[Way], Link]]:
     with ExitStack() as stack:
         echo_port, _ = stack.enter_context(program(ECHO))
         streams_port, streams_pid = stack.enter_context(program(STREAMS, str(echo_port)))
-        link = stack.enter_context(linked(f"postgresql://bench@127.0.0.1:{echo_port}/bench"))
+        link = stack.enter_context(open_database_link(f"postgresql://bench@127.0.0.1:{echo_port}/bench"))
         link_port = make_url(link.url).port
         yield (
             [

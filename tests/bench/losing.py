@@ -26,11 +26,11 @@ from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.write_check import WriteCheck
 from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
-from placebench.runtime.postgres import connected
-from placebench.runtime.postgres.persistent_server import StandingServer
-from placebench.runtime.postgres.urls import with_database
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
-from placebench.seeding import seed, topology_named
+from placebench.runtime.postgres import open_connection
+from placebench.runtime.postgres.connection import with_database
+from placebench.runtime.postgres.persistent_server import PersistentServer
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.seeding import find_topology, seed
 from placebench.telemetry import load as telemetry_of
 
 USERS, TREES = 40, 100
@@ -42,7 +42,7 @@ NAME = "bench_losses"
 class Place:
     """What there is to disturb."""
 
-    postgres: StandingServer
+    postgres: PersistentServer
     served: RunningServer
     url: str
     time_s: float
@@ -50,7 +50,7 @@ class Place:
 
     def wait_for_claims(self) -> None:
         """Until the load writes: locust takes a while to start, on a busy machine several seconds."""
-        with connected(self.url) as connection:
+        with open_connection(self.url) as connection:
             claimed = text("SELECT EXISTS (SELECT FROM allocations)")
             wait_until(lambda: connection.execute(claimed).scalar_one(), "no claim was written")
 
@@ -114,7 +114,7 @@ CASES = (
 def bench_losses(arguments: argparse.Namespace, say: Callable[..., None], __: Callable[..., str]) -> None:
     """The accounts of each case; a loss ends the bench, but for the last case, where it is expected."""
     with tempfile.TemporaryDirectory(prefix="bench-losses-", dir="/var/tmp") as folder:
-        postgres = StandingServer(Path(folder) / "postgres")
+        postgres = PersistentServer(Path(folder) / "postgres")
         Path(folder).chmod(0o755)  # root's servers run as another user, who has to come through
         postgres.start()
         try:
@@ -136,7 +136,7 @@ def _keep(seen: dict[str, WriteCheck], arguments: argparse.Namespace) -> None:
 
 
 def _check_writes(
-    case: Case, postgres: StandingServer, folder: Path, arguments: argparse.Namespace, say: Callable[..., None]
+    case: Case, postgres: PersistentServer, folder: Path, arguments: argparse.Namespace, say: Callable[..., None]
 ) -> WriteCheck:
     url = _prepared(postgres, case)
     pool = {"PLACEBENCH_POOL_SIZE": str(case.pool_size)}
@@ -185,11 +185,11 @@ def _picture(telemetry: Path) -> str:
     return picture_file(drawn)
 
 
-def _prepared(postgres: StandingServer, case: Case) -> str:
+def _prepared(postgres: PersistentServer, case: Case) -> str:
     """A fresh database in which nobody runs out of anything."""
     url = with_database(postgres.url(), NAME)
     _execute(postgres.url(), f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)", f"CREATE DATABASE {NAME}")
-    seed(topology_named("nested-perfload", trees=TREES, seed=1), url)
+    seed(find_topology("nested-perfload", trees=TREES, seed=1), url)
     _execute(
         url,
         "UPDATE inventories SET total = 1000000000",

@@ -25,8 +25,8 @@ from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import open_server
-from placebench.runtime.uwsgi import RunningServer, serve
-from placebench.seeding import seed, topology_named
+from placebench.runtime.wsgi_servers import RunningServer, serve
+from placebench.seeding import find_topology, seed
 
 PROCESSES, THREADS = 4, 10
 CLIENTS = (1, 10, 40)
@@ -68,7 +68,7 @@ def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: 
     kept = arguments.out / "http.json"
     seen = _seen_before(kept, variants)
     begun = len(next(iter(seen.values())).rate)  # replicates
-    topology = topology_named("nested-perfload", trees=arguments.trees, seed=1)
+    topology = find_topology("nested-perfload", trees=arguments.trees, seed=1)
     with open_server() as server:
         url = server.create_database("bench_http")
         seed(topology, url)

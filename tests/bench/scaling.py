@@ -32,8 +32,8 @@ from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import Server, open_server
-from placebench.runtime.uwsgi import RunningServer, serve
-from placebench.seeding import seed, topology_named
+from placebench.runtime.wsgi_servers import RunningServer, serve
+from placebench.seeding import find_topology, seed
 from placebench.topology import Topology
 
 # Trees of 7 providers, and rounds: each has two requests a variant and answer.
@@ -109,7 +109,7 @@ def _tell(seen: Results, say: Callable[..., None], spread: Callable[..., str]) -
 
 def _at(server: Server, variants: tuple[Variant, ...], trees: int, before: list[Point]) -> Results:
     """The points of one size."""
-    topology = topology_named("nested-perfload", trees=trees, seed=1)
+    topology = find_topology("nested-perfload", trees=trees, seed=1)
     wanted = {
         variant.name: [answer for answer in ANSWERS if _affordable(variant, answer, topology, before)]
         for variant in variants

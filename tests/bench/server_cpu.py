@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from placebench.measure.meters import backends, backends_spent
 from placebench.measure.processes import cpu_by_pid, spent
-from placebench.runtime.uwsgi import RunningServer
+from placebench.runtime.wsgi_servers import RunningServer
 
 
 def server_cpu(served: RunningServer, database_url: str) -> Callable[[], float | None]:

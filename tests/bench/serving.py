@@ -26,7 +26,7 @@ from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import Server, open_server
-from placebench.runtime.uwsgi import RunningServer, serve
+from placebench.runtime.wsgi_servers import RunningServer, serve
 from placebench.stats import hodges_lehmann
 from placebench.topology import Topology
 

@@ -89,7 +89,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "connections": 0,
         "bytes_sent": 2000,
         "bytes_received": 20_000,
-        "under_way_s": 0.1,
+        "in_transit_s": 0.1,
         "proxy_cpu_s": 0.001,
         "body_bytes": 5000,
         "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from placebench import tables
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import Server
-from placebench.seeding import migrate, seed, topology_named
+from placebench.seeding import find_topology, migrate, seed
 
 STOCK = "(resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio)"
 OF_THIRD = "DELETE FROM inventories WHERE resource_provider_id = 3"
@@ -288,7 +288,7 @@ def test_rows_of_another_server_are_pruned(engine: Engine) -> None:
 
 def test_an_entry_does_not_count_in_a_copy_of_the_database(server: Server, database_url: str) -> None:
     """CREATE DATABASE TEMPLATE copies log, readers and triggers; there the reader has to begin anew."""
-    seed(topology_named("nested-perfload", trees=1), database_url)
+    seed(find_topology("nested-perfload", trees=1), database_url)
     engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
     reader = register(engine)
     assert stands(engine, reader)

@@ -3,7 +3,7 @@
 from claimants import contend, provide, wrong_in_the_tables
 from sqlalchemy import create_engine
 
-from placebench.runtime.uwsgi import ServerSpec, serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 
 def test_no_unit_is_given_twice_and_nobody_sees_an_error(database_url: str) -> None:

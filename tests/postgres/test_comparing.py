@@ -24,9 +24,9 @@ from placebench.experiment.run_folder import claim_folder, lock
 from placebench.experiment.variants import Variant, read_variants
 from placebench.report import comparison_table, summary, write_report
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 APPS = Path(__file__).parents[1] / "unit" / "experiment"
 SLEEPY = "/asleep?sleep=0.005"  # so that the client has time to wait
 

@@ -13,10 +13,10 @@ from werkzeug.test import Client
 from placebench.commands import topology as command
 from placebench.errors import ExportError, PlacebenchError
 from placebench.experiment.http_request import HEADERS
-from placebench.export import Cloud, export, read_api, read_database
+from placebench.export import PlacementData, export, read_api, read_database
 from placebench.reference.api.pipeline import make_app
-from placebench.seeding import migrate, seed, topology_named
-from placebench.topology import Topology, read, toml_of
+from placebench.seeding import find_topology, migrate, seed
+from placebench.topology import Topology, read_topology, render_toml
 
 Export = Callable[..., int]
 NOWHERE = "postgresql://nobody:secret@127.0.0.1:9/nothing"
@@ -32,8 +32,8 @@ def placebench_export() -> Export:
 
 @pytest.fixture
 def mixed(database_url: str) -> Topology:
-    """Twenty trees of four kinds, half full."""
-    topology = topology_named("mixed", trees=20, fill=0.5)
+    """Twenty trees of four types, half full."""
+    topology = find_topology("mixed", trees=20, utilization=0.5)
     seed(topology, database_url)
     return topology
 
@@ -46,7 +46,7 @@ def candidates(url: str, topology: Topology) -> int:
     return len(answer["allocation_requests"])
 
 
-def sorted_(cloud: Cloud) -> tuple[object, ...]:
+def sorted_(cloud: PlacementData) -> tuple[object, ...]:
     """The cloud without the order of anything."""
     providers = [(each.uuid, each.parent_uuid, sorted(map(str, each.inventories))) for each in cloud.providers]
     names = [(each.uuid, sorted(each.traits), sorted(each.aggregates)) for each in cloud.providers]
@@ -54,7 +54,7 @@ def sorted_(cloud: Cloud) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    ("name", "trees", "fill", "kinds", "expected"),
+    ("name", "trees", "utilization", "tree_types", "expected"),
     [
         ("nested-perfload", 9, 0.5, 1, 10),
         ("flat-perfload", 20, 1.0, 19, 0),
@@ -66,20 +66,20 @@ def sorted_(cloud: Cloud) -> tuple[object, ...]:
     ],
 )
 def test_what_was_exported_answers_alike(
-    database_url: str, tmp_path: Path, name: str, trees: int, fill: float | None, kinds: int, expected: int
+    database_url: str, tmp_path: Path, name: str, trees: int, utilization: float | None, tree_types: int, expected: int
 ) -> None:
     """Each topology of ours, seeded, exported, and seeded again as that: as many candidates, consumers and rows."""
-    before = topology_named(name, trees=trees, fill=fill)
+    before = find_topology(name, trees=trees, utilization=utilization)
     first = seed(before, database_url)
     found = candidates(database_url, before)
     exported = export(read_database(database_url), salt="s", request=before.request)
     path = tmp_path / "mine.toml"
-    path.write_text(toml_of(exported.topology))
+    path.write_text(render_toml(exported.topology))
 
-    after = read(path)
+    after = read_topology(path)
     second = seed(after, database_url, reset=True)
 
-    assert (kinds, expected) == (len(after.kinds), found)
+    assert (tree_types, expected) == (len(after.tree_types), found)
     assert expected == candidates(database_url, after)
     assert (first.providers, first.inventories, first.provider_traits, first.provider_aggregates) == (
         second.providers,
@@ -93,12 +93,12 @@ def test_what_was_exported_answers_alike(
 
 def test_what_is_shared_grows_with_the_cloud(database_url: str, tmp_path: Path) -> None:
     """Shared storage exported and seeded twice as large has 36 candidates instead of 18, not four times as many."""
-    before = topology_named("shared-storage", trees=42)
+    before = find_topology("shared-storage", trees=42)
     seed(before, database_url)
     path = tmp_path / "mine.toml"
-    path.write_text(toml_of(export(read_database(database_url), salt="s", request=before.request).topology))
+    path.write_text(render_toml(export(read_database(database_url), salt="s", request=before.request).topology))
 
-    twice = read(path, trees=84)
+    twice = read_topology(path, trees=84)
     seed(twice, database_url, reset=True)
 
     assert 36 == candidates(database_url, twice)
@@ -154,11 +154,11 @@ def test_the_result_is_a_file_on_stdout_or_told(
     document = json.loads(capsys.readouterr().out)
 
     assert piped == path.read_text() == document["toml"]
-    assert told.startswith(f"{path}: A cloud as it was found, with other names: 46 providers in 20 trees of ")
+    assert told.startswith(f"{path}: A live Placement with other names: 46 providers in 20 trees of ")
     assert (20, 46, "/allocation_candidates?resources=DISK_GB:20") == tuple(
         document[key] for key in ("trees", "providers", "request")
     )
-    assert 20 == sum(row["share"] for row in document["rows"])
+    assert 20 == sum(row["weight"] for row in document["rows"])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_result_is_a_file_on_stdout_or_told(
         (["--db", NOWHERE], "nobody:\\*\\*\\*@127.0.0.1:9/nothing: .*Connection refused"),
         (["--db", "nothing"], "no database URL"),
         (["--db", "sqlite://"], "has no table resource_providers: expected the database of a Placement"),
-        (["--api", "http://127.0.0.1:9"], "http://127.0.0.1:9 does not answer: .*Connection refused"),
+        (["--api", "http://127.0.0.1:9"], "http://127.0.0.1:9 does not respond: .*Connection refused"),
         (
             ["--db", "sqlite://", "--out", "no/where.toml"],
             "no file can be written at no/where.toml: No such file or directory",
@@ -184,22 +184,22 @@ def test_what_is_wrong_is_one_line(placebench_export: Export, arguments: list[st
     assert "secret" not in str(caught.value)
 
 
-def test_a_refused_token_and_an_empty_cloud_are_told(
+def test_a_refused_token_and_an_empty_placement_are_told(
     placebench_export: Export, database_url: str, api_url: str
 ) -> None:
-    """What to give, and that there is nothing; a request with ids is none for another cloud."""
-    with pytest.raises(ExportError, match=r"answered 40[13]: give a --token that it takes \(noauth2: admin\)"):
+    """What to give, and that there is nothing; a request with ids is none for other data."""
+    with pytest.raises(ExportError, match=r"responded 40[13]: give a --token that it takes \(noauth2: admin\)"):
         placebench_export("--api", api_url, "--token", "")
-    with pytest.raises(ExportError, match="the cloud has no resource providers: there is nothing to export"):
+    with pytest.raises(ExportError, match="this Placement has no resource providers: there is nothing to export"):
         placebench_export("--api", api_url)
-    seed(topology_named("flat-perfload", trees=1), database_url)
+    seed(find_topology("flat-perfload", trees=1), database_url)
     with pytest.raises(ExportError, match="--request names 12345678-1234-1234-1234-123456789012: expected no ids"):
         placebench_export("--db", database_url, "--request", "/x?in_tree=12345678-1234-1234-1234-123456789012")
 
 
 def test_what_placement_would_not_give_today_is_left_out(database_url: str) -> None:
     """Of two hosts with 32 consumers one is cut to what 10 have; a consumer of two trees is one in each."""
-    topology = topology_named("flat-perfload", trees=2, fill=1.0)
+    topology = find_topology("flat-perfload", trees=2, utilization=1.0)
     seed(topology, database_url)
     engine = create_engine(database_url)
     with engine.begin() as connection:

@@ -16,9 +16,9 @@ from placebench.experiment.study import StudyRun
 from placebench.experiment.variants import Variant
 from placebench.report import document_of, write_report
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=1, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=1, seed=1)
 
 
 def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str], set[str]]) -> None:
@@ -36,7 +36,7 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
     assert [("dedup", 1, 10), ("dedup", 40, 400)] == [
         (row["service"], row["clients"], row["requests"]) for row in document["rows"]
     ]
-    assert documented("headline") <= set(document["rows"][0])
+    assert documented("published") <= set(document["rows"][0])
     assert [0.7, 2.9] == [row["published_after_per_s"] for row in document["rows"]]
     assert {None} == {row["ratio"] for row in document["rows"]}
     assert ["it is not installed"] * 2 == [each["reason"] for each in document["impossible"]]

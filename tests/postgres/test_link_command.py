@@ -18,7 +18,7 @@ from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import StudySetup
 from placebench.experiment.variants import read_variant
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
 
 def asked(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def test_a_variant_waits_a_latency_for_each_of_its_turnarounds(
     rows = asked(server, capsys, "--latency-ms", "0,20", "--out", str(tmp_path / "run"))
 
     naive, naive_away, tuned, tuned_away = rows
-    assert documented("link") <= set(naive)
+    assert documented("network") <= set(naive)
     for near, away in ((naive, naive_away), (tuned, tuned_away)):
         for name in ("round_trips", "bytes_sent", "bytes_received", "body_bytes"):
             assert near[name] == away[name] > 0
@@ -52,7 +52,7 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One connection and one turnaround a request either way; gzip takes a fraction of the bytes."""
-    options = ("--between", "client", "--compress", "--variants", "tuned", "--latency-ms", "5", "--hops", "2")
+    options = ("--between", "client", "--compress", "--variants", "tuned", "--latency-ms", "5", "--proxies", "2")
     plain, packed = asked(server, capsys, *options, "--out", str(tmp_path / "run"))
 
     assert ("tuned", "tuned, gzip") == (plain["variant"], packed["variant"])
@@ -62,7 +62,7 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
 
 def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
     """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
-    topology = topology_named("nested-perfload", trees=2, seed=1)
+    topology = find_topology("nested-perfload", trees=2, seed=1)
     variants = (read_variant("tuned"),)
     tiny = NetworkStudy(variants, (0.0,), topology.request, job="tiny", operations=6)
     waits = NetworkStudy(variants, (0.0,), topology.request, job="waits")
@@ -98,7 +98,7 @@ def proxies() -> list[int]:
         (["--latency-ms=-5"], "a latency of -5 ms: expected 0 to 370 ms"),
         (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, as 0,50"),
         (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
-        (["--hops", "9"], "argument --hops: expected a whole number from 1 to 8, saw '9'"),
+        (["--proxies", "9"], "argument --proxies: expected a whole number from 1 to 8, saw '9'"),
         (["--compress"], "--compress packs answers to the client: say --between client, where they pass the link"),
         (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
         (["--variants", "noop"], "the variant noop asks no database: name variants, or placement"),

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from placebench.errors import DatabaseError, SeedError
 from placebench.runtime.postgres import Server
-from placebench.seeding import SeedReceipt, data_digest, expected_content, migrate, seed, topology_named
+from placebench.seeding import SeedReceipt, data_digest, expected_content, find_topology, migrate, seed
 
 TOPOLOGIES = ("nested-perfload", "flat-perfload", "partly-used")
 
@@ -48,13 +48,13 @@ def rows(engine: Engine, query: str) -> list[tuple[object, ...]]:
 
 def empty() -> str:
     """The digest of a database without providers."""
-    return expected_content(topology_named("nested-perfload", trees=0)).digest
+    return expected_content(find_topology("nested-perfload", trees=0)).digest
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_all_loaders_write_the_same(database_url: str, api_url: str, name: str) -> None:
     """Each way gives the digest that the topology itself has; the receipts differ in loader and time alone."""
-    topology = topology_named(name, trees=5)
+    topology = find_topology(name, trees=5)
 
     receipts = [
         seed(topology, database_url, loader=loader, reset=True, api_url=api_url) for loader in ("copy", "sql", "http")
@@ -67,7 +67,7 @@ def test_all_loaders_write_the_same(database_url: str, api_url: str, name: str) 
 
 def test_custom_names_are_made(database_url: str, api_url: str, own_topology: Path) -> None:
     """Classes and a trait that no server knows, by all three loaders."""
-    topology = topology_named(str(own_topology), trees=3)
+    topology = find_topology(str(own_topology), trees=3)
 
     digests = {
         seed(topology, database_url, loader=loader, reset=True, api_url=api_url).digest
@@ -91,7 +91,7 @@ def test_copy_leaves_keys_and_indexes_as_they_were(database_url: str, engine: En
     )
     before = rows(engine, catalogue)
 
-    seed(topology_named("nested-perfload", trees=2), database_url, loader="copy")
+    seed(find_topology("nested-perfload", trees=2), database_url, loader="copy")
 
     assert rows(engine, catalogue) == before
 
@@ -99,7 +99,7 @@ def test_copy_leaves_keys_and_indexes_as_they_were(database_url: str, engine: En
 @pytest.mark.parametrize("loader", ["copy", "sql"])
 def test_ids_go_on_after_those_of_the_loader(database_url: str, engine: Engine, loader: str) -> None:
     """Somebody who inserts afterwards gets the next id from the sequence."""
-    seed(topology_named("nested-perfload", trees=2), database_url, loader=loader)
+    seed(find_topology("nested-perfload", trees=2), database_url, loader=loader)
 
     assert rows(
         engine,
@@ -117,7 +117,7 @@ def test_providers_of_others_are_refused_and_stay(database_url: str, engine: Eng
     run(engine, "INSERT INTO resource_providers (uuid, name) VALUES ('u', 'n')")
 
     with pytest.raises(SeedError, match="holds 1 resource_providers that no receipt of placebench names"):
-        seed(topology_named("nested-perfload", trees=2), database_url, loader=loader, api_url="http://127.0.0.1:1")
+        seed(find_topology("nested-perfload", trees=2), database_url, loader=loader, api_url="http://127.0.0.1:1")
 
     assert rows(engine, "SELECT uuid, name FROM resource_providers") == [("u", "n")]
 
@@ -127,7 +127,7 @@ def test_traits_and_classes_that_nobody_uses_are_no_providers_of_others(database
     migrate(database_url)
     run(engine, "INSERT INTO traits (name) VALUES ('HW_NUMA_ROOT'), ('HW_NOBODY_HAS')")
 
-    receipt = seed(topology_named("nested-perfload", trees=2), database_url)
+    receipt = seed(find_topology("nested-perfload", trees=2), database_url)
 
     assert receipt.digest == data_digest(database_url)
 
@@ -143,7 +143,7 @@ def test_reset_removes_what_others_wrote(database_url: str, engine: Engine) -> N
     )
     said: list[str] = []
 
-    receipt = seed(topology_named("nested-perfload", trees=2), database_url, reset=True, notice=said.append)
+    receipt = seed(find_topology("nested-perfload", trees=2), database_url, reset=True, notice=said.append)
 
     assert said == ["removed 1 allocations, 1 consumers, 1 resource_providers"]
     assert receipt.digest == data_digest(database_url)
@@ -151,12 +151,12 @@ def test_reset_removes_what_others_wrote(database_url: str, engine: Engine) -> N
 
 def test_reset_does_not_follow_into_tables_of_others(database_url: str, engine: Engine) -> None:
     """A table that refers to providers is not emptied with them: nothing is."""
-    seed(topology_named("nested-perfload", trees=1), database_url)
+    seed(find_topology("nested-perfload", trees=1), database_url)
     run(engine, "CREATE TABLE guests AS SELECT id AS provider FROM resource_providers")
     run(engine, "ALTER TABLE guests ADD FOREIGN KEY (provider) REFERENCES resource_providers")
 
     with pytest.raises(DatabaseError, match="cannot truncate a table referenced in a foreign key constraint"):
-        seed(topology_named("nested-perfload", trees=2), database_url, reset=True)
+        seed(find_topology("nested-perfload", trees=2), database_url, reset=True)
 
     assert rows(engine, "SELECT count(*) FROM guests JOIN resource_providers ON id = provider") == [(7,)]
 
@@ -180,7 +180,7 @@ def test_trouble_in_the_middle_leaves_nothing(
         f"CREATE FUNCTION trouble() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {trouble}; RETURN NEW; END $$;"
         "CREATE TRIGGER trouble BEFORE INSERT ON inventories FOR EACH ROW EXECUTE FUNCTION trouble()",
     )
-    topology = topology_named("nested-perfload", trees=300)
+    topology = find_topology("nested-perfload", trees=300)
 
     with pytest.raises(DatabaseError, match=message) as caught:
         seed(topology, database_url, loader=loader)
@@ -203,14 +203,14 @@ def test_an_interrupt_in_the_middle_leaves_nothing(database_url: str, loader: st
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        seed(topology_named("nested-perfload", trees=300), database_url, loader=loader, progress=interrupt)
+        seed(find_topology("nested-perfload", trees=300), database_url, loader=loader, progress=interrupt)
 
     assert data_digest(database_url) == empty()
 
 
 def test_a_run_by_http_that_stopped_is_in_the_way(database_url: str, api_url: str) -> None:
     """What it wrote stays, no receipt names it, and --reset makes room."""
-    topology = topology_named("nested-perfload", trees=4)
+    topology = find_topology("nested-perfload", trees=4)
 
     def interrupt(_: int, __: int) -> None:
         raise KeyboardInterrupt
@@ -228,7 +228,7 @@ def test_a_server_of_another_database_is_noticed(server: Server, api_url: str, o
     other = server.create_database("placebench_test_another")
     try:
         with pytest.raises(SeedError, match="wrote 0 of 1 providers: does the server serve this database"):
-            seed(topology_named(str(own_topology), trees=1), other, loader="http", api_url=api_url)
+            seed(find_topology(str(own_topology), trees=1), other, loader="http", api_url=api_url)
     finally:
         server.drop_database("placebench_test_another")
 
@@ -244,7 +244,7 @@ def test_a_server_of_another_database_is_noticed(server: Server, api_url: str, o
 def test_a_server_that_does_not_help_is_named(database_url: str, api_url: str, address: str, message: str) -> None:
     """Nobody there, no address, no Placement."""
     with pytest.raises(SeedError, match=message):
-        seed(topology_named("nested-perfload", trees=1), database_url, loader="http", api_url=address.format(api_url))
+        seed(find_topology("nested-perfload", trees=1), database_url, loader="http", api_url=address.format(api_url))
 
 
 def test_a_role_without_rights_is_told_in_one_line(database_url: str, engine: Engine) -> None:
@@ -255,7 +255,7 @@ def test_a_role_without_rights_is_told_in_one_line(database_url: str, engine: En
     url = engine.url.set(username=role, password="secret").render_as_string(hide_password=False)
     try:
         with pytest.raises(DatabaseError, match="permission denied for table") as caught:
-            seed(topology_named("nested-perfload", trees=1), url)
+            seed(find_topology("nested-perfload", trees=1), url)
     finally:
         run(engine, f"DROP OWNED BY {role}; DROP ROLE {role}")
 
@@ -264,7 +264,7 @@ def test_a_role_without_rights_is_told_in_one_line(database_url: str, engine: En
 
 def test_two_at_once_seed_once(database_url: str) -> None:
     """The second waits, and finds what it would have written."""
-    topology = topology_named("nested-perfload", trees=20)
+    topology = find_topology("nested-perfload", trees=20)
     receipts: list[SeedReceipt] = []
     threads = [threading.Thread(target=lambda: receipts.append(seed(topology, database_url))) for _ in range(2)]
 

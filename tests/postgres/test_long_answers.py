@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, insert, text
 from placebench import tables
 from placebench.experiment.http_request import HEADERS, get
 from placebench.runtime.postgres import Server
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 DEVICES = 54
 CLASSES = ("VGPU", "FPGA", "PGPU")

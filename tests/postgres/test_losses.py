@@ -17,10 +17,10 @@ from sqlalchemy import text
 
 from placebench.cli import main
 from placebench.errors import DatabaseError
-from placebench.runtime.postgres import connected
-from placebench.runtime.postgres.persistent_server import StandingServer
-from placebench.runtime.uwsgi import ServerSpec, serve
-from placebench.seeding import seed, topology_named
+from placebench.runtime.postgres import open_connection
+from placebench.runtime.postgres.persistent_server import PersistentServer
+from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.seeding import find_topology, seed
 
 LOAD = ("load", "--locustfile", "claims", "--users", "6", "--url")
 Eventually = Callable[..., bool]
@@ -30,16 +30,16 @@ FAKES = Path(__file__).parents[1] / "fakes"
 @pytest.fixture
 def seeded(database_url: str) -> str:
     """40 nested trees, room for 80 claims."""
-    seed(topology_named("nested-perfload", trees=40, seed=1), database_url)
+    seed(find_topology("nested-perfload", trees=40, seed=1), database_url)
     return database_url
 
 
 @pytest.fixture
-def standing() -> Iterator[StandingServer]:
+def standing() -> Iterator[PersistentServer]:
     """A PostgreSQL that writes through to the disk, and may be killed."""
     parent = Path(tempfile.mkdtemp(dir="/tmp"))
     parent.chmod(0o755)  # root's servers run as another user, who has to come through
-    server = StandingServer(parent / "standing")
+    server = PersistentServer(parent / "standing")
     server.start()
     yield server
     server.stop()
@@ -93,10 +93,10 @@ def test_kill_9_of_a_worker(seeded: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_kill_9_of_postgresql(
-    standing: StandingServer, eventually: Eventually, capsys: pytest.CaptureFixture[str]
+    standing: PersistentServer, eventually: Eventually, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The postmaster and all its children at once, and a start on the same data: what was acknowledged is there."""
-    seed(topology_named("nested-perfload", trees=40, seed=1), url := standing.url())
+    seed(find_topology("nested-perfload", trees=40, seed=1), url := standing.url())
 
     def kill() -> None:
         eventually(lambda: claims_in(url) > 20, limit_s=30)
@@ -118,7 +118,7 @@ def test_kill_9_of_postgresql(
     assert seen["found"] == seen["acknowledged"] > 20
 
 
-def runs(standing: StandingServer) -> bool:
+def runs(standing: PersistentServer) -> bool:
     """Whether its postmaster is there; one that was killed just now may be, for a moment."""
     try:
         return bool(standing.url())
@@ -128,5 +128,5 @@ def runs(standing: StandingServer) -> bool:
 
 def claims_in(url: str) -> int:
     """How many consumers hold something."""
-    with connected(url) as connection:
+    with open_connection(url) as connection:
         return int(connection.execute(text("SELECT count(DISTINCT consumer_id) FROM allocations")).scalar_one())

@@ -17,9 +17,9 @@ from placebench.experiment.study import StudyRun
 from placebench.report import document_of, text_of, write_report
 from placebench.results import Run
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=3, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1)
 VERSIONS = ["installed", "9.9", "9.8"]
 ELSEWHERE = Path(__file__).parents[1] / "unit" / "experiment"
 

@@ -11,7 +11,7 @@ from sqlalchemy.pool import NullPool
 from placebench.measure import meters
 from placebench.measure.meters import Backends, ServerMeter, backends, look_at_backends
 from placebench.measure.wait_events import watched_backends
-from placebench.runtime.postgres import Server, connected, open_server
+from placebench.runtime.postgres import Server, open_connection, open_server
 
 WORK = text("SELECT count(*) FROM pg_class a, pg_class b, generate_series(1, 10)")
 
@@ -108,7 +108,7 @@ def test_workers_that_read_for_backends_are_counted(stock: Server) -> None:
     if stock.version_number < 180000:
         pytest.skip("PostgreSQL 18 is the first to have them")
     made = stock.create_database("placebench_read")
-    with connected(made) as connection:
+    with open_connection(made) as connection:
         workers = set(connection.scalars(text("SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")))
         connection.execute(text("CREATE ROLE placebench_reader LOGIN PASSWORD 'reading'"))
     reader = make_url(made).set(username="placebench_reader", password="reading")

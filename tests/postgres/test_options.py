@@ -7,11 +7,11 @@ from sqlalchemy import Connection, create_engine, text
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import Server
-from placebench.seeding import data_digest, migrate_options, seed, topology_named
-from placebench.seeding.migration import options_at
+from placebench.seeding import data_digest, find_topology, migrate_options, seed
+from placebench.seeding.connection import applied_options
 
 BOTH = ("covering_indexes", "kept_usages")
-TOPOLOGY = topology_named("nested-perfload", trees=3)
+TOPOLOGY = find_topology("nested-perfload", trees=3)
 SUMS = """SELECT resource_provider_id, resource_class_id, sum(used) FROM allocations GROUP BY 1, 2 ORDER BY 1, 2"""
 KEPT = """SELECT resource_provider_id, resource_class_id, used FROM placebench_usages WHERE used <> 0 ORDER BY 1, 2"""
 
@@ -90,7 +90,7 @@ def test_options_are_no_part_of_the_content(url: str, server: Server) -> None:
     plain = server.create_database("placebench_test_without_options")
     receipt = seed(TOPOLOGY, plain)
     migrate_options(plain, BOTH)
-    found, there = data_digest(plain), options_at(plain)
+    found, there = data_digest(plain), applied_options(plain)
     server.drop_database("placebench_test_without_options")
 
     assert (found, there) == (receipt.digest, {"covering_indexes", "kept_usages"})

@@ -25,7 +25,7 @@ from placebench.experiment.validity import LoadRules
 from placebench.report import summary, terminal_table, write_report
 from placebench.report.ci_files import hand_over
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
 SMALL = PerfloadSettings(
     variants=("naive", "tuned"),
@@ -53,7 +53,7 @@ def make(
     server: Server, folder: Path, say: Say = ignore, settings: PerfloadSettings = SMALL, *, note: Say = ignore
 ) -> None:
     """A run on two nested trees: four candidates, fourteen providers."""
-    topology = topology_named("nested-perfload", trees=2, seed=1)
+    topology = find_topology("nested-perfload", trees=2, seed=1)
     PerfloadRun(topology, settings, claim_folder(folder), server).run(say, note)
 
 

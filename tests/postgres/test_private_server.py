@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.postgres.binaries import Binaries
-from placebench.runtime.postgres.private_server import free_port, launch
+from placebench.runtime.postgres.private_server import free_port, launch_private_server
 
 Eventually = Callable[..., bool]
 Runs = Callable[[int], bool]
@@ -188,10 +188,8 @@ def test_no_room_for_the_data(open_folder: Path) -> None:
     open_folder.chmod(0o1777)
     limit = """
 import resource
-from placebench.runtime.postgres.account import server_account
-from placebench.runtime.postgres.binaries import find
-from placebench.runtime.postgres.binaries import runnable
-runnable(find(), server_account())
+from placebench.runtime.postgres.binaries import find_binaries, make_runnable, server_account
+make_runnable(find_binaries(), server_account())
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 """
     done = subprocess.run(
@@ -300,7 +298,7 @@ def test_a_postgresql_of_the_machine_is_not_copied(open_folder: Path) -> None:
     programs.parent.chmod(0o700)
 
     with pytest.raises(DatabaseError, match=rf"the user \w+, who runs root's servers, may not run {programs}/postgres"):
-        launch(Binaries(programs, "found"), {})
+        launch_private_server(Binaries(programs, "found"), {})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs every other test this way already")

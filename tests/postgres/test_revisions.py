@@ -16,9 +16,9 @@ from placebench.report import summary, write_report
 from placebench.report.ci_files import hand_over
 from placebench.report.gates import held_to, read_gate
 from placebench.runtime.postgres import Server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 SHOP = """
 import os
 from sqlalchemy import create_engine, text

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, inspect, text
 
 from placebench.errors import DatabaseError
 from placebench.paths import room
-from placebench.seeding import migrate, seed, topology_named
+from placebench.seeding import find_topology, migrate, seed
 
 PLACEMENT_TABLES = Path(__file__).with_name("placement_tables.sql").read_text()
 OURS = {"placebench_alembic_version", "placebench_created_tables", "placebench_receipts"}
@@ -127,7 +127,7 @@ def test_what_placement_made_and_wrote_stays(database_url: str, engine: Engine) 
 
 def test_down_removes_what_was_seeded_with_the_tables(database_url: str, engine: Engine) -> None:
     """Seeded rows can be made again: they are no reason to keep a table."""
-    seed(topology_named("nested-perfload", trees=1), database_url)
+    seed(find_topology("nested-perfload", trees=1), database_url)
 
     alembic(engine, "downgrade", "base")
 

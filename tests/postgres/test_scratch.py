@@ -18,8 +18,8 @@ from placebench.commands import db
 from placebench.errors import DatabaseError
 from placebench.experiment.records import RunHead
 from placebench.experiment.run_folder import RunFolder
-from placebench.runtime.postgres import Server, connected, open_server
-from placebench.runtime.postgres.scratch import UNMARKED, Mark, RunLock, marked_by, scratch_databases
+from placebench.runtime.postgres import Server, open_connection, open_server
+from placebench.runtime.postgres.scratch import UNMARKED, Mark, RunLock, run_of_mark, scratch_databases
 
 Eventually = Callable[[Callable[[], bool]], bool]
 MAKE = """
@@ -43,7 +43,7 @@ def run(url: str, *statements: str) -> list[object]:
 
 def states(server: Server, of_run: str) -> list[str]:
     """The states of a run's databases, as a stranger sees them."""
-    with connected(server.url) as connection:
+    with open_connection(server.url) as connection:
         return [each.state for each in scratch_databases(connection) if each.run == of_run]
 
 
@@ -132,7 +132,7 @@ def test_a_copy_has_a_mark_of_its_own(named: Server) -> None:
     """Comments are not copied: the mark names the copy, by which it can be dropped."""
     named.create_database("placebench_shop")
     copy = name_of(named.create_database("placebench_copy", template="placebench_shop"))
-    with connected(named.url) as connection:
+    with open_connection(named.url) as connection:
         marks = {each.name: each.mark for each in scratch_databases(connection)}
 
     mark = marks[copy]
@@ -155,9 +155,9 @@ def test_marks_of_somebody_else() -> None:
 
     assert [Mark.read(comment) for comment in comments] == [None] * 5
     assert Mark.read(mark.comment()) == mark
-    assert marked_by(mark.database, -1, mark) == "0123456789abcdef"
-    assert marked_by("accounts", -1, mark) is None
-    assert marked_by(mark.database, -1, None) is None
+    assert run_of_mark(mark.database, -1, mark) == "0123456789abcdef"
+    assert run_of_mark("accounts", -1, mark) is None
+    assert run_of_mark(mark.database, -1, None) is None
 
 
 def test_what_a_killed_run_left_is_listed_and_dropped_when_told(
@@ -266,7 +266,7 @@ def test_a_role_without_rights_sees_the_marks(server: Server, named: Server) -> 
     run(server.url, "DROP ROLE IF EXISTS placebench_guest", "CREATE ROLE placebench_guest LOGIN PASSWORD 'passing'")
     guest = make_url(server.url).set(username="placebench_guest", password="passing")
     try:
-        with connected(guest.render_as_string(hide_password=False)) as connection:
+        with open_connection(guest.render_as_string(hide_password=False)) as connection:
             seen = [each.state for each in scratch_databases(connection) if each.run == named.run]
     finally:
         run(server.url, "DROP ROLE placebench_guest")

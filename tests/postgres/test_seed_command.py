@@ -43,8 +43,8 @@ def test_json_is_the_receipt_alone_on_stdout(
 def test_a_cloud_is_filled_as_asked(
     placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Eight consumers of four allocations in nine trees; again is nothing, and another fill is another cloud."""
-    arguments = ("--db", database_url, "--trees", "9", "--fill")
+    """Eight consumers of four allocations in nine trees; again is nothing, and another utilization is another cloud."""
+    arguments = ("--db", database_url, "--trees", "9", "--utilization")
 
     placebench_seed(*arguments, "0.5")
     told = capsys.readouterr().out

@@ -21,10 +21,10 @@ from placebench.experiment.http_request import HEADERS, get
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.runtime.postgres import Server
 from placebench.runtime.supervisor import ChildSpec, start
-from placebench.runtime.uwsgi import ServerSpec, serve
-from placebench.seeding import migrate, seed, topology_named
+from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.seeding import find_topology, migrate, seed
 
-NESTED = topology_named("nested-perfload", trees=3)
+NESTED = find_topology("nested-perfload", trees=3)
 
 
 @pytest.fixture(scope="module")

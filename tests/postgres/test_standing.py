@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from placebench.commands import db
 from placebench.errors import DatabaseError
-from placebench.runtime.postgres.persistent_server import StandingServer, state_folder
+from placebench.runtime.postgres.persistent_server import PersistentServer, state_folder
 
 Eventually = Callable[[Callable[[], bool]], bool]
 
@@ -47,14 +47,14 @@ def folder() -> Iterator[Path]:
     parent = Path(tempfile.mkdtemp(dir="/tmp"))
     parent.chmod(0o755)
     yield parent / "standing"
-    StandingServer(parent / "standing").stop()
+    PersistentServer(parent / "standing").stop()
     shutil.rmtree(parent)
 
 
 @pytest.fixture
-def standing(folder: Path) -> StandingServer:
+def standing(folder: Path) -> PersistentServer:
     """A server that was just started for the first time."""
-    server = StandingServer(folder)
+    server = PersistentServer(folder)
     server.start()
     return server
 
@@ -96,17 +96,17 @@ def test_every_action_speaks_json(folder: Path, capsys: pytest.CaptureFixture[st
 def test_it_outlives_the_process_that_started_it(folder: Path) -> None:
     """It answers after that process, and everything in that process's session, has ended."""
     script = "import sys; from placebench.commands.db import *; from pathlib import Path\n"
-    script += "from placebench.runtime.postgres.persistent_server import StandingServer\n"
-    script += "StandingServer(Path(sys.argv[1])).start()"
+    script += "from placebench.runtime.postgres.persistent_server import PersistentServer\n"
+    script += "PersistentServer(Path(sys.argv[1])).start()"
     with subprocess.Popen([sys.executable, "-c", script, str(folder)], start_new_session=True) as process:
         process.wait()
 
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    assert run(StandingServer(folder).url(), "SELECT 1") == [1]
+    assert run(PersistentServer(folder).url(), "SELECT 1") == [1]
 
 
-def test_data_stays_over_a_stop(standing: StandingServer) -> None:
+def test_data_stays_over_a_stop(standing: PersistentServer) -> None:
     """Rows, the password and, while it is free, the port are the same after the next start."""
     url = standing.url()
     run(url, "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
@@ -116,7 +116,7 @@ def test_data_stays_over_a_stop(standing: StandingServer) -> None:
     assert run(url, "SELECT name FROM flavour") == ["vanilla"]
 
 
-def test_data_survives_kill_9(standing: StandingServer, eventually: Eventually) -> None:
+def test_data_survives_kill_9(standing: PersistentServer, eventually: Eventually) -> None:
     """It is written through to the disk; the next start recovers what was committed."""
     url = standing.url()
     run(url, "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
@@ -127,7 +127,7 @@ def test_data_survives_kill_9(standing: StandingServer, eventually: Eventually) 
     assert run(url, "SHOW fsync") + run(url, "SELECT name FROM flavour") == ["on", "vanilla"]
 
 
-def test_another_port_when_somebody_took_it(standing: StandingServer) -> None:
+def test_another_port_when_somebody_took_it(standing: PersistentServer) -> None:
     """The server comes back on a port that is free, and the URL says so."""
     before = make_url(standing.url()).port
     assert before is not None
@@ -142,12 +142,12 @@ def test_another_port_when_somebody_took_it(standing: StandingServer) -> None:
 def test_two_starts_at_once(folder: Path) -> None:
     """One starts it, the other waits and finds it running."""
     with ThreadPoolExecutor(2) as threads:
-        started = list(threads.map(lambda _: StandingServer(folder).start(), range(2)))
+        started = list(threads.map(lambda _: PersistentServer(folder).start(), range(2)))
 
     assert sorted(started) == [False, True]
 
 
-def test_a_start_that_was_interrupted(standing: StandingServer) -> None:
+def test_a_start_that_was_interrupted(standing: PersistentServer) -> None:
     """Data that was never finished is made anew."""
     standing.stop()
     access = json.loads((standing.folder / "server.json").read_text())
@@ -165,7 +165,7 @@ def test_data_of_another_postgresql(folder: Path) -> None:
     (folder / "server.json").write_text('{"port": 5432, "password": "sesame", "data_version": 9}')
 
     with pytest.raises(DatabaseError, match=r"was made by PostgreSQL 9, but \d+ is installed"):
-        StandingServer(folder).start()
+        PersistentServer(folder).start()
     assert (folder / "data" / "PG_VERSION").read_text() == "9"
 
 
@@ -176,14 +176,14 @@ def test_a_damaged_server_json(folder: Path, content: str) -> None:
     (folder / "server.json").write_text(content)
 
     with pytest.raises(DatabaseError, match=r"server\.json: .* remove "):
-        StandingServer(folder).start()
+        PersistentServer(folder).start()
 
 
 def test_a_folder_with_other_files(folder: Path) -> None:
     """It is not taken over, and not emptied either."""
     folder.mkdir()
     (folder / "thesis.txt").write_text("irreplaceable")
-    server = StandingServer(folder)
+    server = PersistentServer(folder)
 
     with pytest.raises(DatabaseError, match="holds other files"):
         server.start()
@@ -196,7 +196,7 @@ def test_removal_leaves_what_is_not_ours(folder: Path) -> None:
     (folder / "server.json").write_text('{"port": 5432, "password": "sesame", "data_version": 9}')
     (folder / "thesis.txt").write_text("irreplaceable")
 
-    assert StandingServer(folder).remove()
+    assert PersistentServer(folder).remove()
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
 
 
@@ -208,7 +208,7 @@ def test_a_folder_that_the_unprivileged_user_cannot_enter(folder: Path) -> None:
     closed.chmod(0o700)
 
     with pytest.raises(DatabaseError, match=rf"the user \w+, who runs root's servers, cannot enter {closed}"):
-        StandingServer(closed / "standing").start()
+        PersistentServer(closed / "standing").start()
 
 
 def test_where_the_server_lies_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_where_the_server_lies_by_default(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a PID namespace")
 @pytest.mark.parametrize("words", [["start"], ["url"], ["stop"], ["stop", "--remove"]], ids=" ".join)
-def test_a_server_in_another_container(words: list[str], standing: StandingServer) -> None:
+def test_a_server_in_another_container(words: list[str], standing: PersistentServer) -> None:
     """From another PID namespace its process is not seen: one line says so, and it runs on with its data."""
     run(standing.url(), "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
     away = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "placebench", "db", *words]

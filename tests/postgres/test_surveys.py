@@ -18,9 +18,9 @@ from placebench.experiment.study import Measure, Point, Restartable, StudyRun, S
 from placebench.report.sentences import unmeasured
 from placebench.report.studies import failed
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import topology_named
+from placebench.seeding import find_topology
 
-TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 POINTS = ({"table": "resource_providers"}, {"table": "inventories"})
 
 

@@ -8,9 +8,9 @@ from sqlalchemy import create_engine
 
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.measure.wait_events import waits, watched_backends
-from placebench.runtime.postgres import Server, connected
-from placebench.runtime.uwsgi import ServerSpec, serve
-from placebench.seeding import seed, topology_named
+from placebench.runtime.postgres import Server, open_connection
+from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.seeding import find_topology, seed
 from placebench.telemetry import Telemetry, load
 
 REQUESTS = 60
@@ -21,7 +21,7 @@ PATH = "/allocation_candidates"
 def telemetry(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telemetry]:
     """Of 60 requests by two users to two workers, each statement recorded."""
     folder, url = tmp_path_factory.mktemp("telemetry"), server.create_database("placebench_test_telemetry")
-    topology = topology_named("nested-perfload", trees=3, seed=1)
+    topology = find_topology("nested-perfload", trees=3, seed=1)
     seed(topology, url)
     spec = ServerSpec(
         database_url=url, processes=2, telemetry=folder / "served", environment={"PLACEBENCH_PROFILE": "light"}
@@ -91,5 +91,5 @@ def test_each_worker_has_a_file_with_its_figures(telemetry: Telemetry) -> None:
 def test_backends_are_counted_by_what_they_wait_for(server: Server, database_url: str, tmp_path: Path) -> None:
     """An idle one waits for its client to say something."""
     idle = create_engine(database_url)
-    with idle.connect(), connected(database_url) as looking:
+    with idle.connect(), open_connection(database_url) as looking:
         assert waits(looking) == {"backends idle Client:ClientRead": 1}

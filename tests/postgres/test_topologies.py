@@ -9,7 +9,7 @@ from werkzeug.test import Client
 from placebench.experiment.canonical_response import canonical_candidates
 from placebench.experiment.http_request import HEADERS
 from placebench.reference.api.pipeline import make_app
-from placebench.seeding import seed, topology_named
+from placebench.seeding import find_topology, seed
 from placebench.topology import Topology
 
 
@@ -22,7 +22,7 @@ def answers_of(url: str, topology: Topology, *variants: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "trees", "fill", "providers", "candidates"),
+    ("name", "trees", "utilization", "providers", "candidates"),
     [
         ("nested-perfload", 2, None, 14, 4),
         ("nested-perfload", 9, 0.5, 63, 10),  # 8 consumers of 18 that fit, each with one of the FPGAs
@@ -36,10 +36,10 @@ def answers_of(url: str, topology: Topology, *variants: str) -> list[Any]:
     ],
 )
 def test_a_topology_is_answered_alike(
-    database_url: str, name: str, trees: int, fill: float | None, providers: int, candidates: int
+    database_url: str, name: str, trees: int, utilization: float | None, providers: int, candidates: int
 ) -> None:
     """Seeded small: so many providers, and so many candidates from each algorithm."""
-    topology = topology_named(name, trees=trees, fill=fill)
+    topology = find_topology(name, trees=trees, utilization=utilization)
     receipt = seed(topology, database_url)
 
     answers = answers_of(database_url, topology, "naive", "tuned", "dedup", "cached")
@@ -50,7 +50,7 @@ def test_a_topology_is_answered_alike(
 
 def test_wide_hosts_are_answered_up_to_the_limit(database_url: str) -> None:
     """Four hosts of 8, 16, 32 and 64 devices have 5320 pairs, of which a thousand are asked for."""
-    topology = topology_named("wide", trees=4)
+    topology = find_topology("wide", trees=4)
     receipt = seed(topology, database_url)
 
     (answer,) = answers_of(database_url, topology, "dedup")

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from placebench.reference.api.candidates_query import parse
-from placebench.reference.candidates import answer
+from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.variants import (
     ALGORITHMS,
     CATALOGUE,
@@ -20,7 +20,7 @@ from placebench.reference.variants import (
     variant,
 )
 from placebench.runtime.postgres import Server
-from placebench.seeding import migrate_options, seed, topology_named
+from placebench.seeding import find_topology, migrate_options, seed
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 ALL = (*cumulative()[1:], *leave_one_out(), *further_alternatives(), *algorithms_leave_one_out())
@@ -147,7 +147,7 @@ def test_a_provider_without_a_root_and_what_stands_below_it_is_not_there(mixed: 
 def nested(server: Server) -> Iterator[Engine]:
     """Three trees of the topology that the benchmark runs on."""
     url = server.create_database("placebench_test_nested")
-    seed(topology_named("nested-perfload", trees=TREES), url)
+    seed(find_topology("nested-perfload", trees=TREES), url)
     migrate_options(url, ("covering_indexes", "kept_usages"))
     engine = create_engine(url)
     yield engine
@@ -162,7 +162,7 @@ def test_every_variant_agrees_where_an_optimization_shows(nested: Engine, reques
 
     def document(name: str) -> dict[str, Any]:
         with nested.connect() as connection:
-            return in_one_order(json.loads(answer(connection, wanted, variant(name))))
+            return in_one_order(json.loads(find_candidates(connection, wanted, variant(name))))
 
     expected = document("naive")
 
@@ -172,9 +172,9 @@ def test_every_variant_agrees_where_an_optimization_shows(nested: Engine, reques
 
 def test_the_headline_request_has_two_candidates_a_tree(nested: Engine) -> None:
     """Both in the NUMA node with the trait, one for each of its two FPGAs; seven summaries a tree."""
-    topology = topology_named("nested-perfload", trees=TREES)
+    topology = find_topology("nested-perfload", trees=TREES)
     with nested.connect() as connection:
-        body = answer(connection, parse(topology.request.partition("?")[2]), variant("tuned"))
+        body = find_candidates(connection, parse(topology.request.partition("?")[2]), variant("tuned"))
 
     document = json.loads(body)
     assert len(document["allocation_requests"]) == 2 * TREES

@@ -18,9 +18,9 @@ from placebench.experiment.variants import Variant, read_variant
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.deployment import engine_from
 from placebench.runtime.postgres import Server
-from placebench.seeding import data_digest, migrate_options, seed, topology_named
+from placebench.seeding import data_digest, find_topology, migrate_options, seed
 
-TOPOLOGY = topology_named("nested-perfload", trees=2, seed=1)
+TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 VARIANT = read_variant("tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 

@@ -14,7 +14,7 @@ from placebench.errors import RunFolderError
 class Settings(TypedDict, total=False):
     """As part of a record."""
 
-    hops: Annotated[int, Meta(ge=1)]
+    proxies: Annotated[int, Meta(ge=1)]
     job: Literal["query", "tiny"]
 
 
@@ -36,9 +36,9 @@ class Strict(Struct, forbid_unknown_fields=True):
 def test_what_fits_is_read_and_unknown_keys_are_left_alone(tmp_path: Path) -> None:
     """A newer version may have written more."""
     path = tmp_path / "head.json"
-    path.write_text('{"name": "a", "points": [{"hops": 2}], "later": [1]}')
+    path.write_text('{"name": "a", "points": [{"proxies": 2}], "later": [1]}')
 
-    assert Head("a", [{"hops": 2}]) == read_json(path, Head, error=RunFolderError)
+    assert Head("a", [{"proxies": 2}]) == read_json(path, Head, error=RunFolderError)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_what_fits_is_read_and_unknown_keys_are_left_alone(tmp_path: Path) -> No
         ("[]", "expected an object, saw []"),
         ("{}", "name is missing"),
         ('{"name": null}', "name: expected a text, saw None"),
-        ('{"name": "a", "points": [{}, {"hops": 0}]}', "points[1].hops: expected a whole number >= 1, saw 0"),
+        ('{"name": "a", "points": [{}, {"proxies": 0}]}', "points[1].proxies: expected a whole number >= 1, saw 0"),
         (
-            '{"name": "a", "points": [{"hops": "' + "9" * 99 + '"}]}',
-            "points[0].hops: expected a whole number, saw '999999999",
+            '{"name": "a", "points": [{"proxies": "' + "9" * 99 + '"}]}',
+            "points[0].proxies: expected a whole number, saw '999999999",
         ),
         ('{"name": "a", "points": [{"job": "slow"}]}', "points[0].job: expected one of query, tiny, saw 'slow'"),
     ],

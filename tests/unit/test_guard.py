@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.runtime.supervisor import Child, ChildSpec, Keeper, start, tail
+from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start, tail
 
 Eventually = Callable[[Callable[[], bool]], bool]
 Runs = Callable[[int], bool]
@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(PlacebenchError, match="Not a directory"):
-        Keeper(tmp_path / "file" / "folder")
+        Supervisor(tmp_path / "file" / "folder")
 
 
 def test_a_stubborn_program_is_killed_with_its_group(tmp_path: Path, runs: Runs) -> None:
@@ -267,12 +267,12 @@ def test_a_child_of_root_can_run_as_somebody_else(tmp_path: Path) -> None:
 
 
 def test_a_keeper_runs_one_program_after_the_other(tmp_path: Path) -> None:
-    """The folder is made at the start and stays between two programs; it goes with the keeper."""
+    """The folder is made at the start and stays between two programs; it goes with the supervisor."""
     folder = tmp_path / "folder"
-    with Keeper(folder) as keeper:
-        first = start(ChildSpec("touch", ["touch", "made"], cwd=folder), keeper)
+    with Supervisor(folder) as supervisor:
+        first = start(ChildSpec("touch", ["touch", "made"], cwd=folder), supervisor)
         first.wait(5)
-        second = start(ChildSpec("test", ["test", "-e", "made"], cwd=folder), keeper)
+        second = start(ChildSpec("test", ["test", "-e", "made"], cwd=folder), supervisor)
         endings = (first.stop(), second.wait(5), folder.stat().st_mode & 0o777)
 
     assert (endings, folder.exists()) == ((0, 0, 0o700), False)

@@ -51,7 +51,7 @@ def axes_of(point: Mapping[str, Any]) -> dict[str, Any]:
 def _points(run: Run) -> Iterator[Crossed]:
     for point, made in counted(run):
         elapsed = middle([each.values["elapsed_s"] for each in made])
-        names = (*_COUNTS, "cpu_s", "under_way_s", "proxy_cpu_s", "starved_s")
+        names = (*_COUNTS, "cpu_s", "in_transit_s", "proxy_cpu_s", "starved_s")
         yield Crossed(
             variant=axes_of(point)["variant"],
             latency_ms=point["latency_ms"],
@@ -88,8 +88,8 @@ def _row(point: Crossed, points: Mapping[Key, Crossed], settings: Mapping[str, A
         "confidence": point.elapsed.confidence,
         **{name: values[name] for name in ("cpu_s", "bytes_sent", "bytes_received", "round_trips", "connections")},
         "round_trips_published": _published(point, settings),
-        "idle_share": None if values["under_way_s"] is None else values["under_way_s"] / point.elapsed.median,
-        "idle_s": values["under_way_s"],
+        "idle_share": None if values["in_transit_s"] is None else values["in_transit_s"] / point.elapsed.median,
+        "idle_s": values["in_transit_s"],
         "proxy_cpu_s": values["proxy_cpu_s"],
         "starved_s": values["starved_s"],
         "body_bytes": values["body_bytes"],
@@ -126,7 +126,7 @@ class _Growth:
         return abs(self.measured_s / self.predicted_s - 1) <= AGREES_WITHIN
 
 
-def _growth(point: Crossed, points: Mapping[Key, Crossed], hops: int) -> _Growth:
+def _growth(point: Crossed, points: Mapping[Key, Crossed], proxies: int) -> _Growth:
     """Measured repeat by repeat, for what the machine did meanwhile hits neighbours in time alike."""
     baseline, shortest_ms = _baseline(points), min(latency_ms for _, latency_ms in points)
     places = [(baseline, point.latency_ms), (baseline, shortest_ms), (point.variant, shortest_ms)]
@@ -135,7 +135,7 @@ def _growth(point: Crossed, points: Mapping[Key, Crossed], hops: int) -> _Growth
     here, there, begun = (points[place] for place in places)
     repeats = here.times.keys() & there.times.keys() & begun.times.keys() & point.times.keys()
     grown = [here.times[n] - point.times[n] - there.times[n] + begun.times[n] for n in sorted(repeats)]
-    surplus = _waits(here, hops) - _waits(point, hops)
+    surplus = _waits(here, proxies) - _waits(point, proxies)
     if not grown:
         return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3)
     made = middle(grown)
@@ -162,9 +162,9 @@ def _amounts(point: Crossed) -> dict[str, float]:
     }
 
 
-def _waits(point: Crossed, hops: int) -> float:
-    """How many latencies of one hop it waits: every turnaround for all hops, a handshake for the nearest."""
-    return (point.values["round_trips"] or 0.0) * hops + (point.values["connections"] or 0.0)
+def _waits(point: Crossed, proxies: int) -> float:
+    """How many latencies of one proxy it waits: every turnaround for all proxies, a handshake for the nearest."""
+    return (point.values["round_trips"] or 0.0) * proxies + (point.values["connections"] or 0.0)
 
 
 _COUNTED = ("turnarounds", "bytes")
@@ -358,7 +358,7 @@ def _reading(settings: Mapping[str, Any]) -> Iterator[str]:
         "a connection that is opened costs one latency more, for its handshake."
     )
     if settings["proxies"] > 1:
-        yield f"{units.count(settings['proxies'])} links stand in a row, each with the latency of the row."
+        yield f"{units.count(settings['proxies'])} proxies stand in a row, each with the latency of the row."
     if settings["bytes_per_s"]:
         yield f"The link passes {units.size(settings['bytes_per_s'])} a second in each direction."
     yield "Turnarounds are counted: the side that asks sends after it received. Bytes are TCP's payload."

@@ -1,8 +1,8 @@
 """One direction of a slow link, as arithmetic: when each byte that goes in comes out. No clock, no socket.
 
-The key pieces are `Shape`, what the link is like, and `Lane`, what is on its way. Each chunk comes out at its arrival
-plus half of the latency, later only where the bandwidth makes it wait for those before it: a link delays what is
-pipelined once, not chunk by chunk.
+`LinkProfile` is the latency and bandwidth of the link, `DelayQueue` holds what is in transit. Each chunk comes out at
+its arrival plus half of the latency, later only where the bandwidth makes it wait for those before it: a link delays
+what is pipelined once, not chunk by chunk.
 """
 
 import math
@@ -12,14 +12,15 @@ from typing import Final
 
 from placebench.errors import PlacebenchError
 
-PRESETS_MS: Final = (0.0, 0.5, 5.0, 26.0, 50.0, 180.0, 250.0, 370.0)
-"""One machine, one hall, one city, one country, one continent, an ocean, half of the globe, two satellites' worth."""
-LONGEST_MS: Final = 370.0
+LATENCIES_MS: Final = (0.0, 0.5, 5.0, 26.0, 50.0, 180.0, 250.0, 370.0)
+"""Round trips within a machine, a data centre, a city, a country and a continent, over an ocean, half of the globe, and
+by a satellite."""
+_MAX_LATENCY_MS: Final = 370.0
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a link is like; as it is made by default, it adds nothing."""
+class LinkProfile:
+    """Latency and bandwidth of a link; by default it adds nothing."""
 
     latency_s: float = 0.0
     """A whole round trip: half of it in each direction."""
@@ -27,30 +28,30 @@ class Shape:
     """In each direction; None: as fast as they come."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.latency_s <= LONGEST_MS / 1e3:
-            raise PlacebenchError(f"a latency of {self.latency_s * 1e3:g} ms: expected 0 to {LONGEST_MS:g} ms")
+        if not 0 <= self.latency_s <= _MAX_LATENCY_MS / 1e3:
+            raise PlacebenchError(f"a latency of {self.latency_s * 1e3:g} ms: expected 0 to {_MAX_LATENCY_MS:g} ms")
         if self.bytes_per_s is not None and not 0 < self.bytes_per_s < float("inf"):
             raise PlacebenchError(f"a bandwidth of {self.bytes_per_s * 8 / 1e6:g} Mbit/s: expected more than 0")
 
 
-UNCHANGED: Final = Shape()
+UNCHANGED: Final = LinkProfile()
 
 
-class Lane:
-    """What one side sent and the other has not got yet; an empty chunk stands for the end of the stream."""
+class DelayQueue:
+    """What one side sent and the other has not received; an empty chunk stands for the end of the stream."""
 
     def __init__(self, *, opened_s: float = 0.0) -> None:
-        """opened_s: before this moment nothing enters, as before a handshake is over."""
+        """Make an empty queue; before *opened_s* nothing enters, as before a handshake is over."""
         self.held_bytes = 0
         self._free_s = opened_s
         self._chunks: deque[tuple[float, bytes]] = deque()
 
-    def put(self, chunk: bytes, now_s: float, shape: Shape) -> None:
+    def put(self, chunk: bytes, now_s: float, profile: LinkProfile) -> None:
         """*chunk* arrives at *now_s*, in the order of the calls, and enters the link as it is now."""
         self._free_s = max(now_s, self._free_s)
-        if shape.bytes_per_s is not None:
-            self._free_s += len(chunk) / shape.bytes_per_s
-        due_s = self._free_s + shape.latency_s / 2
+        if profile.bytes_per_s is not None:
+            self._free_s += len(chunk) / profile.bytes_per_s
+        due_s = self._free_s + profile.latency_s / 2
         if self._chunks:
             due_s = max(due_s, self._chunks[-1][0])  # the link may have become faster meanwhile
         self._chunks.append((due_s, chunk))

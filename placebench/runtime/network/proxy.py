@@ -1,45 +1,354 @@
-"""The process of a link: a TCP proxy that counts what passes, and delays it as it is told.
+"""The process of an emulated link: a TCP proxy that counts what passes, in total and over time, and delays it.
 
 Run as `python -m placebench.runtime.network.proxy HOST PORT` (or the folder of a Unix socket as HOST). Its first line
-says the port it listens on, or why it cannot reach the other end. Then each line on stdin is an order, and its response
-is what was counted so far: `{"shape": {...}}` changes the link, `{"trace": true}` also tells the bytes over time since
-the last such order, `{}` only asks. It ends with its stdin.
+is the port it listens on, or why it cannot reach the other end. Then each line on stdin is an order, and its response
+is what was counted so far: `{"profile": {...}}` changes the link, `{"trace": true}` also gives the bytes over time
+since the last such order, `{}` only the counts. It ends with its stdin. `Relay` forwards the bytes between sockets,
+each direction through a `DelayQueue`.
 """
 
 import json
+import math
 import os
+import select
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from placebench.runtime.network.delay_queue import Shape
-from placebench.runtime.network.relay import Relay, Trace
+from placebench.runtime.network.delay_queue import UNCHANGED, DelayQueue, LinkProfile
+
+MAX_BINS = 400
+_FIRST_BIN_S = 0.001
+
+
+@dataclass
+class Trace:
+    """Bytes in bins of `bin_s` seconds from `began_s` on, as the service sent and received them."""
+
+    began_s: float
+    bin_s: float = _FIRST_BIN_S
+    sent: list[int] = field(default_factory=list)
+    received: list[int] = field(default_factory=list)
+
+    def add_sent(self, at_s: float, byte_count: int) -> None:
+        """The service sent so many bytes at *at_s*."""
+        self._add(self.sent, at_s, byte_count)
+
+    def add_received(self, at_s: float, byte_count: int) -> None:
+        """The service received so many bytes at *at_s*."""
+        self._add(self.received, at_s, byte_count)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"bin_s", "sent": [bytes, ...], "received": [...]}`; a list ends with its last byte."""
+        return {"bin_s": self.bin_s, "sent": self.sent, "received": self.received}
+
+    def _add(self, bins: list[int], at_s: float, byte_count: int) -> None:
+        while (number := int((at_s - self.began_s) / self.bin_s)) >= MAX_BINS:
+            self._merge()
+        bins.extend([0] * (number + 1 - len(bins)))
+        bins[number] += byte_count
+
+    def _merge(self) -> None:
+        self.bin_s *= 2
+        for bins in (self.sent, self.received):
+            bins[:] = [sum(bins[at : at + 2]) for at in range(0, len(bins), 2)]
+
+
+_CHUNK = 1 << 17
+_SMALLEST_CHUNK = 1448
+_CHUNKS_PER_S = 1000
+_MAX_HELD = 16 << 20
+"""Bytes on their way in one direction of one connection; then its sender waits, as for a full window."""
+_MAX_CONNECTIONS = 450
+"""select() takes descriptors up to 1023."""
+
+
+class Relay:
+    """All connections of one link, and what passed over them."""
+
+    def __init__(self, connect: Callable[[], socket.socket], *, clock: Callable[[], float] = time.perf_counter) -> None:
+        """connect: begins a connection to the other end, and does not wait for it."""
+        self.clock = clock
+        self.buffer = memoryview(bytearray(_CHUNK))
+        self.set_profile(UNCHANGED)
+        self.readers: dict[int, Callable[[], None]] = {}
+        self.writers: dict[int, Callable[[], None]] = {}
+        self.connections: set[_Connection] = set()
+        self.delayed: set[_Connection] = set()
+        """Those of which something is on its direction."""
+        self.accepted = self.round_trips = self.bytes_sent = self.bytes_received = 0
+        self.in_transit_s = 0.0
+        self.trace = Trace(clock())
+        self._connect = connect
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_MAX_CONNECTIONS)
+        self._listener.setblocking(False)
+        self.readers[self._listener.fileno()] = self._accept
+
+    def set_profile(self, profile: LinkProfile) -> None:
+        """From now on; what is on its way arrives as it was to."""
+        self.profile = profile
+        self.chunk_bytes = _chunk_bytes(profile)
+
+    @property
+    def port(self) -> int:
+        """Where the service connects to."""
+        return int(self._listener.getsockname()[1])
+
+    def run_once(self) -> None:
+        """Wait until something comes or is due, and pass it on."""
+        readable, writable, _ = select.select(self.readers, self.writers, (), self.until_due_s())
+        for ready, handlers in ((writable, self.writers), (readable, self.readers)):
+            for descriptor in ready:
+                if handler := handlers.get(descriptor):
+                    handler()
+        for each in tuple(self.delayed):
+            each.release()
+
+    def until_due_s(self) -> float | None:
+        """How long nothing is to be passed on; None where that is up to those who send and receive."""
+        due_s = min((each.due_s for each in self.delayed), default=math.inf)
+        return None if due_s == math.inf else max(0.0, due_s - self.clock())
+
+    def counts(self) -> dict[str, Any]:
+        """What was counted so far, and how many bytes are on their direction."""
+        return {
+            "connections": self.accepted,
+            "round_trips": self.round_trips,
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "in_transit_s": self.in_transit_s + sum(each.in_transit_s for each in self.connections),
+            "held_bytes": sum(each.held_bytes for each in self.connections),
+            "cpu_s": time.process_time(),
+        }
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        try:
+            service, _ = self._listener.accept()
+        except OSError:  # it has gone again
+            return
+        if len(self.connections) >= _MAX_CONNECTIONS:
+            sys.stderr.write(f"more than {_MAX_CONNECTIONS} connections: one was refused\n")
+            service.close()
+            return
+        self.accepted += 1
+        self.connections.add(_Connection(self, service, self._connect()))
+
+
+class _Connection:
+    """One connection of the service, and its continuation to the other end."""
+
+    def __init__(self, relay: Relay, service: socket.socket, other: socket.socket) -> None:
+        self.relay = relay
+        self._is_turn = True
+        """Whether what the service sends next begins a round trip."""
+        self._since_s: float | None = None
+        self._in_transit_s = 0.0
+        # The kernel accepts at once. Over the link the service would know that a round trip later, and send then.
+        self._out = _Direction(self, service, other, DelayQueue(opened_s=relay.clock() + relay.profile.latency_s))
+        self._back = _Direction(self, other, service, DelayQueue())
+        for direction in (self._out, self._back):
+            direction.source.setblocking(False)
+            if direction.source.family != socket.AF_UNIX:
+                direction.source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            relay.readers[direction.source.fileno()] = direction.read
+
+    @property
+    def due_s(self) -> float:
+        """When the next part of it is to be passed on; infinite where nothing is, or nobody takes it."""
+        return min(self._out.due_s, self._back.due_s)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of it is on its direction."""
+        return self._out.queue.held_bytes + self._back.queue.held_bytes
+
+    @property
+    def in_transit_s(self) -> float:
+        """How long something of it was on its way, so far."""
+        return self._in_transit_s + (0.0 if self._since_s is None else self.relay.clock() - self._since_s)
+
+    def release(self) -> None:
+        """Pass on what is due."""
+        for direction in (self._out, self._back):
+            if self in self.relay.connections:
+                direction.flush()
+
+    def note_received(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
+        """One side sent so many bytes."""
+        if direction is self._out:
+            relay = self.relay
+            relay.round_trips += self._is_turn
+            relay.bytes_sent += byte_count
+            self._is_turn = False
+            relay.trace.add_sent(now_s, byte_count)
+
+    def note_sent(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
+        """One side was given so many bytes."""
+        if direction is self._back:
+            self.relay.bytes_received += byte_count
+            self._is_turn = True
+            self.relay.trace.add_received(now_s, byte_count)
+
+    def note_move(self, now_s: float) -> None:
+        """Something entered a queue or left it."""
+        if self not in self.relay.connections:
+            return
+        delayed = min(self._out.queue.due_s, self._back.queue.due_s) < math.inf
+        if delayed and self._since_s is None:
+            self._since_s = now_s
+            self.relay.delayed.add(self)
+        elif not delayed and self._since_s is not None:
+            self._in_transit_s += now_s - self._since_s
+            self._since_s = None
+            self.relay.delayed.discard(self)
+        if self._out.ended and self._back.ended:
+            self.close()
+
+    def close(self) -> None:
+        """Both sides at once; what was on its way is lost."""
+        if self not in self.relay.connections:
+            return
+        self.relay.connections.remove(self)
+        self.relay.delayed.discard(self)
+        self.relay.in_transit_s += self.in_transit_s
+        for sock in (self._out.source, self._back.source):
+            self.relay.readers.pop(sock.fileno(), None)
+            self.relay.writers.pop(sock.fileno(), None)
+            sock.close()
+
+
+class _Direction:
+    """One direction of a connection."""
+
+    def __init__(
+        self, connection: _Connection, source: socket.socket, target: socket.socket, queue: DelayQueue
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.queue = queue
+        self.ended = False
+        """Whether the target was told that nothing follows."""
+        self._exhausted = False
+        self._blocked = False
+        self._connection = connection
+        self._relay = connection.relay
+        self._rest = memoryview(b"")
+
+    def read(self) -> None:
+        """Take what the source sent."""
+        try:
+            count = self.source.recv_into(self._relay.buffer, self._relay.chunk_bytes)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._broken(error)
+            return
+        now_s = self._relay.clock()
+        if count:
+            self._connection.note_received(self, count, now_s)
+        if count and self._is_direct:
+            self._rest = self._relay.buffer[:count]
+            self._write(now_s)
+            self._rest = memoryview(bytes(self._rest))
+        else:
+            self._delay(bytes(self._relay.buffer[:count]), now_s)
+
+    @property
+    def due_s(self) -> float:
+        """When the next chunk is to be handed over; infinite where there is none, or the target takes nothing now."""
+        return math.inf if self._blocked else self.queue.due_s
+
+    def flush(self) -> None:
+        """Hand the target what is due."""
+        now_s = self._relay.clock()
+        self._write(now_s)
+        self._connection.note_move(now_s)
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether what comes can be handed over as it is."""
+        return self._relay.profile == UNCHANGED and not self._rest and self.queue.due_s == math.inf
+
+    def _delay(self, chunk: bytes, now_s: float) -> None:
+        self.queue.put(chunk, now_s, self._relay.profile)
+        self._exhausted = not chunk
+        if self._exhausted or self.queue.held_bytes > _MAX_HELD:
+            del self._relay.readers[self.source.fileno()]
+        self.flush()
+
+    def _write(self, now_s: float) -> None:
+        """As far as the target takes it."""
+        try:
+            while self._rest or self._next(now_s):
+                sent = self.target.send(self._rest)
+                self._rest = self._rest[sent:]
+                self._connection.note_sent(self, sent, now_s)
+        except BlockingIOError:
+            self._blocked = True
+            self._relay.writers[self.target.fileno()] = self.flush
+        except OSError as error:
+            self._broken(error)
+        else:
+            if self._blocked:
+                self._blocked = False
+                del self._relay.writers[self.target.fileno()]
+
+    def _next(self, now_s: float) -> bool:
+        """Whether there is something to send; the end of the stream is passed on."""
+        chunk = self.queue.take(now_s)
+        if chunk is None:
+            return False
+        self._rest = memoryview(chunk)
+        if not chunk:
+            self.ended = True
+            self.target.shutdown(socket.SHUT_WR)
+        elif self.queue.held_bytes <= _MAX_HELD and not self._exhausted:
+            self._relay.readers[self.source.fileno()] = self.read
+        return bool(chunk)
+
+    def _broken(self, error: OSError) -> None:
+        sys.stderr.write(f"a connection broke: {error}\n")
+        self._connection.close()
+
+
+def _chunk_bytes(profile: LinkProfile) -> int:
+    """Small enough that a slow link passes bytes evenly."""
+    if profile.bytes_per_s is None:
+        return _CHUNK
+    return max(_SMALLEST_CHUNK, min(_CHUNK, round(profile.bytes_per_s / _CHUNKS_PER_S)))
+
 
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")
 _CONNECT_TIMEOUT_S = 10.0
 
 
-def main(host: str, port: int) -> None:
+def _main(host: str, port: int) -> None:
     """Serve until stdin ends."""
     with suppress(OSError):  # by default the kernel lets each wait last up to 50 µs longer
         _TIMER_SLACK.write_text("1")
     try:
         relay = Relay(_connector(host, port))
     except OSError as error:
-        _say({"error": f"{host}:{port} cannot be reached: {error}"})
+        _print({"error": f"{host}:{port} cannot be reached: {error}"})
         return
-    _say({"port": relay.port})
-    orders = Orders(relay)
+    _print({"port": relay.port})
+    orders = _Orders(relay)
     relay.readers[sys.stdin.fileno()] = orders.read
     while not orders.ended:
-        relay.turn()
+        relay.run_once()
 
 
-class Orders:
-    """What the benchmark asks on stdin, a JSON line each."""
+class _Orders:
+    """The orders on stdin, a JSON line each."""
 
     def __init__(self, relay: Relay) -> None:
         self.ended = False
@@ -47,46 +356,46 @@ class Orders:
         self._partial = b""
 
     def read(self) -> None:
-        """Answer each whole line that came."""
-        came = os.read(sys.stdin.fileno(), 1 << 16)
-        self.ended = not came
-        *lines, self._partial = (self._partial + came).split(b"\n")
+        """Respond to each whole line that came."""
+        received = os.read(sys.stdin.fileno(), 1 << 16)
+        self.ended = not received
+        *lines, self._partial = (self._partial + received).split(b"\n")
         for line in lines:
-            _say(self._answer(json.loads(line)))
+            _print(self._respond(json.loads(line)))
 
-    def _answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        if "shape" in order:
-            self._relay.set_shape(Shape(**order["shape"]))
-        told = self._relay.told()
+    def _respond(self, order: dict[str, Any]) -> dict[str, Any]:
+        if "profile" in order:
+            self._relay.set_profile(LinkProfile(**order["profile"]))
+        counts = self._relay.counts()
         if "trace" in order:
-            told["trace"] = self._relay.trace.to_json()
+            counts["trace"] = self._relay.trace.to_json()
             self._relay.trace = Trace(self._relay.clock())
-        return told
+        return counts
 
 
 def _connector(host: str, port: int) -> Callable[[], socket.socket]:
     """What begins a connection to the other end; raises OSError where nothing can be reached there now."""
     if host.startswith("/"):
         family, address = socket.AF_UNIX, f"{host}/.s.PGSQL.{port}"
-        with socket.socket(family) as tried:
-            tried.connect(address)
+        with socket.socket(family) as probe:
+            probe.connect(address)
     else:
-        with socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S) as tried:
-            family, address = tried.family, tried.getpeername()
+        with socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S) as probe:
+            family, address = probe.family, probe.getpeername()
 
     def connect() -> socket.socket:
-        begun = socket.socket(family)
-        begun.setblocking(False)
-        begun.connect_ex(address)
-        return begun
+        started = socket.socket(family)
+        started.setblocking(False)
+        started.connect_ex(address)
+        return started
 
     return connect
 
 
-def _say(document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document) + "\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    _main(sys.argv[1], int(sys.argv[2]))

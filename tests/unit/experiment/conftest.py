@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.runtime.uwsgi import RunningServer, ServerSpec, serve
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 SMALL_APP = {"module": "small_app:application", "environment": {"PYTHONPATH": str(Path(__file__).parent)}}
 

@@ -5,12 +5,12 @@ import math
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.runtime.network.delay_queue import UNCHANGED, Lane, Shape
+from placebench.runtime.network.delay_queue import UNCHANGED, DelayQueue, LinkProfile
 
 
 def test_what_is_pipelined_is_delayed_once() -> None:
     """Over 250 ms a round trip, chunks that arrive at 0, 1 and 2 64ths of a second come out at 8, 9 and 10 64ths."""
-    lane, shape = Lane(), Shape(latency_s=0.25)
+    lane, shape = DelayQueue(), LinkProfile(latency_s=0.25)
     for number in range(3):
         lane.put(b"%d" % number, number / 64, shape)
 
@@ -24,7 +24,7 @@ def test_what_is_pipelined_is_delayed_once() -> None:
 
 def test_bandwidth_makes_bytes_wait_for_those_before_them() -> None:
     """At 1000 bytes a second, 500 bytes take 0.5 s and 500 more that arrive with them come 0.5 s later."""
-    lane, shape = Lane(), Shape(latency_s=0.2, bytes_per_s=1000)
+    lane, shape = DelayQueue(), LinkProfile(latency_s=0.2, bytes_per_s=1000)
     lane.put(b"x" * 500, 0.0, shape)
     lane.put(b"y" * 500, 0.0, shape)
 
@@ -35,7 +35,7 @@ def test_bandwidth_makes_bytes_wait_for_those_before_them() -> None:
 
 def test_a_link_without_a_shape_holds_nothing() -> None:
     """What goes in at 3 s comes out at 3 s."""
-    lane = Lane()
+    lane = DelayQueue()
     lane.put(b"now", 3.0, UNCHANGED)
 
     assert (b"now", 0) == (lane.take(3.0), lane.held_bytes)
@@ -44,16 +44,16 @@ def test_a_link_without_a_shape_holds_nothing() -> None:
 
 def test_nothing_enters_before_the_handshake_is_over() -> None:
     """A connection opened at 1 s over 0.2 s of latency: what is sent at once arrives at 1 + 0.2 + 0.1 s."""
-    lane = Lane(opened_s=1.0 + 0.2)
-    lane.put(b"GET /", 1.0, Shape(latency_s=0.2))
+    lane = DelayQueue(opened_s=1.0 + 0.2)
+    lane.put(b"GET /", 1.0, LinkProfile(latency_s=0.2))
 
     assert 1.3 == pytest.approx(lane.due_s)
 
 
 def test_order_holds_when_the_link_becomes_faster() -> None:
     """A chunk over the old latency is not overtaken by one over the new."""
-    lane = Lane()
-    lane.put(b"slow", 0.0, Shape(latency_s=0.2))
+    lane = DelayQueue()
+    lane.put(b"slow", 0.0, LinkProfile(latency_s=0.2))
     lane.put(b"fast", 0.0, UNCHANGED)
 
     assert [b"slow", b"fast", None] == [lane.take(0.1), lane.take(0.1), lane.take(0.1)]
@@ -71,4 +71,4 @@ def test_order_holds_when_the_link_becomes_faster() -> None:
 def test_a_link_that_cannot_be_is_one_line(given: dict[str, float], said: str) -> None:
     """What was seen, and what was expected."""
     with pytest.raises(PlacebenchError, match=f"^{said}$"):
-        Shape(**given)
+        LinkProfile(**given)

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import make_url
 
 from placebench.errors import LoadError, PlacebenchError
-from placebench.runtime.network.delay_queue import Shape
-from placebench.runtime.network.link import Traffic, linked, linked_service
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.link import Traffic, open_database_link, open_service_link
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def talk(url: str, *messages: bytes) -> None:
 
 def test_bytes_and_turnarounds_are_counted(database: str) -> None:
     """Three messages of 2, 3 and 5 bytes, one after the other: three round trips, 10 bytes there, 20 back."""
-    with linked(database) as link:
+    with open_database_link(database) as link:
         talk(link.url, b"ab", b"abc", b"abcde")
 
         assert link.traffic() == Traffic(round_trips=3, bytes_sent=10, bytes_received=20, connections=1)
@@ -56,7 +56,7 @@ def test_bytes_and_turnarounds_are_counted(database: str) -> None:
 
 def test_what_one_request_took_is_a_difference(database: str) -> None:
     """Connections of a pool stay open; the count goes on, and each request is what was added."""
-    with linked(database) as link:
+    with open_database_link(database) as link:
         talk(link.url, b"warm-up")
         before = link.traffic()
         talk(link.url, b"one", b"two")
@@ -66,7 +66,7 @@ def test_what_one_request_took_is_a_difference(database: str) -> None:
 
 def test_the_url_keeps_user_password_and_database(database: str) -> None:
     """Only host and port lead to the link."""
-    with linked(database) as link:
+    with open_database_link(database) as link:
         url = make_url(link.url)
 
     assert (url.username, url.password, url.host, url.database) == ("me", "secret", "127.0.0.1", "shop")
@@ -74,9 +74,9 @@ def test_the_url_keeps_user_password_and_database(database: str) -> None:
 
 
 def test_a_slow_link_holds_bytes_once_and_counts_them_alike(database: str) -> None:
-    """Two hops of 20 ms: a handshake of the nearer and two round trips over both take 20 + 2 x 40 ms at least."""
-    with linked(database, hops=2) as link:
-        link.set_shape(Shape(latency_s=0.020))
+    """Two proxies of 20 ms: a handshake of the nearer and two round trips over both take 20 + 2 x 40 ms at least."""
+    with open_database_link(database, proxies=2) as link:
+        link.set_profile(LinkProfile(latency_s=0.020))
         link.trace()
         started = time.perf_counter()
         talk(link.url, b"x" * 300_000, b"yz")
@@ -85,15 +85,15 @@ def test_a_slow_link_holds_bytes_once_and_counts_them_alike(database: str) -> No
 
     assert traffic == Traffic(round_trips=2, bytes_sent=300_002, bytes_received=600_004, connections=1)
     assert elapsed_s >= 0.020 + 2 * 0.040
-    assert traffic.under_way_s >= 2 * 0.040
+    assert traffic.in_transit_s >= 2 * 0.040
     assert (300_002, 600_004) == (sum(trace["sent"]), sum(trace["received"]))
 
 
 def test_what_is_pipelined_crosses_a_slow_link_together(database: str) -> None:
     """Forty messages 1 ms apart over 200 ms: one latency and what lies between them, far from forty latencies."""
-    with linked(database) as link:
+    with open_database_link(database) as link:
         parts = make_url(link.url)
-        link.set_shape(Shape(latency_s=0.2))
+        link.set_profile(LinkProfile(latency_s=0.2))
         with socket.create_connection((str(parts.host), int(parts.port or 0))) as connection:
             started = time.perf_counter()
             for _ in range(40):
@@ -111,7 +111,7 @@ def test_what_is_pipelined_crosses_a_slow_link_together(database: str) -> None:
 def test_a_client_is_linked_to_a_service(database: str) -> None:
     """The same proxy on the other side of the service; its URL is all that changes."""
     url = make_url(database)
-    with linked_service(f"http://127.0.0.1:{url.port}") as link:
+    with open_service_link(f"http://127.0.0.1:{url.port}") as link:
         talk(link.url, b"GET /")
 
         assert link.traffic() == Traffic(round_trips=1, bytes_sent=5, bytes_received=10, connections=1)
@@ -119,7 +119,7 @@ def test_a_client_is_linked_to_a_service(database: str) -> None:
 
 def test_a_link_that_drops_is_one_line(database: str) -> None:
     """Whoever asks it then is told that it is gone."""
-    with linked(database) as link:
+    with open_database_link(database) as link:
         os.kill(link.pids[0], signal.SIGKILL)
 
         with pytest.raises(LoadError, match=r"^the link dropped: its process is gone; it left no message$"):
@@ -132,11 +132,11 @@ def test_a_link_to_nowhere_is_one_line() -> None:
         port = closed.getsockname()[1]
 
     expected = rf"^the link has no other end: 127.0.0.1:{port} cannot be reached: .*refused"
-    with pytest.raises(LoadError, match=expected), linked(f"postgresql://me@127.0.0.1:{port}/shop"):
+    with pytest.raises(LoadError, match=expected), open_database_link(f"postgresql://me@127.0.0.1:{port}/shop"):
         pass
 
 
-def test_hops_have_a_limit(database: str) -> None:
+def test_proxies_have_a_limit(database: str) -> None:
     """Each is a process."""
-    with pytest.raises(PlacebenchError, match=r"^0 hops: expected 1 to 8$"), linked(database, hops=0):
+    with pytest.raises(PlacebenchError, match=r"^0 proxies: expected 1 to 8$"), open_database_link(database, proxies=0):
         pass

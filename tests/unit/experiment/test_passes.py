@@ -10,7 +10,7 @@ from placebench.errors import LoadError, ServerError
 from placebench.experiment.http_job import responses_of
 from placebench.experiment.http_request import get
 from placebench.experiment.passes import PassSetup
-from placebench.runtime.uwsgi import RunningServer
+from placebench.runtime.wsgi_servers import RunningServer
 
 Served = Callable[..., RunningServer]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from placebench.runtime.network.delay_queue import Shape
-from placebench.runtime.network.relay import Relay
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.proxy import Relay
 
 
 @dataclass
@@ -38,7 +38,7 @@ def ends() -> Iterator[Ends]:
 
         relay = Relay(connect)
         with socket.create_connection(("127.0.0.1", relay.port)) as service:
-            relay.turn()
+            relay.run_once()
             other, _ = listener.accept()
             with other:
                 yield Ends(relay, service, other)
@@ -52,7 +52,7 @@ def test_a_reader_that_pauses_does_not_keep_the_relay_busy(ends: Ends) -> None:
     sent = 0
     while not ends.relay.delayed:
         sent += ends.other.send(b"x" * 65536)
-        ends.relay.turn()
+        ends.relay.run_once()
 
     assert 1 == len(ends.relay.writers)
     assert ends.relay.until_due_s() is None
@@ -61,20 +61,20 @@ def test_a_reader_that_pauses_does_not_keep_the_relay_busy(ends: Ends) -> None:
     while received < sent:
         received += len(ends.service.recv(1 << 20))
         while ready(ends.relay):
-            ends.relay.turn()
+            ends.relay.run_once()
     assert sent == received == ends.relay.bytes_received
 
 
 def test_a_connection_that_breaks_leaves_nothing_on_its_way(ends: Ends) -> None:
     """Reset while bytes were under way: they are lost, and nobody waits for them."""
-    ends.relay.set_shape(Shape(latency_s=0.1))
+    ends.relay.set_profile(LinkProfile(latency_s=0.1))
     ends.other.sendall(b"late")
-    ends.relay.turn()
+    ends.relay.run_once()
     assert 1 == len(ends.relay.delayed)
 
     ends.service.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     ends.service.close()
-    ends.relay.turn()
+    ends.relay.run_once()
 
     assert (set(), set(), None) == (ends.relay.connections, ends.relay.delayed, ends.relay.until_due_s())
 
@@ -83,10 +83,10 @@ def test_the_end_of_a_stream_is_passed_on_after_its_last_byte(ends: Ends) -> Non
     """Whoever reads sees the bytes and then the end; the way back stays open."""
     ends.service.sendall(b"last words")
     ends.service.shutdown(socket.SHUT_WR)
-    ends.relay.turn()
-    ends.relay.turn()
+    ends.relay.run_once()
+    ends.relay.run_once()
 
     assert [b"last words", b""] == [ends.other.recv(100), ends.other.recv(100)]
     ends.other.sendall(b"heard")
-    ends.relay.turn()
+    ends.relay.run_once()
     assert b"heard" == ends.service.recv(100)

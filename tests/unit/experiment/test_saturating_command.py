@@ -10,7 +10,7 @@ from placebench.cli import main
 from placebench.experiment.capacity import Saturation, Step
 from placebench.experiment.records import LoadResult
 from placebench.report.capacity import result_line, write_saturation
-from placebench.runtime.uwsgi import RunningServer
+from placebench.runtime.wsgi_servers import RunningServer
 
 Served = Callable[..., RunningServer]
 

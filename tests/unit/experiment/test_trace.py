@@ -1,6 +1,6 @@
 """Bytes over time in a bounded number of bins."""
 
-from placebench.runtime.network.relay import MOST_BINS, Trace
+from placebench.runtime.network.proxy import MAX_BINS, Trace
 
 
 def test_bytes_fall_into_the_bin_of_their_moment() -> None:
@@ -21,5 +21,5 @@ def test_a_long_trace_has_longer_bins_and_the_same_bytes() -> None:
         trace.add_received(millisecond / 1000 + 0.0005, 1)
 
     assert (0.004, 1000) == (trace.bin_s, sum(trace.received))
-    assert len(trace.received) <= MOST_BINS
+    assert len(trace.received) <= MAX_BINS
     assert {4} == set(trace.received)

@@ -101,7 +101,7 @@ def test_a_path_of_an_algorithm_is_taken_from_each() -> None:
 
 def test_a_step_that_wants_allocations_has_them() -> None:
     """Kept sums against sums of nothing would show nothing."""
-    assert (experiment_named("totals").fill, experiment_named("copies").fill) == (0.5, None)
+    assert (experiment_named("totals").utilization, experiment_named("copies").utilization) == (0.5, None)
 
 
 def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -> None:

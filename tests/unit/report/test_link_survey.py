@@ -27,7 +27,7 @@ def values(variant: str, latency_ms: float, noise_s: float) -> dict[str, Any]:
         "connections": 0,
         "bytes_sent": ROUND_TRIPS[variant] * 100,
         "bytes_received": ROUND_TRIPS[variant] * 1000,
-        "under_way_s": away_s,
+        "in_transit_s": away_s,
         "proxy_cpu_s": 0.001,
         "starved_s": 0.0,
         "body_bytes": 5000,

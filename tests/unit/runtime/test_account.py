@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.runtime.postgres.account import Account, server_account
-from placebench.runtime.postgres.binaries import private_folder
+from placebench.runtime.postgres.binaries import Account, private_folder, server_account
 
 
 def test_root_never_runs_a_server_itself() -> None:

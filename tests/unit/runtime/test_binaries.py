@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import DatabaseError
-from placebench.runtime.postgres.binaries import Binaries, find
+from placebench.runtime.postgres.binaries import Binaries, find_binaries
 
 PROGRAMS = ("initdb", "postgres", "pg_ctl")
 
@@ -33,7 +33,7 @@ def test_the_wheel_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     install(tmp_path / "machine" / "18" / "bin", *PROGRAMS)
     monkeypatch.syspath_prepend(tmp_path / "site")
 
-    assert find(wheel="made_up_wheel", machine_folder=tmp_path / "machine") == Binaries(wheel, "embedded")
+    assert find_binaries(wheel="made_up_wheel", machine_folder=tmp_path / "machine") == Binaries(wheel, "embedded")
     assert "made_up_wheel" not in sys.modules
 
 
@@ -44,7 +44,7 @@ def test_pg_config_goes_before_the_machine_folder(tmp_path: Path) -> None:
     path = install(tmp_path / "path", "pg_config")
     (path / "pg_config").write_text(f'#!/bin/sh\n[ "$1" = --bindir ] && echo {chosen}\n')
 
-    found = find(wheel="no_such_wheel", machine_folder=tmp_path / "machine", path=str(path))
+    found = find_binaries(wheel="no_such_wheel", machine_folder=tmp_path / "machine", path=str(path))
 
     assert found == Binaries(chosen, "found")
 
@@ -56,7 +56,7 @@ def test_the_newest_of_the_machine_is_chosen(tmp_path: Path) -> None:
     install(tmp_path / "machine" / "18" / "bin", "pg_ctl")
     path = install(tmp_path / "path", "pg_config")
 
-    found = find(wheel="no_such_wheel", machine_folder=tmp_path / "machine", path=str(path))
+    found = find_binaries(wheel="no_such_wheel", machine_folder=tmp_path / "machine", path=str(path))
 
     assert found == Binaries(fifteen, "found")
 
@@ -67,7 +67,7 @@ def test_path_comes_last(tmp_path: Path) -> None:
     path = install(tmp_path / "path")
     (path / "postgres").symlink_to(real / "postgres")
 
-    found = find(wheel="no_such_wheel", machine_folder=tmp_path / "machine", path=str(path))
+    found = find_binaries(wheel="no_such_wheel", machine_folder=tmp_path / "machine", path=str(path))
 
     assert found == Binaries(real, "found")
 
@@ -75,7 +75,7 @@ def test_path_comes_last(tmp_path: Path) -> None:
 def test_no_postgresql_at_all_says_what_to_install(tmp_path: Path) -> None:
     """The line names the three ways out."""
     with pytest.raises(DatabaseError) as caught:
-        find(wheel="no_such_wheel", machine_folder=tmp_path, path=str(tmp_path))
+        find_binaries(wheel="no_such_wheel", machine_folder=tmp_path, path=str(tmp_path))
 
     assert str(caught.value) == (
         "no PostgreSQL was found on this machine: install one with pip install 'placebench[bench]', use one of the "

@@ -4,7 +4,7 @@ import pytest
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import check_database, normalise_url
-from placebench.runtime.postgres.urls import describe, own_url, with_database
+from placebench.runtime.postgres.connection import describe, own_url, with_database
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import SeedError, TopologyError
-from placebench.seeding import loader_named, topology_named
+from placebench.seeding import find_loader, find_topology
 
 
 def test_a_topology_is_found_by_name_or_by_path(tmp_path: Path) -> None:
@@ -13,17 +13,17 @@ def test_a_topology_is_found_by_name_or_by_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('request = "/x"\n[[providers]]\nname = "cn"')
 
-    assert topology_named(str(path)).name == "mine"
-    assert topology_named("flat-perfload", trees=3, seed=7).trees == 3
+    assert find_topology(str(path)).name == "mine"
+    assert find_topology("flat-perfload", trees=3, seed=7).trees == 3
 
 
 def test_an_unknown_topology_is_answered_with_the_list() -> None:
     """One line that says what there is."""
     with pytest.raises(TopologyError, match=r"no topology 'x': there are deep, flat-perfload, .*, wide, or the path"):
-        topology_named("x")
+        find_topology("x")
 
 
 def test_an_unknown_loader_is_answered_with_the_list() -> None:
     """One line that says what there is."""
     with pytest.raises(SeedError, match="no loader 'x': there are copy, http, sql"):
-        loader_named("x")
+        find_loader("x")

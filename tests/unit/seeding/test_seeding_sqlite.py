@@ -9,7 +9,7 @@ from sqlalchemy.pool import NullPool
 
 from placebench import tables
 from placebench.errors import DatabaseError, SeedError
-from placebench.seeding import content, data_digest, expected_content, migrate, seed, topology_named
+from placebench.seeding import data_digest, expected_content, find_topology, migrate, read_content, seed
 
 DIGEST_OF_TWO_TREES = "bf298a4d164c6830f4bfb584baa5105c"
 
@@ -23,7 +23,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def seeded(url: str) -> Iterator[Engine]:
     """Two trees of the gate's, in SQLite."""
-    seed(topology_named("nested-perfload", trees=2), url, loader="sql")
+    seed(find_topology("nested-perfload", trees=2), url, loader="sql")
     engine = create_engine(url)
     yield engine
     engine.dispose()
@@ -32,11 +32,11 @@ def seeded(url: str) -> Iterator[Engine]:
 def test_what_is_in_the_database_is_what_the_topology_says(seeded: Engine) -> None:
     """The database's digest and the topology's are the same literal, here and on every other machine."""
     with seeded.connect() as connection:
-        found = content(connection)
+        found = read_content(connection)
 
-    assert found == expected_content(topology_named("nested-perfload", trees=2))
+    assert found == expected_content(find_topology("nested-perfload", trees=2))
     assert found.digest == DIGEST_OF_TWO_TREES
-    assert [(kind, lines.count) for kind, lines in found.kinds] == [
+    assert [(table, lines.count) for table, lines in found.tables] == [
         ("providers", 14),
         ("inventories", 18),
         ("provider_traits", 8),
@@ -93,7 +93,7 @@ def test_a_change_that_no_request_can_see_leaves_the_digest(seeded: Engine, url:
 
 def test_the_same_again_does_nothing_and_gives_the_stored_receipt(url: str) -> None:
     """Even by another loader: the data is there."""
-    topology = topology_named("flat-perfload", trees=3)
+    topology = find_topology("flat-perfload", trees=3)
     first = seed(topology, url, loader="sql")
 
     assert seed(topology, url, loader="copy") == first
@@ -103,7 +103,7 @@ def test_the_same_again_does_nothing_and_gives_the_stored_receipt(url: str) -> N
 def test_another_seeding_is_in_the_way(seeded: Engine, url: str, other: dict[str, int]) -> None:
     """It is refused with what is there, and stays."""
     with pytest.raises(SeedError, match=r"holds 14 resource_providers, .* of nested-perfload, 2 trees, seed 1"):
-        seed(topology_named("nested-perfload", **other), url, loader="sql")
+        seed(find_topology("nested-perfload", **other), url, loader="sql")
 
     assert data_digest(url) == DIGEST_OF_TWO_TREES
 
@@ -114,14 +114,14 @@ def test_changed_data_is_in_the_way(seeded: Engine, url: str) -> None:
         connection.execute(text("UPDATE inventories SET total = 1"))
 
     with pytest.raises(SeedError, match="no longer what was seeded"):
-        seed(topology_named("nested-perfload", trees=2), url, loader="sql")
+        seed(find_topology("nested-perfload", trees=2), url, loader="sql")
 
 
 def test_reset_empties_and_says_what_it_removed(seeded: Engine, url: str) -> None:
     """Then the other topology is there, alone."""
     said: list[str] = []
 
-    receipt = seed(topology_named("flat-perfload", trees=1), url, loader="sql", reset=True, notice=said.append)
+    receipt = seed(find_topology("flat-perfload", trees=1), url, loader="sql", reset=True, notice=said.append)
 
     assert said == ["removed 18 inventories, 8 resource_provider_traits, 14 resource_providers, 1 placebench_receipts"]
     assert (receipt.providers, receipt.inventories, receipt.digest) == (1, 3, data_digest(url))
@@ -129,7 +129,7 @@ def test_reset_empties_and_says_what_it_removed(seeded: Engine, url: str) -> Non
 
 def test_no_trees_make_the_schema_only(url: str) -> None:
     """The tables and the standard classes, no provider, no receipt."""
-    receipt = seed(topology_named("nested-perfload", trees=0), url, loader="sql")
+    receipt = seed(find_topology("nested-perfload", trees=0), url, loader="sql")
 
     with create_engine(url, poolclass=NullPool).connect() as connection:
         counts = [
@@ -143,22 +143,22 @@ def test_no_trees_make_the_schema_only(url: str) -> None:
 def test_copy_needs_postgresql(url: str) -> None:
     """And says which loader does not."""
     with pytest.raises(SeedError, match="by_copy needs PostgreSQL, the database is sqlite: take by_sql"):
-        seed(topology_named("nested-perfload", trees=1), url, loader="copy")
+        seed(find_topology("nested-perfload", trees=1), url, loader="copy")
 
-    assert data_digest(url) == expected_content(topology_named("nested-perfload", trees=0)).digest
+    assert data_digest(url) == expected_content(find_topology("nested-perfload", trees=0)).digest
 
 
 def test_http_needs_a_server(url: str) -> None:
     """Without an address there is nobody to speak to."""
     with pytest.raises(SeedError, match="--api-url"):
-        seed(topology_named("nested-perfload", trees=1), url, loader="http")
+        seed(find_topology("nested-perfload", trees=1), url, loader="http")
 
 
 def test_progress_is_told_in_providers(url: str) -> None:
     """It rises to the end, whatever number of tables a provider is spread over."""
     seen: list[tuple[int, int]] = []
 
-    seed(topology_named("nested-perfload", trees=400), url, loader="sql", progress=lambda *each: seen.append(each))
+    seed(find_topology("nested-perfload", trees=400), url, loader="sql", progress=lambda *each: seen.append(each))
 
     assert [done for done, _ in seen] == [350, 700, 1050, 1400, 1750, 2100, 2450, 2800]
     assert {total for _, total in seen} == {2800}

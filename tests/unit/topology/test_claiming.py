@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import TopologyError
-from placebench.topology import Claim, Take, read, toml_of
+from placebench.topology import ClaimPattern, Take, read_topology, render_toml
 
 FILE = """
 trees = 7
@@ -42,37 +42,37 @@ def path(tmp_path: Path) -> Path:
 
 def test_trees_take_the_counts_by_turns(path: Path) -> None:
     """Of three counts the fourth tree has those of the first."""
-    topology = read(path)
+    topology = read_topology(path)
 
-    assert (Claim(FIRST, (0, 2, 1)), Claim(SECOND, (1, 0, 1))) == topology.kinds[0].claims
+    assert (ClaimPattern(FIRST, (0, 2, 1)), ClaimPattern(SECOND, (1, 0, 1))) == topology.tree_types[0].claims
     assert [[SECOND], [FIRST, FIRST], [FIRST, SECOND], [SECOND]] == [
         [consumer.takes for consumer in topology.consumers(number)] for number in range(4)
     ]
 
 
-def test_a_fill_that_was_asked_for_is_in_the_place_of_claims(path: Path) -> None:
+def test_a_utilization_that_was_asked_for_is_in_the_place_of_claims(path: Path) -> None:
     """All eight VCPU are given away, one by one."""
-    assert 8 == len(read(path, fill=1.0).consumers(0))
-    assert [] == read(path, fill=0.0).consumers(1)
+    assert 8 == len(read_topology(path, utilization=1.0).consumers(0))
+    assert [] == read_topology(path, utilization=0.0).consumers(1)
 
 
-def test_turns_count_the_trees_of_each_kind(tmp_path: Path) -> None:
-    """Every second tree is of the second kind: its third tree is the sixth of the cloud."""
-    kind = '[[kinds]]\n[[kinds.providers]]\nname = "{}"\ninventories.VCPU = {{ total = 9 }}\n'
-    claims = "[[kinds.claims]]\ntakes.b.VCPU = 1\ncounts = [1, 2, 3]\n"
+def test_turns_count_the_trees_of_each_type(tmp_path: Path) -> None:
+    """Every second tree is of the second type: its third tree is the sixth of the cloud."""
+    tree_type = '[[tree_types]]\n[[tree_types.providers]]\nname = "{}"\ninventories.VCPU = {{ total = 9 }}\n'
+    claims = "[[tree_types.claims]]\ntakes.b.VCPU = 1\ncounts = [1, 2, 3]\n"
     path = tmp_path / "two.toml"
-    path.write_text(f'request = "/x"\n{kind.format("a")}{kind.format("b")}{claims}')
+    path.write_text(f'request = "/x"\n{tree_type.format("a")}{tree_type.format("b")}{claims}')
 
-    assert [0, 1, 0, 2, 0, 3, 0, 1] == [len(read(path).consumers(number)) for number in range(8)]
+    assert [0, 1, 0, 2, 0, 3, 0, 1] == [len(read_topology(path).consumers(number)) for number in range(8)]
 
 
 def test_what_is_written_is_read_again(path: Path) -> None:
     """Claims and the names in them."""
-    topology = read(path)
+    topology = read_topology(path)
 
-    path.write_text(toml_of(topology, comments=["a comment"]))
+    path.write_text(render_toml(topology, comments=["a comment"]))
 
-    assert topology == read(path)
+    assert topology == read_topology(path)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_what_is_written_is_read_again(path: Path) -> None:
             "claims[0].takes.x: expected a provider of this tree: cn, gpu.0, saw",
         ),
         ("counts = [0, 2, 1]", "counts = [0, 3, 1]", "claims: expected at most 8 VCPU of cn in each tree, saw 'more'"),
-        ("counts = [0, 2, 1]", "counts = []", "claims[0].counts: expected a list of 1 to 10000 numbers, saw []"),
-        ("counts = [0, 2, 1]", "counts = [0, -1, 1]", "claims[0].counts[1]: expected a whole number from 0 to"),
+        ("counts = [0, 2, 1]", "counts = []", "claims[0].counts: expected a list of length >= 1, saw []"),
+        ("counts = [0, 2, 1]", "counts = [0, -1, 1]", "claims[0].counts[1]: expected a whole number >= 0, saw -1"),
         (
             "counts = [1, 0, 1]",
             "counts = [1, 0]",
             "claims[1].counts: expected as many counts as the first claim of the",
         ),
-        ("takes.cn = { VCPU = 2 }", "", "claims[1].takes: expected what a consumer takes, such as"),
-        ("trees = 7", "fill = 0.5", "fill: expected no fill beside claims, saw 0.5"),
-        ("trees = 7", "fill = 2", "fill: expected a number from 0 to 1, saw 2"),
+        ("takes.cn = { VCPU = 2 }", "", "claims[1]: takes is missing"),
+        ("trees = 7", "utilization = 0.5", "utilization: expected no utilization beside claims, saw 0.5"),
+        ("trees = 7", "utilization = 2", "utilization: expected a number <= 1.0, saw 2"),
     ],
 )
 def test_a_wrong_claim_is_told(path: Path, right: str, wrong: str, problem: str) -> None:
@@ -103,12 +103,12 @@ def test_a_wrong_claim_is_told(path: Path, right: str, wrong: str, problem: str)
     path.write_text(FILE.replace(right, wrong))
 
     with pytest.raises(TopologyError) as caught:
-        read(path)
+        read_topology(path)
 
     assert f"{path}: {problem}" in str(caught.value)
 
 
-def test_a_fill_out_of_range_is_told(path: Path) -> None:
+def test_a_utilization_out_of_range_is_told(path: Path) -> None:
     """That of the command line."""
-    with pytest.raises(TopologyError, match=r"^fill: expected a number from 0 to 1, saw 1\.5$"):
-        read(path, fill=1.5)
+    with pytest.raises(TopologyError, match=r"^utilization: expected a number from 0 to 1, saw 1\.5$"):
+        read_topology(path, utilization=1.5)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from placebench.seeding import topology_named
-from placebench.topology import Inventory, Kind, Node, Provider, Some, Topology
+from placebench.seeding import find_topology
+from placebench.topology import Inventory, Node, RandomSubset, ResourceProvider, Topology, TreeType
 
 CUSTOM = Inventory("CUSTOM_SLOT", total=4)
 
@@ -19,14 +19,16 @@ def topology() -> Topology:
         Node("cn", "cn", inventories=(CUSTOM,), aggregates=("rack",)),
         Node("gpu", "cn/gpu", parent=0, traits=("HW_GPU_API_VULKAN",)),
     )
-    return Topology("pair", trees=3, seed=1, request="/allocation_candidates?resources=VCPU:1", kinds=(Kind(nodes),))
+    return Topology(
+        "pair", trees=3, seed=1, request="/allocation_candidates?resources=VCPU:1", tree_types=(TreeType(nodes),)
+    )
 
 
 def test_a_tree_holds_its_providers_with_parent_and_root(topology: Topology) -> None:
     """Names end with the number of the tree; the child names its parent and its root."""
     cn, gpu = topology.tree(2)
 
-    assert cn == Provider(
+    assert cn == ResourceProvider(
         uuid="9518d296-b947-59eb-981d-22e397030ed6",
         name="cn-2",
         parent_uuid=None,
@@ -48,7 +50,7 @@ def test_an_aggregate_is_shared_by_the_trees(topology: Topology) -> None:
 
 def test_the_gates_tree_has_seven_providers_nine_inventories_and_four_traits() -> None:
     """The counts of Placement's own gate job, on its thousand trees."""
-    topology = topology_named("nested-perfload")
+    topology = find_topology("nested-perfload")
 
     traits = sum(len(provider.traits) for tree in range(1000) for provider in topology.tree(tree))
 
@@ -57,7 +59,7 @@ def test_the_gates_tree_has_seven_providers_nine_inventories_and_four_traits() -
 
 def test_a_flat_provider_is_in_one_to_three_aggregates_and_has_one_to_three_traits() -> None:
     """The shape of placeload: each number occurs, and no other."""
-    topology = topology_named("flat-perfload", trees=100)
+    topology = find_topology("flat-perfload", trees=100)
 
     providers = [provider for tree in range(100) for provider in topology.tree(tree)]
 
@@ -68,14 +70,14 @@ def test_a_flat_provider_is_in_one_to_three_aggregates_and_has_one_to_three_trai
 
 def test_more_trees_leave_the_first_ones_as_they_are() -> None:
     """A cloud grows at its end."""
-    small, large = topology_named("flat-perfload", trees=2), topology_named("flat-perfload", trees=2000)
+    small, large = find_topology("flat-perfload", trees=2), find_topology("flat-perfload", trees=2000)
 
     assert list(small.tree(1)) == list(large.tree(1))
 
 
 def test_another_seed_makes_other_ids_and_other_choices() -> None:
     """The seed reaches everything that is drawn."""
-    one, two = topology_named("flat-perfload", trees=50, seed=1), topology_named("flat-perfload", trees=50, seed=2)
+    one, two = find_topology("flat-perfload", trees=50, seed=1), find_topology("flat-perfload", trees=50, seed=2)
 
     assert {one.uuids(tree)[0] for tree in range(50)} & {two.uuids(tree)[0] for tree in range(50)} == set()
     assert [len(next(one.tree(tree)).traits) for tree in range(50)] != [
@@ -85,7 +87,7 @@ def test_another_seed_makes_other_ids_and_other_choices() -> None:
 
 def test_a_tree_is_made_when_it_is_asked_for() -> None:
     """A cloud of two hundred million trees is as small as one of two: no provider is held."""
-    topology = topology_named("nested-perfload", trees=200_000_000)
+    topology = find_topology("nested-perfload", trees=200_000_000)
 
     assert next(topology.tree(199_999_999)).name == "cn1-199999999"
 
@@ -93,9 +95,9 @@ def test_a_tree_is_made_when_it_is_asked_for() -> None:
 def test_kinds_of_trees_come_by_turns_in_their_shares() -> None:
     """Of shares 4 and 2 every third tree is of the second kind: seven trees have 5 single providers and 2 pairs."""
     single, pair = Node("a", "a", inventories=(CUSTOM,)), (Node("b", "b"), Node("c", "b/c", parent=0))
-    topology = Topology("two", 7, 1, "/x", kinds=(Kind((single,), share=4), Kind(pair, share=2)))
+    topology = Topology("two", 7, 1, "/x", tree_types=(TreeType((single,), weight=4), TreeType(pair, weight=2)))
 
-    assert [0, 1, 0, 0, 1, 0, 0] == [topology.kind(number) for number in range(7)]
+    assert [0, 1, 0, 0, 1, 0, 0] == [topology.type_index(number) for number in range(7)]
     assert (9, 5) == (topology.providers, topology.inventories)
     assert ["b-1", "c-1"] == [provider.name for provider in topology.tree(1)]
     assert 9 == sum(len(topology.uuids(number)) for number in range(7))
@@ -103,8 +105,8 @@ def test_kinds_of_trees_come_by_turns_in_their_shares() -> None:
 
 def test_aggregates_every_so_many_trees_are_others() -> None:
     """Of five trees two and two share, and the last is alone; what each is in by choice is numbered, too."""
-    node = Node("a", "a", aggregates=("rack",), some_aggregates=Some(("pod",), 1, 1))
-    topology = Topology("t", 5, 1, "/x", (Kind((node,)),), aggregates_every=2)
+    node = Node("a", "a", aggregates=("rack",), some_aggregates=RandomSubset(("pod",), 1, 1))
+    topology = Topology("t", 5, 1, "/x", (TreeType((node,)),), aggregates_every=2)
 
     found = [set(provider.aggregate_uuids) for number in range(5) for provider in topology.tree(number)]
 

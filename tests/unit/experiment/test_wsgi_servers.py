@@ -1,0 +1,202 @@
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from placebench.errors import MissingExtraError, ServerError
+from placebench.experiment.http_request import get
+from placebench.runtime.wsgi_servers import RunningServer, uwsgi_command
+
+Served = Callable[..., RunningServer]
+
+
+def until(true: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Wait for what another process does."""
+    give_up_at = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_server_answers_from_this_environment_until_it_is_stopped(served: Served) -> None:
+    """`serve` returns when GET / is answered, by workers with our packages; after `stop` no process is left."""
+    server = served(processes=2, threads=2)
+    pids = [server.pid, *server.worker_pids()]
+
+    assert get(server.url, "/").body.decode() == sys.prefix
+    assert len(pids) == 3
+    server.stop()
+    assert [alive(pid) for pid in pids] == [False, False, False]
+
+
+def test_workers_that_are_still_starting_are_stopped_at_once(served: Served) -> None:
+    """A stop right after the start does not wait for uWSGI's mercy of 30 s, although workers may miss its signal."""
+    server = served(processes=4)
+    before = time.monotonic()
+    server.stop()
+
+    assert time.monotonic() - before < 10
+
+
+def test_requests_in_flight_are_answered_before_the_end(served: Served) -> None:
+    """A request that sleeps when the server is told to stop is answered whole."""
+    server = served(threads=2)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(get, server.url, "/work?sleep=0.7&size=2500000")
+        until(lambda: get(server.url, "/counts").body == b"1 1")
+        server.stop()
+
+    assert (200, 2_500_000) == (slow.result().status, len(slow.result().body))
+
+
+@pytest.mark.parametrize("length", [20_000, 32_000])
+def test_a_long_query_arrives_whole(served: Served, length: int) -> None:
+    """Queries of up to 32 KB reach the service."""
+    server = served()
+
+    assert get(server.url, "/query?" + "a" * length).body == str(length).encode()
+
+
+def test_the_environment_reaches_the_service(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spec's variables are there; UWSGI_* of this process, which uWSGI reads as options, are not."""
+    monkeypatch.setenv("UWSGI_PROCESSES", "3")
+    environment = {"PYTHONPATH": str(Path(__file__).parent), "PYTHONHASHSEED": "7"}
+    server = served(variant="naive", threads=12, environment=environment)
+
+    names = ("PYTHONHASHSEED", "PLACEBENCH_VARIANT", "PLACEBENCH_POOL_SIZE", "UWSGI_PROCESSES")
+    assert [b"7", b"naive", b"12", b""] == [get(server.url, f"/env?name={name}").body for name in names]
+    assert len(server.worker_pids()) == 1
+
+
+def test_a_taken_port_is_one_line(served: Served) -> None:
+    """The other server on the port answers nothing in our place."""
+    other = served()
+    port = int(other.url.rsplit(":", 1)[1])
+
+    with pytest.raises(ServerError, match=rf"port 127\.0\.0\.1:{port} is taken: stop what listens there, or choose"):
+        served(port=port)
+    assert get(other.url, "/").status == 200
+
+
+def test_an_application_that_does_not_load_is_told_with_the_end_of_the_log(served: Served) -> None:
+    """The exception of the import is in the message."""
+    with pytest.raises(ServerError, match=r"could not serve no_such:app .*No module named 'no_such'"):
+        served(module="no_such:app")
+
+
+def test_a_service_that_does_not_become_ready_is_given_up(served: Served) -> None:
+    """`GET /` has to answer 200 within start_timeout_s."""
+    with pytest.raises(ServerError, match=r"`GET /` was not answered with 200 within 0.5 s"):
+        served(module="small_app:never_ready", start_timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"host": "no.such.host.invalid"}, "host 'no.such.host.invalid' is not an address of this machine"),
+        ({"host": "192.0.2.1"}, "could not serve .* at 192.0.2.1:0; .*Cannot assign requested address"),
+        ({"port": 70_000}, "port 70000 was asked for: it has to lie between 0 "),
+        ({"threads": 0}, "1 processes of 0 threads were asked for: at least 1 is needed"),
+    ],
+)
+def test_an_address_that_cannot_be_served_is_one_line(served: Served, wrong: dict[str, object], message: str) -> None:
+    """Each names what was seen."""
+    with pytest.raises(ServerError, match=message):
+        served(**wrong)
+
+
+def test_a_killed_worker_is_told_although_it_was_replaced(served: Served) -> None:
+    """uWSGI starts a new worker by itself; `check` says that one died."""
+    server = served(processes=2)
+    server.check()
+    killed = server.worker_pids()[0]
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: "Respawned" in server.log_tail())
+
+    with pytest.raises(ServerError, match=rf"a worker of uWSGI died .*pid: {killed}\) died, killed by signal 9"):
+        server.check()
+    assert len(server.worker_pids()) == 2
+
+
+def test_a_killed_master_is_told(served: Served) -> None:
+    """With how it ended."""
+    server = served()
+    os.kill(server.pid, signal.SIGKILL)
+    until(lambda: not alive(server.pid))
+
+    with pytest.raises(ServerError, match="uWSGI ended with exit code -9 while it served"):
+        server.check()
+    assert server.worker_pids() == []
+
+
+def test_only_this_servers_part_of_a_log_is_read(served: Served, tmp_path: Path) -> None:
+    """Servers that share a log file one after the other do not see each other's dead workers."""
+    log = tmp_path / "log" / "uwsgi.log"
+    first = served(log=log)
+    os.kill(first.worker_pids()[0], signal.SIGKILL)
+    until(lambda: "Respawned" in first.log_tail())
+    first.stop()
+
+    served(log=log).check()
+    assert log.read_text().count("DAMN") == 1
+
+
+def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
+    """kill -9 of a process that serves and loads ends uWSGI and locust within 5 s."""
+    script = """
+import sys
+from pathlib import Path
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.runtime.wsgi_servers import ServerSpec, serve
+
+app, folder = sys.argv[1:]
+server = serve(ServerSpec("none", module="small_app:application", environment={"PYTHONPATH": app}))
+print(server.pid, *server.worker_pids(), flush=True)
+run_load(LoadSpec(url=server.url, request="/work?sleep=0.01", time_s=60), folder=Path(folder))
+"""
+    arguments = [str(Path(__file__).parent), str(tmp_path)]
+    with subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        until(lambda: len(list(tmp_path.glob("locust-*/samples.count"))) == 1)
+        family = psutil.Process(parent.pid).children(recursive=True)
+        parent.kill()
+
+    until(lambda: not any(alive(pid) for pid in [*pids, *(member.pid for member in family)]), within_s=5)
+    assert len(family) >= 5  # two shepherds, uWSGI's master and worker, locust
+    until(lambda: not list(tmp_path.glob("locust-*/")), within_s=5)
+
+
+def test_a_missing_uwsgi_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither beside this Python nor on PATH."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(MissingExtraError, match=r"no command uwsgi beside .*: pip install 'placebench\[bench\]'"):
+        uwsgi_command(address="127.0.0.1:0", module="x:y", processes=1, threads=1, grace_s=1)
+
+
+def test_ipv6_is_served(served: Served) -> None:
+    """An address with colons goes into brackets."""
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    server = served(host="::1")
+
+    assert server.url.startswith("http://[::1]:")
+    assert get(server.url, "/").status == 200
