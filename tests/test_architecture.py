@@ -1,4 +1,4 @@
-"""Imports point one way: each room may import only the rooms that docs/design.md names for it."""
+"""Imports point one way: each room may import only the rooms that docs/explanation/architecture.md names for it."""
 
 import ast
 from pathlib import Path

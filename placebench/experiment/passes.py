@@ -1,7 +1,7 @@
 """The passes of one variant: loaded (timed), counted and profiled, each on a server process of its own.
 
 Timed passes run unprofiled and profiled passes are not timed: pyinstrument's hook costs about half of a request again
-(docs/design.md). `Bench` says what all passes of a run share.
+(docs/explanation/decisions.md). `Bench` says what all passes of a run share.
 """
 
 import shutil

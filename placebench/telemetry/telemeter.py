@@ -240,7 +240,7 @@ class Telemeter:
         self.patterns = PathPatterns()
 
     def wsgi(self, application: WsgiApplication) -> WatchedApplication:
-        """*application* with each request timed; it costs a request some microseconds (docs/telemetry.md)."""
+        """*application* with each request timed; it costs a request some microseconds (docs/lab/telemetry.md)."""
         return WatchedApplication(self, application)
 
     def ready(self) -> bool:

@@ -106,7 +106,7 @@ def _n_plus_one_title(most: int, statement: Statement) -> str:
 def _advice_to_join(statement: Statement) -> str:
     """How to run one statement instead of many."""
     if statement.relationship is None:
-        return "run one statement for all of them: a join, an IN list, or selectinload/joinedload for a relationship"
+        return "load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship"
     return f"load it with its parents: .options(selectinload({statement.relationship})), or joinedload"
 
 

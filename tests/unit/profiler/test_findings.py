@@ -37,7 +37,7 @@ def test_a_statement_in_a_loop_is_n_plus_one() -> None:
         "n+1: 5 times in one request from one line, with different values (5.00 ms)",
         "    /app/views.py:10 view",
         "    select ?",
-        "    → run one statement for all of them: a join, an IN list, or selectinload/joinedload for a relationship",
+        "    → load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship",
     ]
 
 

@@ -15,9 +15,9 @@ from placebench.reference.optimizations.worker import (
     keep_malloc_defaults,
 )
 from placebench.reference.variants import (
+    ALGORITHM_OPTIMIZATIONS,
     CATALOGUE,
     OPTIMIZATIONS,
-    PATHS,
     algorithms_leave_one_out,
     cumulative,
     differing,
@@ -33,8 +33,8 @@ def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:
     """Step by step."""
     naive, tuned = variant("naive").implementations, variant("tuned").implementations
 
-    assert [getattr(naive, each.step) for each in OPTIMIZATIONS] == [each.baseline.value for each in OPTIMIZATIONS]
-    assert [getattr(tuned, each.step) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
+    assert [getattr(naive, each.field) for each in OPTIMIZATIONS] == [each.baseline.value for each in OPTIMIZATIONS]
+    assert [getattr(tuned, each.field) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
 
 
 def test_the_ladder_goes_from_naive_to_tuned_one_optimization_a_rung() -> None:
@@ -83,7 +83,7 @@ def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
     both = ("alike", "heap", "seldom")
     expected = ("dedup-few", "dedup-unshared", *(f"{of}-{name}" for name in both for of in ("dedup", "cached")))
     assert expected == algorithms_leave_one_out()
-    assert [each.name for each in differing("dedup", "dedup-few")] == ["few"] == [PATHS[0].name]
+    assert [each.name for each in differing("dedup", "dedup-few")] == ["few"] == [ALGORITHM_OPTIMIZATIONS[0].name]
     for name in ("tuned-few", "cached-few", "dedup-slots", "dedup+few"):
         with pytest.raises(VariantError, match="dedup-few"):
             variant(name)
@@ -92,7 +92,7 @@ def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
 def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of all ways stay known; who asks for this one is told what to install."""
     monkeypatch.setattr(optimization, "find_spec", lambda _: None)
-    line = "the way versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
+    line = "versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
 
     assert "naive+model:versioned_objects" in further_alternatives()
     assert missing_extra("naive+model:versioned_objects") == line
@@ -135,7 +135,7 @@ def test_a_step_cannot_be_changed_twice() -> None:
 def test_every_optimization_can_be_named_and_explains_itself() -> None:
     """Names for the command line, a reason, a source, and a request to see it on."""
     for each in CATALOGUE:
-        names = (each.name, each.step, *(way.name for way in each.implementations))
+        names = (each.name, each.field, *(way.name for way in each.implementations))
         assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
         assert each.why
         assert each.source
