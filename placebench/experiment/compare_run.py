@@ -228,7 +228,7 @@ class CompareRun:
             ).verdict
             for other in others
         ]
-        return "cannot tell" not in verdicts
+        return "inconclusive" not in verdicts
 
 
 def _nobody(name: str, url: str) -> None:
