@@ -23,7 +23,7 @@ def configure(parser: ArgumentParser) -> None:
         help="workers, and users (default: 2)",
     )
     parser.add_argument(
-        "--endpoints", metavar="E,E", help="beside the no-op; see docs/telemetry.md (default: all; --quick: two)"
+        "--endpoints", metavar="E,E", help="beside the no-op; see docs/lab/breakdown.md (default: all; --quick: two)"
     )
     parser.add_argument("--time", type=values.seconds, metavar="S", help=f"of each load (default: {_TIME_S:g})")
     add_asking_options(parser)

@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
         nargs="?",
         default="stack",
         metavar="NAME|FILE.toml",
-        help="which one; see docs/matrix.md (default: stack)",
+        help="which one; see docs/lab/matrix.md (default: stack)",
     )
     add_asking_options(parser)
     parser.set_defaults(topology=None, seed=None, repeats=None)

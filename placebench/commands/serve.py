@@ -65,7 +65,7 @@ def run(arguments: Namespace) -> int:
     if arguments.log:
         check_writable(arguments.log)
     chosen = variant(arguments.variant or _default(arguments.db or os.environ.get(_VARIABLE)))
-    processes, threads = chosen.deployment.workers or (1, 1)
+    processes, threads = chosen.worker.workers or (1, 1)
     spec = ServerSpec(
         database_url=_seeded(arguments.db or os.environ.get(_VARIABLE), chosen),
         variant=chosen.name,

@@ -1,7 +1,7 @@
 """Are the answers the same? The canonical form of an answer, its digest, and the first difference of two.
 
 The order of candidates, of traits and of a mapping's providers is undefined in Placement, so answers are compared
-without it (docs/design.md, "Same answers"). What any other service answers is compared as the document it is.
+without it (docs/explanation/statistics.md). What any other service answers is compared as the document it is.
 """
 
 import hashlib

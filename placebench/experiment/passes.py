@@ -1,7 +1,7 @@
 """The passes of one variant: loaded (timed), counted and profiled, each on a server process of its own.
 
 Timed passes run unprofiled and profiled passes are not timed: pyinstrument's hook costs about half of a request again
-(docs/design.md). `Bench` says what all passes of a run share.
+(docs/explanation/decisions.md). `Bench` says what all passes of a run share.
 """
 
 import shutil
@@ -23,8 +23,8 @@ from placebench.measure.meters import ServerMeter
 from placebench.measure.wait_events import watched_backends
 from placebench.profiler import Recording
 from placebench.profiler.analysis.merging import merge_sessions
-from placebench.profiler.model.recording import notes_of
-from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
+from placebench.profiler.model.recording_data import notes_of
+from placebench.profiler.output.pages import write_flame_page, write_speedscope
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 _WRITTEN_WITHIN_S = 10.0

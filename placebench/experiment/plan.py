@@ -4,7 +4,7 @@ The key piece is `plan_replicates`. A round is a random order of all variants fo
 or BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine. The servers are started
 anew after every few rounds of a replicate; start order, warm-up order and the hash seed are drawn for each start and
 shared by its variants.
-Source: research on the same code measured A then B, which differed by 44 % (docs/design.md, "Why interleaved").
+Source: research on the same code measured A then B, which differed by 44 % (docs/explanation/statistics.md).
 """
 
 import random

@@ -20,12 +20,14 @@ from placebench.experiment.records import WatchedPass
 from placebench.experiment.replicate import PreparedVariants, reason_of
 from placebench.experiment.variants import Variant
 from placebench.profiler.analysis.merging import merge_sessions
-from placebench.profiler.model.recording import Recording, flame_beside, notes_of, write_whole
-from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
+from placebench.profiler.model.files import flame_graph_beside, write_whole
+from placebench.profiler.model.recording_data import notes_of
+from placebench.profiler.output.pages import write_flame_page, write_speedscope
+from placebench.profiler.recording import Recording
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 _SERVED = "placebench.profiler.integrations.served"
-_NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame"
+_NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame_graph"
 _WARM_UP_REQUESTS = 2
 _FEWEST, _MOST, _ENOUGH_S = 3, 40, 2.0
 _HASH_SEED = 1
@@ -113,7 +115,7 @@ def _recorded(folder: Path, request: str, expected: int) -> list[tuple[Path, Rec
     deadline = time.monotonic() + _WRITTEN_WITHIN_S
     while True:
         paths = sorted(folder.glob("*.recording.json"), key=_number)
-        recorded = [(flame_beside(path), Recording.load(path)) for path in paths]
+        recorded = [(flame_graph_beside(path), Recording.load(path)) for path in paths]
         found = [(flame, recording) for flame, recording in recorded if recording.name == name]
         if len(found) >= expected:
             return found

@@ -156,7 +156,7 @@ def verify_variants(database_url: str, requests: Sequence[str], variants: Sequen
     """Ask each variant for each request, in turn; the first variant's answers are what the others are held to."""
     expected: dict[str, Answer] = {}
     for variant in variants:
-        processes, threads = chosen(variant).deployment.workers or (1, 1)
+        processes, threads = chosen(variant).worker.workers or (1, 1)
         spec = ServerSpec(database_url=database_url, variant=variant, processes=processes, threads=threads)
         with serve(spec) as server:
             for request in requests:

@@ -154,7 +154,7 @@ def _read_name(text: str, placement_python: Path | None) -> Variant:
     return Variant(
         text,
         variables={"PLACEBENCH_VARIANT": text},
-        workers=chosen.deployment.workers or (1, 1),
+        workers=chosen.worker.workers or (1, 1),
         revisions=chosen.revisions,
     )
 

@@ -35,9 +35,9 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
         app = compressed(app)
     if _renew_after_fork(engine, telemeter):
         app = chunked(app)
-    asked.ways.collector()
-    asked.deployment.heap()
-    asked.deployment.passes()
+    asked.implementations.collector()
+    asked.worker.heap()
+    asked.worker.passes()
     return app if telemeter is None else telemeter.wsgi(app)
 
 
@@ -54,10 +54,10 @@ def engine_from(environment: Mapping[str, str]) -> Engine:
     text = environment.get("PLACEBENCH_POOL_SIZE") or DEFAULT_POOL_SIZE
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ServerError(f"PLACEBENCH_POOL_SIZE: expected a number from 1, got {text!r}")
-    deployment = _variant(environment).deployment
-    url = deployment.driver(_url(environment.get("PLACEBENCH_DATABASE_URL", "")))
+    worker = _variant(environment).worker
+    url = worker.driver(_url(environment.get("PLACEBENCH_DATABASE_URL", "")))
     try:
-        return create_engine(url, pool_pre_ping=deployment.ping, **deployment.pool(int(text)))
+        return create_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)))
     except NoSuchModuleError as error:
         raise DatabaseError(f"PLACEBENCH_DATABASE_URL: nobody knows {url.drivername}, try postgresql://") from error
     except ModuleNotFoundError as error:

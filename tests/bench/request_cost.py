@@ -31,7 +31,7 @@ def main(url: str, request: str, name: str, repeats: int) -> None:
     engine = create_engine(url)
     client = Client(make_app(engine, name))
     profiler = SqlProfiler(engine)
-    variant(name).ways.collector()
+    variant(name).implementations.collector()
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
     for repeat in range(-WARM_UP, repeats):
         for mode in random.Random(repeat).sample(MODES, len(MODES)):

@@ -22,7 +22,7 @@ from placebench.experiment.canonical_response import difference, read_answer
 from placebench.reference.api.candidates_query import parse
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.api.problems import BadRequest
-from placebench.reference.candidates import answer
+from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.store.database import Database
 from placebench.reference.variants import variant
 
@@ -271,7 +271,7 @@ def compare(database: Database, query: str, *, naive_first: bool) -> str | None:
         bodies = {}
         for name in ("naive", "cached") if naive_first else ("cached", "naive"):
             try:
-                found = answer(connection, request, variant(name))
+                found = find_candidates(connection, request, variant(name))
                 bodies[name] = found if isinstance(found, bytes) else b"".join(found)
             except BadRequest as error:
                 bodies[name] = type(error).__name__.encode()

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, Table, create_engine, insert, text, update
 from placebench import tables
 from placebench.reference.api.candidates_query import parse
 from placebench.reference.api.pipeline import make_app
-from placebench.reference.candidates import answer
+from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.settings import DEFAULTS, Settings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant
@@ -82,7 +82,7 @@ class Cloud:
         """
         query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
         with self._database.snapshot() as connection:
-            found = answer(connection, parse(query), variant(self.own if name == OWN else name), settings)
+            found = find_candidates(connection, parse(query), variant(self.own if name == OWN else name), settings)
             body = (found if isinstance(found, bytes) else b"".join(found)).decode()
         for provider in self._ids:
             body = body.replace(self.uuid(provider), provider)

@@ -23,7 +23,7 @@ def test_the_parts_of_every_row_are_the_clients_latency(
     assert ("no-op", 1.0, 0.0, 0.0) == tuple(
         noop[name] for name in ("endpoint", "share_of_noop", "statements", "unexplained_s")
     )
-    assert documented("telemetry") <= set(noop)
+    assert documented("breakdown") <= set(noop)
     assert ("one provider", 1.0) == (provider["endpoint"], provider["statements"])
     parts = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")
     for row in (noop, provider):

@@ -36,7 +36,7 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
     assert [("dedup", 1, 10), ("dedup", 40, 400)] == [
         (row["service"], row["clients"], row["requests"]) for row in document["rows"]
     ]
-    assert documented("headline") <= set(document["rows"][0])
+    assert documented("published") <= set(document["rows"][0])
     assert [0.7, 2.9] == [row["published_after_per_s"] for row in document["rows"]]
     assert {None} == {row["ratio"] for row in document["rows"]}
     assert ["it is not installed"] * 2 == [each["reason"] for each in document["impossible"]]

@@ -36,7 +36,7 @@ def test_a_variant_waits_a_latency_for_each_of_its_turnarounds(
     rows = asked(server, capsys, "--latency-ms", "0,20", "--out", str(tmp_path / "run"))
 
     naive, naive_away, tuned, tuned_away = rows
-    assert documented("link") <= set(naive)
+    assert documented("network") <= set(naive)
     for near, away in ((naive, naive_away), (tuned, tuned_away)):
         for name in ("round_trips", "bytes_sent", "bytes_received", "body_bytes"):
             assert near[name] == away[name] > 0

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from placebench.reference.api.candidates_query import parse
 from placebench.reference.candidates.cached.cached_index import Keeper
-from placebench.reference.candidates.cached.reader_lease import RENEWED_EVERY_S
+from placebench.reference.candidates.cached.change_log import RENEWED_EVERY_S
 from placebench.reference.settings import DEFAULTS
 from placebench.reference.store.database import Database
 from placebench.runtime.postgres import Server, open_server

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from placebench.reference.api.candidates_query import parse
-from placebench.reference.candidates import answer
+from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.variants import (
     ALGORITHMS,
     CATALOGUE,
@@ -162,7 +162,7 @@ def test_every_variant_agrees_where_an_optimization_shows(nested: Engine, reques
 
     def document(name: str) -> dict[str, Any]:
         with nested.connect() as connection:
-            return in_one_order(json.loads(answer(connection, wanted, variant(name))))
+            return in_one_order(json.loads(find_candidates(connection, wanted, variant(name))))
 
     expected = document("naive")
 
@@ -174,7 +174,7 @@ def test_the_headline_request_has_two_candidates_a_tree(nested: Engine) -> None:
     """Both in the NUMA node with the trait, one for each of its two FPGAs; seven summaries a tree."""
     topology = find_topology("nested-perfload", trees=TREES)
     with nested.connect() as connection:
-        body = answer(connection, parse(topology.request.partition("?")[2]), variant("tuned"))
+        body = find_candidates(connection, parse(topology.request.partition("?")[2]), variant("tuned"))
 
     document = json.loads(body)
     assert len(document["allocation_requests"]) == 2 * TREES

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from placebench.profiler.model.recording import Recording
+    from placebench.profiler.recording import Recording
     from placebench.profiler.sql_profiler import SqlProfiler
 
 _PROFILER: "pytest.StashKey[SqlProfiler]" = pytest.StashKey()

@@ -41,7 +41,7 @@ def icicle(session: "Session") -> Markup:
     deepest = _lay(root, 0.0, 0, root.seconds or 1.0, boxes)
     return picture(
         *boxes,
-        title="Flame",
+        title="Flame graph",
         description="Each box is a frame, as wide as its time; below it what it called, SQL and plan nodes at the end.",
         height=(deepest + 1) * _ROW,
     )

@@ -184,7 +184,7 @@ def make_app(engine: Engine, variant_name: str, settings: Settings = DEFAULTS) -
         raise VariantError(
             f"the variant {variant_name} is for PostgreSQL, but the database is of {engine.dialect.name}"
         )
-    database = Database(engine, chosen.ways.transaction)
+    database = Database(engine, chosen.implementations.transaction)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from werkzeug import Response
@@ -40,20 +39,3 @@ def _located(response: Response, location: str | None) -> Response:
     if location is not None:
         response.location = location
     return response
-
-
-Body = bytes | Iterator[bytes]
-
-STREAMED_FROM_BYTES: Final = 50_000_000
-
-
-def held(parts: Iterator[bytes]) -> Body:
-    """In one piece up to 50 MB; beyond, the parts that are written already and, as they are taken, those to come."""
-    written: list[bytes] = []
-    size = 0
-    for part in parts:
-        written.append(part)
-        size += len(part)
-        if size > STREAMED_FROM_BYTES:
-            return chain(written, parts)
-    return b"".join(written)

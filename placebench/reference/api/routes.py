@@ -7,23 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from werkzeug import Response
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import Map, Rule
 
-from placebench.reference.api.call import Handler
-from placebench.reference.api.handlers import (
-    aggregates,
-    allocations,
-    candidates,
-    inventories,
-    provider_traits,
-    providers,
-    reshaper,
-    resource_classes,
-    root,
-    traits,
-    usages,
-)
+from placebench.reference.api import responses
+from placebench.reference.api.call import Call, Handler
+from placebench.reference.api.handlers import allocations, candidates, inventories, name_tables, providers
+from placebench.reference.api.microversion import SPOKEN
 
 ADMINISTRATION: Final = frozenset({"admin", "service"})
 SERVICE: Final = frozenset({"service"})
@@ -49,50 +40,86 @@ class Found:
     names: dict[str, str]
 
 
+def _show_versions(call: Call) -> Response:
+    """GET /: the version that is spoken. It uses no database, which makes it the benchmark's control."""
+    version = {
+        "id": "v1.0",
+        "max_version": str(SPOKEN),
+        "min_version": str(SPOKEN),
+        "status": "CURRENT",
+        "links": [{"rel": "self", "href": call.prefix}],
+    }
+    return responses.document({"versions": [version]})
+
+
 ROUTES: Final = (
-    Route("/", {"GET": root.show}, roles=ANYBODY, in_every_version=True),
-    Route("/allocation_candidates", {"GET": candidates.index}, since=10),
+    Route("/", {"GET": _show_versions}, roles=ANYBODY, in_every_version=True),
+    Route("/allocation_candidates", {"GET": candidates.list_candidates}, since=10),
     Route("/allocations", {"POST": allocations.replace_several}, since=13),
     Route(
         "/allocations/<consumer_uuid>",
-        {"GET": allocations.show, "PUT": allocations.replace, "DELETE": allocations.delete},
+        {
+            "GET": allocations.show_allocations,
+            "PUT": allocations.replace_allocations,
+            "DELETE": allocations.delete_allocations,
+        },
     ),
-    Route("/reshaper", {"POST": reshaper.create}, since=30, roles=SERVICE),
-    Route("/resource_classes", {"GET": resource_classes.index, "POST": resource_classes.create}, since=2),
+    Route("/reshaper", {"POST": allocations.reshape}, since=30, roles=SERVICE),
     Route(
-        "/resource_classes/<name>",
-        {"GET": resource_classes.show, "PUT": resource_classes.ensure, "DELETE": resource_classes.delete},
+        "/resource_classes",
+        {"GET": name_tables.list_resource_classes, "POST": name_tables.create_resource_class},
         since=2,
     ),
-    Route("/resource_providers", {"GET": providers.index, "POST": providers.create}),
+    Route(
+        "/resource_classes/<name>",
+        {
+            "GET": name_tables.show_resource_class,
+            "PUT": name_tables.ensure_resource_class,
+            "DELETE": name_tables.delete_resource_class,
+        },
+        since=2,
+    ),
+    Route("/resource_providers", {"GET": providers.list_providers, "POST": providers.create_provider}),
     Route(
         "/resource_providers/<uuid>",
-        {"GET": providers.show, "PUT": providers.update, "DELETE": providers.delete},
+        {"GET": providers.show_provider, "PUT": providers.update_provider, "DELETE": providers.delete_provider},
     ),
-    Route("/resource_providers/<uuid>/aggregates", {"GET": aggregates.show, "PUT": aggregates.replace}, since=1),
-    Route("/resource_providers/<uuid>/allocations", {"GET": allocations.of_provider}),
+    Route(
+        "/resource_providers/<uuid>/aggregates",
+        {"GET": providers.show_aggregates, "PUT": providers.replace_aggregates},
+        since=1,
+    ),
+    Route("/resource_providers/<uuid>/allocations", {"GET": allocations.show_provider_allocations}),
     Route(
         "/resource_providers/<uuid>/inventories",
         {
-            "GET": inventories.index,
-            "POST": inventories.create,
-            "PUT": inventories.replace,
-            "DELETE": inventories.clear,
+            "GET": inventories.list_inventories,
+            "POST": inventories.create_inventory,
+            "PUT": inventories.replace_inventories,
+            "DELETE": inventories.clear_inventories,
         },
     ),
     Route(
         "/resource_providers/<uuid>/inventories/<resource_class>",
-        {"GET": inventories.show, "PUT": inventories.update, "DELETE": inventories.delete},
+        {
+            "GET": inventories.show_inventory,
+            "PUT": inventories.update_inventory,
+            "DELETE": inventories.delete_inventory,
+        },
     ),
     Route(
         "/resource_providers/<uuid>/traits",
-        {"GET": provider_traits.show, "PUT": provider_traits.replace, "DELETE": provider_traits.clear},
+        {"GET": providers.show_traits, "PUT": providers.replace_traits, "DELETE": providers.clear_traits},
         since=6,
     ),
-    Route("/resource_providers/<uuid>/usages", {"GET": usages.of_provider}),
-    Route("/traits", {"GET": traits.index}, since=6),
-    Route("/traits/<name>", {"GET": traits.show, "PUT": traits.ensure, "DELETE": traits.delete}, since=6),
-    Route("/usages", {"GET": usages.of_project}, since=9),
+    Route("/resource_providers/<uuid>/usages", {"GET": allocations.show_provider_usages}),
+    Route("/traits", {"GET": name_tables.list_traits}, since=6),
+    Route(
+        "/traits/<name>",
+        {"GET": name_tables.show_trait, "PUT": name_tables.ensure_trait, "DELETE": name_tables.delete_trait},
+        since=6,
+    ),
+    Route("/usages", {"GET": allocations.show_project_usages}, since=9),
 )
 
 # A trailing slash leads nowhere, and no path is redirected: Placement has no canonical form to redirect to.

@@ -24,9 +24,9 @@ def by_orjson(document: Any) -> bytes:
         return by_json(document)
 
 
-OPTIMIZATION = Optimization(
+SERIALIZATION = Optimization(
     name="orjson",
-    step="serialise",
+    field="serialise",
     baseline=Implementation("json", by_json),
     alternative=Implementation("orjson", by_orjson),
     why="The document of 1000 trees has 2.5 MB: orjson writes it in a tenth of the time.",

@@ -25,9 +25,9 @@ from sqlalchemy import (
 
 from placebench import tables
 
-RowsWay = Callable[[CursorResult[Any]], Iterable[Any]]
-BindingWay = Callable[[Connection, Select[Any], ColumnElement[Any], Sequence[Any]], CursorResult[Any]]
-TotalsWay = Callable[[ColumnElement[Any] | None], FromClause]
+RowReader = Callable[[CursorResult[Any]], Iterable[Any]]
+ListBinding = Callable[[Connection, Select[Any], ColumnElement[Any], Sequence[Any]], CursorResult[Any]]
+UsageTotals = Callable[[ColumnElement[Any] | None], FromClause]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Reader:
     """Runs SELECTs on one connection, inside the transaction that the caller has begun."""
 
     connection: Connection
-    rows: RowsWay
-    binding: BindingWay
+    rows: RowReader
+    binding: ListBinding
     providers: FromClause  # with id, uuid, parent_provider_id and root_provider_id
-    totals: TotalsWay
+    totals: UsageTotals
 
     def read(self, statement: Select[Any], parameters: Mapping[str, Any] | None = None) -> Iterable[Any]:
         """The rows of the statement, each to be unpacked; 1 round trip."""
@@ -138,7 +138,7 @@ def providers_with_room(reader: Reader, class_id: int, amount: int) -> Room:
 
 
 @cache
-def _providers_with_room(providers: FromClause, totals: TotalsWay) -> Select[Any]:
+def _providers_with_room(providers: FromClause, totals: UsageTotals) -> Select[Any]:
     stock = tables.inventories.c
     class_id, amount = bindparam("class_id", type_=Integer), bindparam("amount", type_=Integer)
     usage = totals(class_id)
@@ -286,7 +286,7 @@ def everything_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[A
 
 
 @cache
-def _stocks(providers: FromClause, totals: TotalsWay) -> Select[Any]:
+def _stocks(providers: FromClause, totals: UsageTotals) -> Select[Any]:
     stock, usage = tables.inventories.c, totals(None)
     same_provider = usage.c.resource_provider_id == stock.resource_provider_id
     return (
@@ -306,7 +306,7 @@ def _stocks(providers: FromClause, totals: TotalsWay) -> Select[Any]:
 
 
 @cache
-def _everything(providers: FromClause, totals: TotalsWay) -> Select[Any]:
+def _everything(providers: FromClause, totals: UsageTotals) -> Select[Any]:
     own, holds, stock, usage = providers.c, tables.resource_provider_traits.c, tables.inventories.c, totals(None)
     same_provider = usage.c.resource_provider_id == stock.resource_provider_id
     return (

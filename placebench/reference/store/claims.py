@@ -10,24 +10,56 @@ from sqlalchemy.exc import DBAPIError
 
 from placebench.reference.api.problems import BadRequest, Conflict
 from placebench.reference.api.validation import MAX_INTEGER
-from placebench.reference.store import consumers, resource_classes
-from placebench.reference.store.capacity import Room
+from placebench.reference.store import consumers, name_tables
 from placebench.reference.store.consumers import Claim, check_generation
 from placebench.reference.store.database import Database
-from placebench.reference.store.providers import Locked, bump
+from placebench.reference.store.providers import LockedProvider, advance_generation
 from placebench.tables import allocations, inventories, resource_providers
-
-Key = tuple[int, int]  # the ids of a provider and of a resource class
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class _Room:
+    """One provider's inventory of one class, with what is used of it by all, and by others than the claimants."""
+
+    where: str  # for messages: "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"
+    total: int
+    reserved: int
+    min_unit: int
+    max_unit: int
+    step_size: int
+    allocation_ratio: float
+    used: int
+    used_by_others: int
+
+    def check_unit(self, amount: int) -> None:
+        """Conflict if a single allocation may not have this amount."""
+        if not self.min_unit <= amount <= self.max_unit or amount % self.step_size:
+            raise Conflict(
+                f"{amount} of {self.where} does not fit its units: from {self.min_unit} to {self.max_unit}"
+                f" in steps of {self.step_size}"
+            )
+
+    def check_sum(self, amount: int) -> None:
+        """Conflict if all allocations together exceed the capacity, unless they exceed it no more than before."""
+        capacity = (self.total - self.reserved) * self.allocation_ratio
+        wanted = self.used_by_others + amount
+        if wanted > capacity and wanted > self.used:
+            raise Conflict(
+                f"{amount} of {self.where} exceeds its capacity: {capacity:g}, of which {self.used_by_others} is used"
+            )
+
+
+_Key = tuple[int, int]  # the ids of a provider and of a resource class
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
     """One allocation to be: so much of a class of a provider."""
 
     consumer: str
     provider: str
     resource_class: str
-    key: Key
+    key: _Key
     amount: int
 
     @property
@@ -48,7 +80,7 @@ def write(connection: Connection, claims: Sequence[Claim]) -> None:
     allocate(connection, claims, held)
 
 
-def hold(connection: Connection, claims: Sequence[Claim], others: Collection[str] = ()) -> dict[str, Locked]:
+def hold(connection: Connection, claims: Sequence[Claim], others: Collection[str] = ()) -> dict[str, LockedProvider]:
     """What the claims touch and these other providers in their newest state, held until the commit.
 
     BadRequest if one that is named is unknown. One statement, or two:
@@ -57,20 +89,20 @@ def hold(connection: Connection, claims: Sequence[Claim], others: Collection[str
     """
     own = resource_providers.c
     query = select(own.id, own.uuid, own.generation, own.root_provider_id)
-    uuids = touched(connection, claims).union(others)
+    uuids = _touched_providers(connection, claims).union(others)
     rows = connection.execute(query.where(own.uuid.in_(uuids)).order_by(own.id).with_for_update()).all()
     there = {row.uuid for row in rows if row.root_provider_id is not None}
-    if missing := sorted(named(claims).union(others) - there):
+    if missing := sorted(_named_providers(claims).union(others) - there):
         raise BadRequest(f"allocations: no resource provider {', '.join(missing)}")
-    return {row.uuid: Locked(row.id, row.uuid, row.generation) for row in rows}
+    return {row.uuid: LockedProvider(row.id, row.uuid, row.generation) for row in rows}
 
 
-def named(claims: Sequence[Claim]) -> set[str]:
+def _named_providers(claims: Sequence[Claim]) -> set[str]:
     """The providers that the claims name."""
     return {provider for claim in claims for provider in claim.allocations}
 
 
-def touched(connection: Connection, claims: Sequence[Claim]) -> set[str]:
+def _touched_providers(connection: Connection, claims: Sequence[Claim]) -> set[str]:
     """The providers that the claims name, and those that a consumer who is to have nothing has something of.
 
     SELECT DISTINCT p.uuid FROM resource_providers p JOIN allocations a ON a.resource_provider_id = p.id
@@ -78,46 +110,48 @@ def touched(connection: Connection, claims: Sequence[Claim]) -> set[str]:
     """
     emptied = [claim.consumer for claim in claims if not claim.allocations]
     if not emptied:
-        return named(claims)
+        return _named_providers(claims)
     joined = resource_providers.join(allocations, allocations.c.resource_provider_id == resource_providers.c.id)
     left = select(resource_providers.c.uuid).distinct().select_from(joined)
-    return named(claims) | set(connection.scalars(left.where(allocations.c.consumer_id.in_(emptied))))
+    return _named_providers(claims) | set(connection.scalars(left.where(allocations.c.consumer_id.in_(emptied))))
 
 
-def allocate(connection: Connection, claims: Sequence[Claim], held: Mapping[str, Locked]) -> dict[str, Locked]:
+def allocate(
+    connection: Connection, claims: Sequence[Claim], held: Mapping[str, LockedProvider]
+) -> dict[str, LockedProvider]:
     """Write the allocations; the providers that were touched, with their next generations.
 
     held: all that `touched` names. Raises BadRequest for an unknown class, Conflict if an amount does not fit.
     """
-    moved_on = {uuid: held[uuid] for uuid in touched(connection, claims)}
+    moved_on = {uuid: held[uuid] for uuid in _touched_providers(connection, claims)}
     claimants = [claim.consumer for claim in claims]
     wanted = list(_amounts(connection, claims, held))
-    check(wanted, _rooms(connection, wanted, claimants))
+    _check(wanted, _rooms(connection, wanted, claimants))
     connection.execute(delete(allocations).where(allocations.c.consumer_id.in_(claimants)))
     if rows := [_row(each) for each in wanted]:
         connection.execute(insert(allocations), rows)
-    return {uuid: replace(each, generation=bump(connection, each)) for uuid, each in moved_on.items()}
+    return {uuid: replace(each, generation=advance_generation(connection, each)) for uuid, each in moved_on.items()}
 
 
-def _row(each: Amount) -> dict[str, str | int]:
+def _row(each: _Amount) -> dict[str, str | int]:
     provider_id, class_id = each.key
     ids = {"resource_provider_id": provider_id, "resource_class_id": class_id}
     return {"consumer_id": each.consumer, "used": each.amount, **ids}
 
 
-def _amounts(connection: Connection, claims: Sequence[Claim], held: Mapping[str, Locked]) -> Iterator[Amount]:
+def _amounts(connection: Connection, claims: Sequence[Claim], held: Mapping[str, LockedProvider]) -> Iterator[_Amount]:
     """Each amount with the ids that it is stored under; BadRequest for an unknown class."""
     names = {name for claim in claims for resources in claim.allocations.values() for name in resources}
-    ids = resource_classes.held_ids(connection, names) if names else {}
+    ids = name_tables.lock_resource_class_ids(connection, names) if names else {}
     for claim in claims:
         for provider, resources in claim.allocations.items():
             for name, amount in resources.items():
-                yield Amount(claim.consumer, provider, name, (held[provider].id, ids[name]), amount)
+                yield _Amount(claim.consumer, provider, name, (held[provider].id, ids[name]), amount)
 
 
-def check(wanted: Sequence[Amount], rooms: Mapping[Key, Room]) -> None:
+def _check(wanted: Sequence[_Amount], rooms: Mapping[_Key, _Room]) -> None:
     """Conflict at the first amount that has no inventory or does not fit, alone or with the others."""
-    sums: Counter[Key] = Counter()
+    sums: Counter[_Key] = Counter()
     for each in wanted:
         if each.key not in rooms:
             raise Conflict(f"resource provider {each.provider} has no inventory of {each.resource_class}")
@@ -127,7 +161,7 @@ def check(wanted: Sequence[Amount], rooms: Mapping[Key, Room]) -> None:
         rooms[key].check_sum(amount)
 
 
-def _rooms(connection: Connection, wanted: Sequence[Amount], claimants: Collection[str]) -> dict[Key, Room]:
+def _rooms(connection: Connection, wanted: Sequence[_Amount], claimants: Collection[str]) -> dict[_Key, _Room]:
     """The inventories that the amounts are taken from.
 
     SELECT resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio
@@ -151,10 +185,10 @@ def _rooms(connection: Connection, wanted: Sequence[Amount], claimants: Collecti
         query.where(own.resource_provider_id.in_(providers), own.resource_class_id.in_(classes))
     ).all()
     keyed = {(row[0], row[1]): row[2:] for row in rows}
-    return {key: Room(names[key], *keyed[key], *used.get(key, (0, 0))) for key in names.keys() & keyed.keys()}
+    return {key: _Room(names[key], *keyed[key], *used.get(key, (0, 0))) for key in names.keys() & keyed.keys()}
 
 
-def _used(connection: Connection, keys: Collection[Key], claimants: Collection[str]) -> dict[Key, tuple[int, int]]:
+def _used(connection: Connection, keys: Collection[_Key], claimants: Collection[str]) -> dict[_Key, tuple[int, int]]:
     """What is used of each, by all and by others than the claimants.
 
     SELECT resource_provider_id, resource_class_id, sum(used),
@@ -173,7 +207,7 @@ def _used(connection: Connection, keys: Collection[Key], claimants: Collection[s
     return {(row[0], row[1]): (int(row[2]), int(row[3])) for row in connection.execute(query)}
 
 
-def speaks_at_once(engine: Engine) -> bool:
+def _supports_at_once(engine: Engine) -> bool:
     """Whether several statements with values can be sent to this database in one message."""
     return engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg2"
 
@@ -204,11 +238,11 @@ def _refuse(claim: Claim, rows: Sequence[Any]) -> None:
         return
     check_generation(claim, rows[0].generation)
     amounts = [
-        Amount(claim.consumer, provider, name, (row.provider_id, row.class_id), amount)
+        _Amount(claim.consumer, provider, name, (row.provider_id, row.class_id), amount)
         for (provider, name, amount), row in zip(_lines(claim), rows, strict=True)
     ]
-    named = zip(amounts, rows, strict=True)
-    check(amounts, {each.key: Room(each.where, *row[7:]) for each, row in named if row.total is not None})
+    _named_providers = zip(amounts, rows, strict=True)
+    _check(amounts, {each.key: _Room(each.where, *row[7:]) for each, row in _named_providers if row.total is not None})
 
 
 def _message(connection: Connection, claim: Claim) -> str:
@@ -323,7 +357,9 @@ EXECUTE placebench_claim (%(consumer)s, %(generation)s, %(project)s, %(user)s, %
 
 def at_once(database: Database, claim: Claim) -> None:
     """One round trip."""
-    if speaks_at_once(database.engine) and database.write_at_once(lambda connection: write_at_once(connection, claim)):
+    if _supports_at_once(database.engine) and database.write_at_once(
+        lambda connection: write_at_once(connection, claim)
+    ):
         return
     step_by_step(database, claim)
 

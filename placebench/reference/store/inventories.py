@@ -1,17 +1,19 @@
-"""Inventories: how much of a class a provider has to give."""
+"""Inventories: how much of a class a provider has; and the reshaper, which moves allocations with them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
-from placebench.reference.store import resource_classes
-from placebench.reference.store.providers import Locked, bump
-from placebench.tables import allocations, inventories
+from placebench.reference.store import claims, consumers, name_tables
+from placebench.reference.store.consumers import Claim
+from placebench.reference.store.providers import LockedProvider, advance_generation, check_generation, find
+from placebench.tables import allocations, inventories, resource_providers
 from placebench.tables import resource_classes as classes
 
-IN_USE: Final = "placement.inventory.inuse"
+_IN_USE: Final = "placement.inventory.inuse"
 FIELDS: Final = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 
 Inventory = Mapping[str, Any]
@@ -34,37 +36,37 @@ def of_provider(connection: Connection, provider_id: int) -> dict[str, dict[str,
     return {row[0]: dict(zip(FIELDS, row[1:], strict=True)) for row in connection.execute(query)}
 
 
-def replace(connection: Connection, provider: Locked, wanted: Mapping[str, Inventory]) -> int:
+def replace_inventories(connection: Connection, provider: LockedProvider, wanted: Mapping[str, Inventory]) -> int:
     """Give the provider just these inventories; its generation, moved on in any case.
 
     Two to six statements, and one for each inventory that stays. Raises BadRequest for an unknown class, Conflict
     if one goes that has allocations. Shrinking one below what is allocated of it is allowed.
     """
-    ids = resource_classes.held_ids(connection, wanted) if wanted else {}
+    ids = name_tables.lock_resource_class_ids(connection, wanted) if wanted else {}
     by_class = {ids[name]: inventory for name, inventory in wanted.items()}
     present = _present(connection, provider)
     _drop(connection, provider, present - set(by_class))
     for class_id in sorted(present & set(by_class)):
         _change(connection, provider, class_id, by_class[class_id])
     _insert(connection, provider, {class_id: by_class[class_id] for class_id in sorted(set(by_class) - present)})
-    return bump(connection, provider)
+    return advance_generation(connection, provider)
 
 
-def add(connection: Connection, provider: Locked, resource_class: str, inventory: Inventory) -> int:
+def add(connection: Connection, provider: LockedProvider, resource_class: str, inventory: Inventory) -> int:
     """One more inventory; the provider's generation, moved on. Four statements.
 
     Raises BadRequest for an unknown class, ConcurrentUpdate if the provider has an inventory of it.
     """
-    class_id = resource_classes.held_ids(connection, [resource_class])[resource_class]
+    class_id = name_tables.lock_resource_class_ids(connection, [resource_class])[resource_class]
     if class_id in _present(connection, provider):
         raise ConcurrentUpdate(
             f"resource provider {provider.uuid} has an inventory of {resource_class}: PUT changes it"
         )
     _insert(connection, provider, {class_id: inventory})
-    return bump(connection, provider)
+    return advance_generation(connection, provider)
 
 
-def change(connection: Connection, provider: Locked, resource_class: str, inventory: Inventory) -> int:
+def change(connection: Connection, provider: LockedProvider, resource_class: str, inventory: Inventory) -> int:
     """Change the inventory of one class; the provider's generation, moved on. Three statements.
 
     Raises NotFound for an unknown class, BadRequest if the provider has no inventory of it.
@@ -72,10 +74,10 @@ def change(connection: Connection, provider: Locked, resource_class: str, invent
     class_id = _known_class(connection, resource_class)
     if not _change(connection, provider, class_id, inventory):
         raise BadRequest(f"resource provider {provider.uuid} has no inventory of {resource_class}: POST makes it")
-    return bump(connection, provider)
+    return advance_generation(connection, provider)
 
 
-def remove(connection: Connection, provider: Locked, resource_class: str) -> int:
+def remove(connection: Connection, provider: LockedProvider, resource_class: str) -> int:
     """Delete the inventory of one class; the provider's generation, moved on. Five statements.
 
     Raises NotFound if there is none, ConcurrentUpdate if it has allocations (Placement has this code here, and
@@ -85,32 +87,32 @@ def remove(connection: Connection, provider: Locked, resource_class: str) -> int
     if _in_use(connection, provider, [class_id]):
         raise ConcurrentUpdate(f"inventory of {resource_class} on {provider.uuid} has allocations: delete them first")
     if class_id not in _present(connection, provider):
-        raise missing(provider.uuid, resource_class)
+        raise unknown_inventory(provider.uuid, resource_class)
     _delete(connection, provider, [class_id])
-    return bump(connection, provider)
+    return advance_generation(connection, provider)
 
 
-def missing(provider_uuid: str, resource_class: str) -> NotFound:
+def unknown_inventory(provider_uuid: str, resource_class: str) -> NotFound:
     """The problem of a path that names no inventory."""
     return NotFound(f"resource provider {provider_uuid} has no inventory of {resource_class}")
 
 
-def _present(connection: Connection, provider: Locked) -> set[int]:
+def _present(connection: Connection, provider: LockedProvider) -> set[int]:
     """SELECT resource_class_id FROM inventories WHERE resource_provider_id = :provider"""
     own = inventories.c
     return set(connection.scalars(select(own.resource_class_id).where(own.resource_provider_id == provider.id)))
 
 
-def _drop(connection: Connection, provider: Locked, class_ids: Collection[int]) -> None:
+def _drop(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> None:
     if not class_ids:
         return
     if used := _in_use(connection, provider, class_ids):
         names = ", ".join(used)
-        raise Conflict(f"inventory of {names} on {provider.uuid} has allocations: delete them first", code=IN_USE)
+        raise Conflict(f"inventory of {names} on {provider.uuid} has allocations: delete them first", code=_IN_USE)
     _delete(connection, provider, class_ids)
 
 
-def _in_use(connection: Connection, provider: Locked, class_ids: Collection[int]) -> list[str]:
+def _in_use(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> list[str]:
     """The names of those of the classes that something is allocated of.
 
     SELECT DISTINCT name FROM allocations JOIN resource_classes ON resource_classes.id = resource_class_id
@@ -125,7 +127,7 @@ def _in_use(connection: Connection, provider: Locked, class_ids: Collection[int]
     return list(connection.scalars(query.distinct().order_by(classes.c.name)))
 
 
-def _insert(connection: Connection, provider: Locked, by_class: Mapping[int, Inventory]) -> None:
+def _insert(connection: Connection, provider: LockedProvider, by_class: Mapping[int, Inventory]) -> None:
     rows = [
         {"resource_provider_id": provider.id, "resource_class_id": class_id, **inventory}
         for class_id, inventory in by_class.items()
@@ -134,14 +136,14 @@ def _insert(connection: Connection, provider: Locked, by_class: Mapping[int, Inv
         connection.execute(insert(inventories), rows)
 
 
-def _change(connection: Connection, provider: Locked, class_id: int, inventory: Inventory) -> bool:
+def _change(connection: Connection, provider: LockedProvider, class_id: int, inventory: Inventory) -> bool:
     """Whether there was such an inventory: UPDATE inventories SET ... WHERE resource_provider_id ..."""
     own = inventories.c
     statement = update(inventories).where(own.resource_provider_id == provider.id, own.resource_class_id == class_id)
     return connection.execute(statement.values(**inventory)).rowcount > 0
 
 
-def _delete(connection: Connection, provider: Locked, class_ids: Collection[int]) -> None:
+def _delete(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> None:
     own = inventories.c
     on_provider = own.resource_provider_id == provider.id
     connection.execute(delete(inventories).where(on_provider, own.resource_class_id.in_(class_ids)))
@@ -149,6 +151,56 @@ def _delete(connection: Connection, provider: Locked, class_ids: Collection[int]
 
 def _known_class(connection: Connection, name: str) -> int:
     try:
-        return resource_classes.held_ids(connection, [name])[name]
+        return name_tables.lock_resource_class_ids(connection, [name])[name]
     except BadRequest as error:
-        raise resource_classes.unknown(name) from error
+        raise name_tables.unknown_resource_class(name) from error
+
+
+_NOT_FOUND: Final = "placement.resource_provider.not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class NewInventories:
+    """All the inventories that a provider is to have in the end, and the generation that the client last saw."""
+
+    generation: int
+    inventories: Mapping[str, Inventory]
+
+
+def reshape(connection: Connection, stocks: Mapping[str, NewInventories], several: Sequence[Claim]) -> None:
+    """Give the providers their inventories and the consumers their allocations, together or not at all.
+
+    New inventories come first, beside the old ones; then the allocations move; then the old ones go. A provider's
+    generation moves on at each of these. Raises what `claims.write` and `inventories.replace` raise, and BadRequest
+    with a code of its own for an unknown provider among the stocks.
+    """
+    _check_providers(connection, stocks)
+    known = consumers.hold(connection, several)
+    held = claims.hold(connection, several, stocks)
+    consumers.settle(connection, several, known)
+    for uuid, stock in stocks.items():
+        check_generation(held[uuid], stock.generation)
+        if stock.inventories:
+            present = of_provider(connection, held[uuid].id)
+            held[uuid] = _replace_locked(connection, held[uuid], {**present, **stock.inventories})
+    held |= claims.allocate(connection, several, held)
+    for uuid, stock in stocks.items():
+        _replace_locked(connection, held[uuid], stock.inventories)
+
+
+def _check_providers(connection: Connection, stocks: Mapping[str, NewInventories]) -> None:
+    """The first provider that is missing or has another generation is told before any other fault.
+
+    In the order of the request, as in Placement. Nothing is locked yet, so that generations are looked at again later.
+    """
+    known = {each.uuid: each for each in find(connection, [resource_providers.c.uuid.in_(stocks)])}
+    for uuid, stock in stocks.items():
+        if uuid not in known:
+            raise BadRequest(f"inventories: no resource provider {uuid}", code=_NOT_FOUND)
+        check_generation(known[uuid], stock.generation)
+
+
+def _replace_locked(
+    connection: Connection, provider: LockedProvider, wanted: Mapping[str, Inventory]
+) -> LockedProvider:
+    return replace(provider, generation=replace_inventories(connection, provider, wanted))

@@ -1,26 +1,36 @@
-"""Resource providers, each by itself; `trees.py` puts them into trees.
+"""Resource providers and their trees.
 
-A provider's row is the lock of all that hangs on it: `locked` takes it, `bump` moves its generation on. A provider
-whose root_provider_id is NULL is not there, in no call, as in Placement.
+A provider's row is the lock of all that hangs on it: `lock` takes it, `advance_generation` moves its generation on. A
+provider whose root_provider_id is NULL is not there, in no call, as in Placement.
+
+Who makes a child holds the parent's row, so a provider cannot go while it becomes a parent. Who moves a subtree holds
+the whole table against other writers (readers go on): rows alone, in whatever order, deadlocked 6 to 40 times in 108
+requests of six clients that moved two trees below each other, and moves are rare.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, insert, or_, select, text, update
 
-from placebench.reference.api.problems import ConcurrentUpdate, Conflict, NotFound
-from placebench.tables import resource_providers
+from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
+from placebench.tables import (
+    allocations,
+    inventories,
+    resource_provider_aggregates,
+    resource_provider_traits,
+    resource_providers,
+)
 
-DUPLICATE_NAME: Final = "placement.duplicate_name"
+_DUPLICATE_NAME: Final = "placement.duplicate_name"
 
 _parents = resource_providers.alias("parent")
 _roots = resource_providers.alias("root")
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class StoredProvider:
     """A provider as its document shows it."""
 
     uuid: str
@@ -31,7 +41,7 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class LockedProvider:
     """A provider whose row this transaction holds: nobody else changes it or what hangs on it before the commit."""
 
     id: int
@@ -39,9 +49,9 @@ class Locked:
     generation: int
 
 
-def found(connection: Connection, uuid: str) -> Provider:
+def get(connection: Connection, uuid: str) -> StoredProvider:
     """The provider of this uuid; NotFound if there is none."""
-    providers = matching(connection, [resource_providers.c.uuid == uuid])
+    providers = find(connection, [resource_providers.c.uuid == uuid])
     if not providers:
         raise unknown(uuid)
     return providers[0]
@@ -52,7 +62,7 @@ def unknown(uuid: str) -> NotFound:
     return NotFound(f"no resource provider {uuid}")
 
 
-def matching(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[Provider]:
+def find(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[StoredProvider]:
     """The providers that meet all conditions, oldest first. One statement:
 
     SELECT p.uuid, p.name, p.generation, parent.uuid, root.uuid
@@ -65,7 +75,7 @@ def matching(connection: Connection, conditions: Sequence[ColumnElement[bool]]) 
         _parents, _parents.c.id == own.parent_provider_id
     )
     query = select(own.uuid, own.name, own.generation, _parents.c.uuid, _roots.c.uuid).select_from(joined)
-    return [Provider(*row) for row in connection.execute(query.where(*conditions).order_by(own.id))]
+    return [StoredProvider(*row) for row in connection.execute(query.where(*conditions).order_by(own.id))]
 
 
 def id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]:
@@ -81,7 +91,7 @@ def id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]:
     return row.id, row.generation
 
 
-def locked(connection: Connection, uuid: str) -> Locked:
+def lock(connection: Connection, uuid: str) -> LockedProvider:
     """The provider in its newest state, held until the commit; NotFound if there is none.
 
     No join: PostgreSQL would look at the joined rows in their old state once it has waited for the lock.
@@ -94,10 +104,10 @@ def locked(connection: Connection, uuid: str) -> Locked:
     row = connection.execute(query.with_for_update()).one_or_none()
     if row is None:
         raise unknown(uuid)
-    return Locked(*row)
+    return LockedProvider(*row)
 
 
-def check_generation(provider: Locked | Provider, generation: int) -> None:
+def check_generation(provider: LockedProvider | StoredProvider, generation: int) -> None:
     """ConcurrentUpdate if the provider has another generation than this one, which the client last saw."""
     if provider.generation != generation:
         raise ConcurrentUpdate(
@@ -106,7 +116,7 @@ def check_generation(provider: Locked | Provider, generation: int) -> None:
         )
 
 
-def bump(connection: Connection, provider: Locked) -> int:
+def advance_generation(connection: Connection, provider: LockedProvider) -> int:
     """The provider's next generation, now in its row; ConcurrentUpdate if somebody else moved it.
 
     UPDATE resource_providers SET generation = :next WHERE id = :id AND generation = :generation
@@ -120,12 +130,121 @@ def bump(connection: Connection, provider: Locked) -> int:
 
 def rename(connection: Connection, uuid: str, name: str) -> None:
     """Give the provider this name; NotFound without it, Conflict if another has the name. The generation stays."""
-    own, provider = resource_providers.c, locked(connection, uuid)
-    refuse_taken(connection, (own.name == name) & (own.id != provider.id), f"name {name!r}")
+    own, provider = resource_providers.c, lock(connection, uuid)
+    _refuse_duplicate(connection, (own.name == name) & (own.id != provider.id), f"name {name!r}")
     connection.execute(update(resource_providers).where(own.id == provider.id).values(name=name))
 
 
-def refuse_taken(connection: Connection, condition: ColumnElement[bool], what: str) -> None:
+def _refuse_duplicate(connection: Connection, condition: ColumnElement[bool], what: str) -> None:
     """Conflict if a provider meets the condition: SELECT id FROM resource_providers WHERE ... LIMIT 1"""
     if connection.execute(select(resource_providers.c.id).where(condition).limit(1)).first() is not None:
-        raise Conflict(f"a resource provider with {what} exists already", code=DUPLICATE_NAME)
+        raise Conflict(f"a resource provider with {what} exists already", code=_DUPLICATE_NAME)
+
+
+_HAS_CHILDREN: Final = "placement.resource_provider.cannot_delete_parent"
+_IN_USE: Final = "placement.resource_provider.inuse"
+
+_OWN: Final = resource_providers.c
+
+
+class _TreePosition(NamedTuple):
+    """Where a provider stands."""
+
+    id: int
+    root_id: int
+
+
+def create(connection: Connection, *, uuid: str, name: str, parent_uuid: str | None) -> StoredProvider:
+    """A new provider, at the root of its own tree or below a parent, whose tree it joins. Four statements.
+
+    Raises BadRequest without such a parent, Conflict if uuid or name is taken.
+    """
+    if parent_uuid == uuid:
+        raise BadRequest(f"parent_provider_uuid: {uuid} cannot be its own parent")
+    parent = _lock_parent(connection, parent_uuid)
+    _refuse_duplicate(connection, or_(_OWN.uuid == uuid, _OWN.name == name), f"uuid {uuid} or name {name!r}")
+    row: dict[str, Any] = {"uuid": uuid, "name": name, "generation": 0}
+    if parent is not None:
+        row |= {"parent_provider_id": parent.id, "root_provider_id": parent.root_id}
+    new_id = connection.scalar(insert(resource_providers).values(row).returning(_OWN.id))
+    if parent is None:
+        connection.execute(update(resource_providers).where(_OWN.id == new_id).values(root_provider_id=new_id))
+    return get(connection, uuid)
+
+
+def move(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
+    """Put the provider with all below it under another parent, or at the root of a tree of its own. Six statements.
+
+    Raises NotFound without the provider, BadRequest without the parent, or if it stands below the provider.
+
+    LOCK TABLE resource_providers IN EXCLUSIVE MODE
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE resource_providers IN EXCLUSIVE MODE"))
+    provider = _lock_position(connection, uuid)
+    if provider is None:
+        raise unknown(uuid)
+    parent = _lock_parent(connection, parent_uuid)
+    subtree = _subtree(connection, provider)
+    if parent is not None and parent.id in subtree:
+        raise BadRequest(f"parent_provider_uuid: {parent_uuid} stands below {uuid}, that would be a loop")
+    root_id, parent_id = (provider.id, None) if parent is None else (parent.root_id, parent.id)
+    change = update(resource_providers)
+    connection.execute(change.where(_OWN.id.in_(subtree)).values(root_provider_id=root_id))
+    connection.execute(change.where(_OWN.id == provider.id).values(parent_provider_id=parent_id))
+
+
+def delete_provider(connection: Connection, uuid: str) -> None:
+    """Delete the provider and what hangs on it; Conflict while it has children or allocations. Seven statements."""
+    provider = lock(connection, uuid)
+    if _has_row(connection, select(_OWN.id).where(_OWN.parent_provider_id == provider.id)):
+        raise Conflict(f"resource provider {uuid} has children: delete them first", code=_HAS_CHILDREN)
+    if _has_row(connection, select(allocations.c.id).where(allocations.c.resource_provider_id == provider.id)):
+        raise Conflict(f"resource provider {uuid} has allocations: delete them first", code=_IN_USE)
+    for table in (inventories, resource_provider_traits, resource_provider_aggregates):
+        connection.execute(delete(table).where(table.c.resource_provider_id == provider.id))
+    connection.execute(delete(resource_providers).where(_OWN.id == provider.id))
+
+
+def _lock_position(connection: Connection, uuid: str) -> _TreePosition | None:
+    """Where the provider stands, held until the commit; None if there is none.
+
+    SELECT id, root_provider_id FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
+    """
+    query = select(_OWN.id, _OWN.root_provider_id).where(_OWN.uuid == uuid, _OWN.root_provider_id.is_not(None))
+    row = connection.execute(query.with_for_update()).one_or_none()
+    return None if row is None else _TreePosition(*row)
+
+
+def _subtree(connection: Connection, provider: _TreePosition) -> set[int]:
+    """The ids of the provider and of all below it, from its whole tree:
+
+    SELECT id, parent_provider_id FROM resource_providers WHERE root_provider_id = :root
+    """
+    rows = connection.execute(select(_OWN.id, _OWN.parent_provider_id).where(_OWN.root_provider_id == provider.root_id))
+    children: dict[int, list[int]] = {}
+    for child, parent in rows:
+        children.setdefault(parent, []).append(child)
+    return set(_below(provider.id, children))
+
+
+def _below(provider_id: int, children: dict[int, list[int]]) -> Iterable[int]:
+    """The provider, its children and theirs, without recursion: a tree may be deep."""
+    waiting = [provider_id]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting += children.get(current, ())
+
+
+def _lock_parent(connection: Connection, uuid: str | None) -> _TreePosition | None:
+    if uuid is None:
+        return None
+    place = _lock_position(connection, uuid)
+    if place is None:
+        raise BadRequest(f"parent_provider_uuid: no resource provider {uuid}")
+    return place
+
+
+def _has_row(connection: Connection, query: Select[Any]) -> bool:
+    return connection.execute(query.limit(1)).first() is not None

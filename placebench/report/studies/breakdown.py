@@ -185,8 +185,8 @@ _READING = (
     "A busiest worker's share of one over the number of workers is even.",
 )
 _LIMITS = (
-    "What the profiler costs: it is in the bars, as Python's, and not in the throughput (figures: docs/profiler.md).",
-    "Where the time inside the driver went: plans say that (docs/profiler.md), and a link's latency (docs/link.md).",
+    "What the profiler costs: it is in the bars, as Python's, not in the throughput (docs/explanation/overhead.md).",
+    "Where the time inside the driver went: see docs/howto/query-plans.md for plans, docs/lab/network.md for latency.",
     "What waiting for a busy worker costs: the bars are of one user.",
     "How another machine would do: client, workers and database share this one.",
 )

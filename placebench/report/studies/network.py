@@ -358,7 +358,7 @@ def _reading(settings: Mapping[str, Any]) -> Iterator[str]:
         "a connection that is opened costs one latency more, for its handshake."
     )
     if settings["proxies"] > 1:
-        yield f"{units.count(settings['proxies'])} links stand in a row, each with the latency of the row."
+        yield f"{units.count(settings['proxies'])} proxies stand in a row, each with the latency of the row."
     if settings["bytes_per_s"]:
         yield f"The link passes {units.size(settings['bytes_per_s'])} a second in each direction."
     yield "Turnarounds are counted: the side that asks sends after it received. Bytes are TCP's payload."

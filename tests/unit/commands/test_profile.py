@@ -133,7 +133,7 @@ def test_two_runs_can_be_compared(profile: Callable[..., int], capsys: pytest.Ca
     told = capsys.readouterr().err
     assert code == 0
     assert "4 → 2 x" in told
-    assert "frames, own time" in told
+    assert "frames, self time" in told
     assert Path("after/difference.html").is_file()
 
 

@@ -1,4 +1,4 @@
-"""The ways of the heap, seen by the pages that the system hands out."""
+"""The implementations of `heap`, seen by the pages that the system hands out."""
 
 import subprocess
 import sys
@@ -7,9 +7,9 @@ import pytest
 
 FAULTS = """
 import resource
-from placebench.reference.optimizations.malloc import given_back, kept
+from placebench.reference.optimizations.worker import keep_freed_memory, keep_malloc_defaults
 
-{way}()
+{implementation}()
 seen = []
 for _ in range(4):
     buffers = [bytes(range(256)) * 2**16 for _ in range(4)]
@@ -19,11 +19,15 @@ print(seen[-1] - seen[-2])
 """
 
 
-@pytest.mark.parametrize(("way", "is_kept"), [("given_back", False), ("kept", True)])
-def test_what_is_kept_needs_no_new_pages(way: str, is_kept: bool) -> None:
+@pytest.mark.parametrize(("implementation", "is_kept"), [("keep_malloc_defaults", False), ("keep_freed_memory", True)])
+def test_memory_that_is_kept_needs_no_new_pages(implementation: str, is_kept: bool) -> None:
     """64 MiB taken and freed time and again: 16 384 pages are faulted in each time, or next to none."""
     ended = subprocess.run(
-        [sys.executable, "-c", FAULTS.format(way=way)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", FAULTS.format(implementation=implementation)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
 
     assert (int(ended.stdout) < 1000) is is_kept

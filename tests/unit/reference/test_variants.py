@@ -6,14 +6,18 @@ import pytest
 
 from placebench.errors import MissingExtraError, VariantError
 from placebench.reference.optimizations import optimization
-from placebench.reference.optimizations.garbage_collection import collector_as_shipped, collector_frozen
-from placebench.reference.optimizations.malloc import given_back, kept
-from placebench.reference.optimizations.rows import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
-from placebench.reference.optimizations.settings import all_trees
+from placebench.reference.optimizations.dedup import read_all_trees
+from placebench.reference.optimizations.queries import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
+from placebench.reference.optimizations.worker import (
+    freeze_gc,
+    keep_freed_memory,
+    keep_gc_defaults,
+    keep_malloc_defaults,
+)
 from placebench.reference.variants import (
+    ALGORITHM_OPTIMIZATIONS,
     CATALOGUE,
     OPTIMIZATIONS,
-    PATHS,
     algorithms_leave_one_out,
     cumulative,
     differing,
@@ -27,10 +31,10 @@ from placebench.stats import COUNTED, METRICS
 
 def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:
     """Step by step."""
-    naive, tuned = variant("naive").ways, variant("tuned").ways
+    naive, tuned = variant("naive").implementations, variant("tuned").implementations
 
-    assert [getattr(naive, each.step) for each in OPTIMIZATIONS] == [each.baseline.value for each in OPTIMIZATIONS]
-    assert [getattr(tuned, each.step) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
+    assert [getattr(naive, each.field) for each in OPTIMIZATIONS] == [each.baseline.value for each in OPTIMIZATIONS]
+    assert [getattr(tuned, each.field) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
 
 
 def test_the_ladder_goes_from_naive_to_tuned_one_optimization_a_rung() -> None:
@@ -40,27 +44,30 @@ def test_the_ladder_goes_from_naive_to_tuned_one_optimization_a_rung() -> None:
     assert rungs[:3] == ("naive", "naive+summaries", "naive+summaries+usages")
     assert rungs[-1] == "tuned"
     assert len(rungs) == len(OPTIMIZATIONS) + 1
-    assert variant("+".join(("naive", *(each.name for each in OPTIMIZATIONS)))).ways == variant("tuned").ways
+    assert (
+        variant("+".join(("naive", *(each.name for each in OPTIMIZATIONS)))).implementations
+        == variant("tuned").implementations
+    )
 
 
 def test_an_ablation_is_tuned_without_one() -> None:
     """Its step is taken the plain way, every other one the better way."""
-    assert variant("tuned-rows").ways.rows is rows_as_dicts
-    assert variant("tuned-rows").ways.model is variant("tuned").ways.model
+    assert variant("tuned-rows").implementations.rows is rows_as_dicts
+    assert variant("tuned-rows").implementations.model is variant("tuned").implementations.model
     assert len(leave_one_out()) == len(OPTIMIZATIONS)
 
 
 def test_a_way_is_chosen_by_step_and_name() -> None:
     """The ways of the rows, by a name or with a colon."""
-    assert variant("naive+rows").ways.rows is rows_as_they_come
-    assert variant("naive+rows:namedtuples").ways.rows is rows_as_namedtuples
+    assert variant("naive+rows").implementations.rows is rows_as_they_come
+    assert variant("naive+rows:namedtuples").implementations.rows is rows_as_namedtuples
     assert "naive+rows:namedtuples" in further_alternatives()
 
 
 def test_a_choice_is_open_to_both() -> None:
     """naive and tuned take its plain way; either may take another, beside what else it changes."""
-    assert variant("naive").deployment == variant("tuned").deployment
-    assert variant("tuned-slots+pool:1+ping:before_use").deployment.ping is True
+    assert variant("naive").worker == variant("tuned").worker
+    assert variant("tuned-slots+pool:1+ping:before_use").worker.ping is True
     assert variant("naive+rows+totals:kept").revisions == ("kept_usages",)
     assert variant("naive+rows+totals:kept").postgresql_only is True
     assert [each.name for each in differing("tuned", "tuned+driver:psycopg3")] == ["driver"]
@@ -69,14 +76,14 @@ def test_a_choice_is_open_to_both() -> None:
 
 def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
     """`dedup` reads all trees under a limit, and nothing else is different; naive and tuned have no such path."""
-    assert variant("dedup-few").ways.reach is all_trees
-    assert variant("dedup-few").ways.likeness is variant("dedup").ways.likeness
+    assert variant("dedup-few").implementations.reach is read_all_trees
+    assert variant("dedup-few").implementations.likeness is variant("dedup").implementations.likeness
     assert variant("dedup-few").algorithm == "dedup"
     assert variant("dedup-few").postgresql_only is True
     both = ("alike", "heap", "seldom")
     expected = ("dedup-few", "dedup-unshared", *(f"{of}-{name}" for name in both for of in ("dedup", "cached")))
     assert expected == algorithms_leave_one_out()
-    assert [each.name for each in differing("dedup", "dedup-few")] == ["few"] == [PATHS[0].name]
+    assert [each.name for each in differing("dedup", "dedup-few")] == ["few"] == [ALGORITHM_OPTIMIZATIONS[0].name]
     for name in ("tuned-few", "cached-few", "dedup-slots", "dedup+few"):
         with pytest.raises(VariantError, match="dedup-few"):
             variant(name)
@@ -85,7 +92,7 @@ def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
 def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of all ways stay known; who asks for this one is told what to install."""
     monkeypatch.setattr(optimization, "find_spec", lambda _: None)
-    line = "the way versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
+    line = "versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
 
     assert "naive+model:versioned_objects" in further_alternatives()
     assert missing_extra("naive+model:versioned_objects") == line
@@ -101,9 +108,9 @@ def test_a_variant_bears_the_name_it_was_asked_for() -> None:
 
 def test_only_freeze_freezes_the_collector() -> None:
     """The one step that is taken when a worker starts."""
-    assert variant("naive").ways.collector is collector_as_shipped
-    assert variant("naive+freeze").ways.collector is collector_frozen
-    assert variant("tuned-freeze").ways.collector is collector_as_shipped
+    assert variant("naive").implementations.collector is keep_gc_defaults
+    assert variant("naive+freeze").implementations.collector is freeze_gc
+    assert variant("tuned-freeze").implementations.collector is keep_gc_defaults
 
 
 @pytest.mark.parametrize("base", ["", "fast", "NAIVE", "naive slots", "naive+fast", "naive-slots", "tuned+slots"])
@@ -128,7 +135,7 @@ def test_a_step_cannot_be_changed_twice() -> None:
 def test_every_optimization_can_be_named_and_explains_itself() -> None:
     """Names for the command line, a reason, a source, and a request to see it on."""
     for each in CATALOGUE:
-        names = (each.name, each.step, *(way.name for way in each.implementations))
+        names = (each.name, each.field, *(way.name for way in each.implementations))
         assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
         assert each.why
         assert each.source
@@ -138,13 +145,19 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
 
 def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_ladder() -> None:
     """Beside being frozen as in tuned, whose passes are Python's."""
-    assert variant("dedup").deployment.passes is variant("tuned+collector:seldom").ways.collector
-    assert variant("dedup").ways.collector is collector_frozen is variant("tuned").ways.collector
-    assert variant("dedup-seldom").deployment.passes is collector_as_shipped is variant("tuned").deployment.passes
+    assert variant("dedup").worker.passes is variant("tuned+collector:seldom").implementations.collector
+    assert variant("dedup").implementations.collector is freeze_gc is variant("tuned").implementations.collector
+    assert variant("dedup-seldom").worker.passes is keep_gc_defaults is variant("tuned").worker.passes
 
 
 def test_the_heap_is_kept_by_the_algorithms_beside_the_ladder() -> None:
     """Unless the name takes it away; tuned leaves it to the C library."""
     names = ("naive", "tuned", "dedup-heap", "dedup", "cached")
 
-    assert [variant(name).deployment.heap for name in names] == [given_back, given_back, given_back, kept, kept]
+    assert [variant(name).worker.heap for name in names] == [
+        keep_malloc_defaults,
+        keep_malloc_defaults,
+        keep_malloc_defaults,
+        keep_freed_memory,
+        keep_freed_memory,
+    ]

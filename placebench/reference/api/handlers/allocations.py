@@ -1,4 +1,4 @@
-"""Allocations: what consumers have of providers."""
+"""Allocations, usages and the reshaper: what consumers have of providers."""
 
 from typing import Any
 from uuid import UUID
@@ -7,59 +7,61 @@ from werkzeug import Response
 
 from placebench.reference.api import responses, validation
 from placebench.reference.api.call import Call
+from placebench.reference.api.handlers.inventories import ALL_INVENTORIES, complete_inventory
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.api.validation import ANY_CLASS, LONGEST
-from placebench.reference.store import allocations, claims, providers
+from placebench.reference.store import allocations, claims, inventories, providers
 from placebench.reference.store.consumers import Claim
+from placebench.reference.store.inventories import NewInventories
 
-uuid_text = validation.text(36, pattern="[0-9a-fA-F-]{36}")
-_name = validation.text(LONGEST, minimum=1)
-_class = validation.text(LONGEST, minimum=1, pattern=ANY_CLASS)
-_resources = validation.mapping(_class, validation.at_least(1), minimum=1)
-_allocation = validation.record({"resources": _resources}, {"generation": validation.any_integer})
-_mappings = validation.mapping(validation.text(LONGEST), validation.array(validation.uuid, minimum=1), minimum=1)
-of_one_consumer = validation.record(
+_UUID_TEXT = validation.text(36, pattern="[0-9a-fA-F-]{36}")
+_NAME = validation.text(LONGEST, minimum=1)
+_CLASS = validation.text(LONGEST, minimum=1, pattern=ANY_CLASS)
+_RESOURCES = validation.mapping(_CLASS, validation.at_least(1), minimum=1)
+_ALLOCATION = validation.record({"resources": _RESOURCES}, {"generation": validation.any_integer})
+_MAPPINGS = validation.mapping(validation.text(LONGEST), validation.array(validation.uuid, minimum=1), minimum=1)
+_OF_CONSUMER = validation.record(
     {
-        "allocations": validation.mapping(uuid_text, _allocation),
-        "project_id": _name,
-        "user_id": _name,
+        "allocations": validation.mapping(_UUID_TEXT, _ALLOCATION),
+        "project_id": _NAME,
+        "user_id": _NAME,
         "consumer_generation": validation.nullable(validation.any_integer),
-        "consumer_type": _class,
+        "consumer_type": _CLASS,
     },
-    {"mappings": _mappings},
+    {"mappings": _MAPPINGS},
 )
-of_consumers = validation.mapping(uuid_text, of_one_consumer, minimum=1)
+_OF_CONSUMERS = validation.mapping(_UUID_TEXT, _OF_CONSUMER, minimum=1)
 
 
-def show(call: Call, consumer_uuid: str) -> Response:
+def show_allocations(call: Call, consumer_uuid: str) -> Response:
     """GET /allocations/{consumer_uuid}: an unknown consumer has none."""
     with call.database.snapshot() as connection:
         return responses.document(allocations.of_consumer(connection, consumer_uuid))
 
 
-def replace(call: Call, consumer_uuid: str) -> Response:
+def replace_allocations(call: Call, consumer_uuid: str) -> Response:
     """PUT /allocations/{consumer_uuid}: all that the consumer is to have; nothing, to take it all away."""
     if not validation.looks_like_uuid(consumer_uuid):
         raise BadRequest(f"consumer {consumer_uuid}: expected a UUID")
-    claim = claim_of(str(UUID(consumer_uuid)), of_one_consumer(call.body(), "body"))
+    claim = _claim(str(UUID(consumer_uuid)), _OF_CONSUMER(call.body(), "body"))
     claims.WAYS[call.settings.claims](call.database, claim)
     return responses.nothing()
 
 
 def replace_several(call: Call) -> Response:
     """POST /allocations: all that several consumers are to have, together or not at all."""
-    several = [claim_of(consumer, content) for consumer, content in of_consumers(call.body(), "body").items()]
+    several = [_claim(consumer, content) for consumer, content in _OF_CONSUMERS(call.body(), "body").items()]
     call.database.write(lambda connection: claims.write(connection, several))
     return responses.nothing()
 
 
-def delete(call: Call, consumer_uuid: str) -> Response:
+def delete_allocations(call: Call, consumer_uuid: str) -> Response:
     """DELETE /allocations/{consumer_uuid}: all of them, whatever the generation."""
     call.database.write(lambda connection: allocations.remove(connection, consumer_uuid))
     return responses.nothing()
 
 
-def of_provider(call: Call, uuid: str) -> Response:
+def show_provider_allocations(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}/allocations: by consumer."""
     with call.database.snapshot() as connection:
         provider_id, generation = providers.id_and_generation(connection, uuid)
@@ -67,7 +69,7 @@ def of_provider(call: Call, uuid: str) -> Response:
     return responses.document({"allocations": found, "resource_provider_generation": generation})
 
 
-def claim_of(consumer: str, content: dict[str, Any]) -> Claim:
+def _claim(consumer: str, content: dict[str, Any]) -> Claim:
     """The claim that a checked body makes."""
     return Claim(
         consumer=consumer,
@@ -77,3 +79,53 @@ def claim_of(consumer: str, content: dict[str, Any]) -> Claim:
         consumer_type=content["consumer_type"],
         allocations={provider: entry["resources"] for provider, entry in content["allocations"].items()},
     )
+
+
+_TYPE = validation.text(LONGEST, minimum=1, pattern=f"{ANY_CLASS}|all|unknown")
+
+
+def show_provider_usages(call: Call, uuid: str) -> Response:
+    """GET /resource_providers/{uuid}/usages: of each class that it has an inventory of."""
+    with call.database.snapshot() as connection:
+        provider_id, generation = providers.id_and_generation(connection, uuid)
+        found = allocations.usages_of_provider(connection, provider_id)
+    return responses.document({"resource_provider_generation": generation, "usages": found})
+
+
+def show_project_usages(call: Call) -> Response:
+    """GET /usages?project_id=P, with user_id and consumer_type if wanted: by type of consumer."""
+    given = {name: values[-1] for name, values in call.parameters({"project_id", "user_id", "consumer_type"}).items()}
+    if "project_id" not in given:
+        raise BadRequest("project_id: expected as query parameter, got none")
+    project = _NAME(given["project_id"], "project_id")
+    user = _NAME(given["user_id"], "user_id") if "user_id" in given else None
+    kind = _TYPE(given["consumer_type"], "consumer_type") if "consumer_type" in given else None
+    with call.database.snapshot() as connection:
+        found = allocations.usages_of_project(connection, project, user=user, consumer_type=kind)
+    return responses.document({"usages": found})
+
+
+_RESHAPED = validation.record(
+    {
+        "inventories": validation.mapping(_UUID_TEXT, ALL_INVENTORIES, minimum=1),
+        "allocations": validation.mapping(_UUID_TEXT, _OF_CONSUMER),
+    }
+)
+
+
+def reshape(call: Call) -> Response:
+    """POST /reshaper: the final inventories of some providers, and the allocations that move with them.
+
+    A capacity may be negative here, as in Placement, which refuses that in the calls on inventories alone.
+    """
+    content = _RESHAPED(call.body(), "body")
+    stocks = {
+        uuid: NewInventories(
+            generation=given["resource_provider_generation"],
+            inventories={name: complete_inventory(inventory) for name, inventory in given["inventories"].items()},
+        )
+        for uuid, given in content["inventories"].items()
+    }
+    several = [_claim(consumer, given) for consumer, given in content["allocations"].items()]
+    call.database.write(lambda connection: inventories.reshape(connection, stocks, several))
+    return responses.nothing()

@@ -7,10 +7,10 @@ from werkzeug import Response
 from placebench.reference.api import responses
 from placebench.reference.api.call import Call
 from placebench.reference.api.candidates_query import parse
-from placebench.reference.candidates import answer
+from placebench.reference.candidates.algorithms import find_candidates
 
 
-def index(call: Call) -> Response:
+def list_candidates(call: Call) -> Response:
     """GET /allocation_candidates, from one snapshot of the database, in the variant that the app was made with.
 
     The snapshot of a body that is too long to be held lasts until its last byte is sent.
@@ -18,7 +18,7 @@ def index(call: Call) -> Response:
     request = parse(call.request.query_string)
     with ExitStack() as held:
         connection = held.enter_context(call.database.snapshot())
-        content = answer(connection, request, call.variant, call.settings)
+        content = find_candidates(connection, request, call.variant, call.settings)
         if isinstance(content, bytes):
             return responses.body(content)
         return responses.stream(content, held.pop_all().close)

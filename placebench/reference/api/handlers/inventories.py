@@ -13,125 +13,127 @@ from placebench.reference.api.validation import ANY_CLASS, LONGEST
 from placebench.reference.store import inventories, providers
 from placebench.reference.store.inventories import Inventory
 
-DEFAULTS: Final = {
+_DEFAULTS: Final = {
     "reserved": 0,
     "min_unit": 1,
     "max_unit": validation.MAX_INTEGER,
     "step_size": 1,
     "allocation_ratio": 1.0,
 }
-GREATEST_RATIO: Final = 3.40282e38
+_MAX_RATIO: Final = 3.40282e38
 
-_class = validation.text(LONGEST, pattern=ANY_CLASS)
-_total = {"total": validation.integer(1)}
-_generation = {"resource_provider_generation": validation.any_integer}
-_rest = {
+_CLASS = validation.text(LONGEST, pattern=ANY_CLASS)
+_TOTAL = {"total": validation.integer(1)}
+_GENERATION = {"resource_provider_generation": validation.any_integer}
+_REST = {
     "reserved": validation.integer(0),
     "min_unit": validation.integer(1),
     "max_unit": validation.integer(1),
     "step_size": validation.integer(1),
-    "allocation_ratio": validation.number(GREATEST_RATIO),
+    "allocation_ratio": validation.number(_MAX_RATIO),
 }
-one_of_all = validation.record(_total, _rest | _generation)
-one_more = validation.record(_total | {"resource_class": _class}, _rest | _generation)
-one_changed = validation.record(_total | _generation, _rest)
-all_of_them = validation.record(_generation | {"inventories": validation.mapping(_class, one_of_all)})
+_ONE_OF_ALL = validation.record(_TOTAL, _REST | _GENERATION)
+_ONE_MORE = validation.record(_TOTAL | {"resource_class": _CLASS}, _REST | _GENERATION)
+_ONE_CHANGED = validation.record(_TOTAL | _GENERATION, _REST)
+ALL_INVENTORIES = validation.record(_GENERATION | {"inventories": validation.mapping(_CLASS, _ONE_OF_ALL)})
 
 
-def index(call: Call, uuid: str) -> Response:
+def list_inventories(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}/inventories"""
     with call.database.snapshot() as connection:
         provider_id, generation = providers.id_and_generation(connection, uuid)
-        return _answer_all(inventories.of_provider(connection, provider_id), generation)
+        return _respond_all(inventories.of_provider(connection, provider_id), generation)
 
 
-def replace(call: Call, uuid: str) -> Response:
+def replace_inventories(call: Call, uuid: str) -> Response:
     """PUT /resource_providers/{uuid}/inventories: just these; the generation moves on in any case."""
     body = call.body()
 
     def work(connection: Connection) -> Response:
-        provider = providers.locked(connection, uuid)
-        content = all_of_them(body, "body")
+        provider = providers.lock(connection, uuid)
+        content = ALL_INVENTORIES(body, "body")
         providers.check_generation(provider, content["resource_provider_generation"])
-        wanted = {name: completed(name, given) for name, given in content["inventories"].items()}
-        return _answer_all(wanted, inventories.replace(connection, provider, wanted))
+        wanted = {name: _checked_inventory(name, given) for name, given in content["inventories"].items()}
+        return _respond_all(wanted, inventories.replace_inventories(connection, provider, wanted))
 
     return call.database.write(work)
 
 
-def create(call: Call, uuid: str) -> Response:
+def create_inventory(call: Call, uuid: str) -> Response:
     """POST /resource_providers/{uuid}/inventories: one more, whatever the generation."""
     body = call.body()
 
     def work(connection: Connection) -> Response:
-        provider = providers.locked(connection, uuid)
-        content = one_more(body, "body")
+        provider = providers.lock(connection, uuid)
+        content = _ONE_MORE(body, "body")
         name = content.pop("resource_class")
-        inventory = completed(name, content)
+        inventory = _checked_inventory(name, content)
         generation = inventories.add(connection, provider, name, inventory)
         location = f"{call.prefix}/resource_providers/{uuid}/inventories/{name}"
-        return _answer_one(inventory, generation, status=HTTPStatus.CREATED, location=location)
+        return _respond_one(inventory, generation, status=HTTPStatus.CREATED, location=location)
 
     return call.database.write(work)
 
 
-def clear(call: Call, uuid: str) -> Response:
+def clear_inventories(call: Call, uuid: str) -> Response:
     """DELETE /resource_providers/{uuid}/inventories: all of them, whatever the generation."""
-    call.database.write(lambda connection: inventories.replace(connection, providers.locked(connection, uuid), {}))
+    call.database.write(
+        lambda connection: inventories.replace_inventories(connection, providers.lock(connection, uuid), {})
+    )
     return responses.nothing()
 
 
-def show(call: Call, uuid: str, resource_class: str) -> Response:
+def show_inventory(call: Call, uuid: str, resource_class: str) -> Response:
     """GET /resource_providers/{uuid}/inventories/{resource_class}"""
     with call.database.snapshot() as connection:
         provider_id, generation = providers.id_and_generation(connection, uuid)
         present = inventories.of_provider(connection, provider_id)
     if resource_class not in present:
-        raise inventories.missing(uuid, resource_class)
-    return _answer_one(present[resource_class], generation)
+        raise inventories.unknown_inventory(uuid, resource_class)
+    return _respond_one(present[resource_class], generation)
 
 
-def update(call: Call, uuid: str, resource_class: str) -> Response:
+def update_inventory(call: Call, uuid: str, resource_class: str) -> Response:
     """PUT /resource_providers/{uuid}/inventories/{resource_class}"""
     body = call.body()
 
     def work(connection: Connection) -> Response:
-        provider = providers.locked(connection, uuid)
-        content = one_changed(body, "body")
+        provider = providers.lock(connection, uuid)
+        content = _ONE_CHANGED(body, "body")
         providers.check_generation(provider, content["resource_provider_generation"])
-        inventory = completed(resource_class, content)
-        return _answer_one(inventory, inventories.change(connection, provider, resource_class, inventory))
+        inventory = _checked_inventory(resource_class, content)
+        return _respond_one(inventory, inventories.change(connection, provider, resource_class, inventory))
 
     return call.database.write(work)
 
 
-def delete(call: Call, uuid: str, resource_class: str) -> Response:
+def delete_inventory(call: Call, uuid: str, resource_class: str) -> Response:
     """DELETE /resource_providers/{uuid}/inventories/{resource_class}: if nothing is allocated of it."""
     call.database.write(
-        lambda connection: inventories.remove(connection, providers.locked(connection, uuid), resource_class)
+        lambda connection: inventories.remove(connection, providers.lock(connection, uuid), resource_class)
     )
     return responses.nothing()
 
 
-def completed(name: str, given: dict[str, Any]) -> Inventory:
+def _checked_inventory(name: str, given: dict[str, Any]) -> Inventory:
     """The inventory with every field; BadRequest if its capacity is negative."""
-    full = filled(given)
+    full = complete_inventory(given)
     if int((full["total"] - full["reserved"]) * full["allocation_ratio"]) < 0:
         raise BadRequest(f"inventory of {name}: its capacity, (total - reserved) * allocation_ratio, is negative")
     return full
 
 
-def filled(given: dict[str, Any]) -> Inventory:
+def complete_inventory(given: dict[str, Any]) -> Inventory:
     """The inventory with every field."""
-    full = DEFAULTS | given
+    full = _DEFAULTS | given
     return {field: full[field] for field in inventories.FIELDS}
 
 
-def _answer_all(present: dict[str, Any], generation: int) -> Response:
+def _respond_all(present: dict[str, Any], generation: int) -> Response:
     return responses.document({"resource_provider_generation": generation, "inventories": present})
 
 
-def _answer_one(
+def _respond_one(
     inventory: Inventory, generation: int, *, status: HTTPStatus = HTTPStatus.OK, location: str | None = None
 ) -> Response:
     content = {"resource_provider_generation": generation, **inventory}

@@ -1,4 +1,4 @@
-"""Resource providers: the nodes of the trees."""
+"""Resource providers, and the traits and aggregates of one."""
 
 from typing import Any, Final
 from uuid import uuid4
@@ -8,63 +8,66 @@ from werkzeug import Response
 
 from placebench.reference.api import responses, validation
 from placebench.reference.api.call import Call
-from placebench.reference.store import provider_filters, providers, trees
-from placebench.reference.store.providers import Provider
+from placebench.reference.api.validation import LONGEST
+from placebench.reference.store import name_tables, provider_filters, providers
+from placebench.reference.store.providers import StoredProvider
 
-LINKS: Final = ("inventories", "usages", "aggregates", "traits", "allocations")
+_LINKS: Final = ("inventories", "usages", "aggregates", "traits", "allocations")
 
-_name = validation.text(200, minimum=1)
-_parent = validation.nullable(validation.uuid)
-new_provider = validation.record({"name": _name}, {"uuid": validation.dashed_uuid, "parent_provider_uuid": _parent})
-changed_provider = validation.record({"name": _name}, {"parent_provider_uuid": _parent})
+_NAME = validation.text(200, minimum=1)
+_PARENT = validation.nullable(validation.uuid)
+_NEW_PROVIDER = validation.record({"name": _NAME}, {"uuid": validation.dashed_uuid, "parent_provider_uuid": _PARENT})
+_CHANGED_PROVIDER = validation.record({"name": _NAME}, {"parent_provider_uuid": _PARENT})
 
 
-def index(call: Call) -> Response:
+def list_providers(call: Call) -> Response:
     """GET /resource_providers: those that meet every filter in the query string."""
     chosen = provider_filters.parse(call.parameters(provider_filters.NAMES))
     with call.database.snapshot() as connection:
-        found = providers.matching(connection, provider_filters.conditions(connection, chosen))
+        found = providers.find(connection, provider_filters.conditions(connection, chosen))
     return responses.document({"resource_providers": [_document(call, provider) for provider in found]})
 
 
-def create(call: Call) -> Response:
+def create_provider(call: Call) -> Response:
     """POST /resource_providers: a new one, in a tree of its own or below a parent."""
-    content = new_provider(call.body(), "body")
+    content = _NEW_PROVIDER(call.body(), "body")
     uuid, name, parent = content.get("uuid", str(uuid4())), content["name"], content.get("parent_provider_uuid")
-    made = call.database.write(lambda connection: trees.create(connection, uuid=uuid, name=name, parent_uuid=parent))
+    made = call.database.write(
+        lambda connection: providers.create(connection, uuid=uuid, name=name, parent_uuid=parent)
+    )
     return responses.document(_document(call, made), location=_url(call, made.uuid))
 
 
-def show(call: Call, uuid: str) -> Response:
+def show_provider(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}"""
     with call.database.one_statement() as connection:
-        return responses.document(_document(call, providers.found(connection, uuid)))
+        return responses.document(_document(call, providers.get(connection, uuid)))
 
 
-def update(call: Call, uuid: str) -> Response:
+def update_provider(call: Call, uuid: str) -> Response:
     """PUT /resource_providers/{uuid}: another name and, if parent_provider_uuid is given, another place."""
     body = call.body()
 
-    def work(connection: Connection) -> Provider:
+    def work(connection: Connection) -> StoredProvider:
         providers.id_and_generation(connection, uuid)
-        content = changed_provider(body, "body")
+        content = _CHANGED_PROVIDER(body, "body")
         if "parent_provider_uuid" in content:
-            trees.move(connection, uuid, content["parent_provider_uuid"])
+            providers.move(connection, uuid, content["parent_provider_uuid"])
         providers.rename(connection, uuid, content["name"])
-        return providers.found(connection, uuid)
+        return providers.get(connection, uuid)
 
     return responses.document(_document(call, call.database.write(work)))
 
 
-def delete(call: Call, uuid: str) -> Response:
+def delete_provider(call: Call, uuid: str) -> Response:
     """DELETE /resource_providers/{uuid}: with its inventories, traits and aggregates, if nothing stands on it."""
-    call.database.write(lambda connection: trees.remove(connection, uuid))
+    call.database.write(lambda connection: providers.delete_provider(connection, uuid))
     return responses.nothing()
 
 
-def _document(call: Call, provider: Provider) -> dict[str, Any]:
+def _document(call: Call, provider: StoredProvider) -> dict[str, Any]:
     url = _url(call, provider.uuid)
-    links = [{"rel": "self", "href": url}, *({"rel": rel, "href": f"{url}/{rel}"} for rel in LINKS)]
+    links = [{"rel": "self", "href": url}, *({"rel": rel, "href": f"{url}/{rel}"} for rel in _LINKS)]
     return {
         "uuid": provider.uuid,
         "name": provider.name,
@@ -77,3 +80,75 @@ def _document(call: Call, provider: Provider) -> dict[str, Any]:
 
 def _url(call: Call, uuid: str) -> str:
     return f"{call.prefix}/resource_providers/{uuid}"
+
+
+_NEW_AGGREGATES = validation.record(
+    {
+        "resource_provider_generation": validation.any_integer,
+        "aggregates": validation.array(validation.uuid, unique=True),
+    }
+)
+
+
+def show_aggregates(call: Call, uuid: str) -> Response:
+    """GET /resource_providers/{uuid}/aggregates"""
+    with call.database.snapshot() as connection:
+        provider_id, generation = providers.id_and_generation(connection, uuid)
+        return _aggregates_response(name_tables.aggregates_of_provider(connection, provider_id), generation)
+
+
+def replace_aggregates(call: Call, uuid: str) -> Response:
+    """PUT /resource_providers/{uuid}/aggregates: just these; the generation moves on in any case."""
+    body = call.body()
+
+    def work(connection: Connection) -> Response:
+        provider = providers.lock(connection, uuid)
+        content = _NEW_AGGREGATES(body, "body")
+        providers.check_generation(provider, content["resource_provider_generation"])
+        return _aggregates_response(
+            content["aggregates"], name_tables.replace_aggregates(connection, provider, content["aggregates"])
+        )
+
+    return call.database.write(work)
+
+
+def _aggregates_response(uuids: list[str], generation: int) -> Response:
+    return responses.document({"aggregates": uuids, "resource_provider_generation": generation})
+
+
+_NEW_TRAITS = validation.record(
+    {
+        "resource_provider_generation": validation.any_integer,
+        "traits": validation.array(validation.text(LONGEST, minimum=1)),
+    }
+)
+
+
+def show_traits(call: Call, uuid: str) -> Response:
+    """GET /resource_providers/{uuid}/traits"""
+    with call.database.snapshot() as connection:
+        provider_id, generation = providers.id_and_generation(connection, uuid)
+        return _traits_response(name_tables.traits_of_provider(connection, provider_id), generation)
+
+
+def replace_traits(call: Call, uuid: str) -> Response:
+    """PUT /resource_providers/{uuid}/traits: just these; the generation moves on only if that changes something."""
+    content = _NEW_TRAITS(call.body(), "body")
+    names = sorted(set(content["traits"]))
+
+    def work(connection: Connection) -> Response:
+        provider = providers.lock(connection, uuid)
+        providers.check_generation(provider, content["resource_provider_generation"])
+        return _traits_response(names, name_tables.replace_traits(connection, provider, names))
+
+    return call.database.write(work)
+
+
+def clear_traits(call: Call, uuid: str) -> Response:
+    """DELETE /resource_providers/{uuid}/traits: none, whatever the generation."""
+    call.database.write(lambda connection: name_tables.replace_traits(connection, providers.lock(connection, uuid), []))
+    return responses.nothing()
+
+
+def _traits_response(names: list[str], generation: int) -> Response:
+    return responses.document({"traits": names, "resource_provider_generation": generation})

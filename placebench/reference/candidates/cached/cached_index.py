@@ -4,22 +4,29 @@ from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
 from time import monotonic
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, Engine, Pool
 
 from placebench.reference.api.candidates_query import CandidateRequest
-from placebench.reference.api.responses import Body
-from placebench.reference.candidates.cached.change_log import Changes, Look, Moment, look, roots_touched
-from placebench.reference.candidates.cached.reader_lease import Registry
+from placebench.reference.candidates.cached.change_log import (
+    Changes,
+    PgSnapshot,
+    ReaderLease,
+    VisibilityCheck,
+    check_visibility,
+    roots_touched,
+)
 from placebench.reference.candidates.dedup import statements
 from placebench.reference.candidates.dedup.fetch import fetch
-from placebench.reference.candidates.dedup.relevance import Likeness
+from placebench.reference.candidates.dedup.relevance import Likeness, same_relevance
+from placebench.reference.candidates.dedup.service import answer_by_dedup
 from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import Picture
-from placebench.reference.optimizations.settings import mattering_alike
+from placebench.reference.candidates.results import Body
 from placebench.reference.settings import Settings
+from placebench.reference.variants import Implementations
 
 ROOM: Final = 16 * 1024 * 1024
 
@@ -69,9 +76,9 @@ class Keeper:
     def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
         """url: where the entry among the readers is kept. Nothing is connected to before the first answer."""
         self._lock = Lock()
-        self._registry = Registry(url, clock)
+        self._registry = ReaderLease(url, clock)
         self._picture: Picture | None = None
-        self._moment: Moment | None = None  # which the picture shows
+        self._moment: PgSnapshot | None = None  # which the picture shows
         self._bodies = Bodies()
         self._kinds = 0  # after the last sweep
         self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # answers that read from it while they are sent
@@ -81,7 +88,7 @@ class Keeper:
         connection: Connection,
         request: CandidateRequest,
         settings: Settings,
-        likeness: Likeness = mattering_alike,
+        likeness: Likeness = same_relevance,
     ) -> Body | None:
         """The JSON body as of the connection's snapshot; None if that has to be read by itself.
 
@@ -117,7 +124,7 @@ class Keeper:
         if reader is None:
             self._drop()
             return None
-        seen = look(connection, reader, self._moment)
+        seen = check_visibility(connection, reader, self._moment)
         if not seen.registered:
             self._registry.forget()
             self._drop()
@@ -126,7 +133,7 @@ class Keeper:
             return None
         return self._moved(connection, seen)
 
-    def _moved(self, connection: Connection, seen: Look) -> Picture:
+    def _moved(self, connection: Connection, seen: VisibilityCheck) -> Picture:
         """The picture at the moment seen; none is left if that fails on the way."""
         picture, self._picture = self._picture, None
         if picture is None or seen.changes is not None:
@@ -182,3 +189,28 @@ def _find_named(connection: Connection, picture: Picture, request: CandidateRequ
     uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
     if unseen := uuids - picture.named.keys():
         picture.named.update(statements.roots_above(connection, unseen))
+
+
+# By the pool, which a server renews when it forks: no picture and no lock is shared with another process.
+_keepers: Final[WeakKeyDictionary[Pool, Keeper]] = WeakKeyDictionary()
+_finding: Final = Lock()
+
+
+def answer_from_cache(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+) -> Body:
+    """The JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where something did.
+
+    As `dedup` answers where the picture will not do: without a change log or all of its triggers, while another thread
+    is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
+    """
+    body = _keeper_of(connection.engine).answer(connection, request, settings, implementations.likeness)
+    return answer_by_dedup(connection, request, implementations, settings) if body is None else body
+
+
+def _keeper_of(engine: Engine) -> Keeper:
+    with _finding:
+        keeper = _keepers.get(engine.pool)
+        if keeper is None:
+            keeper = _keepers[engine.pool] = Keeper(engine.url)
+        return keeper

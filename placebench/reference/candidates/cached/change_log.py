@@ -1,16 +1,18 @@
-"""What changed since a PostgreSQL snapshot, read from the change log."""
+"""What changed since a PostgreSQL snapshot, from the change log, and the lease of a reader of the log."""
 
+import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import URL, Connection, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PgSnapshot:
     """Which transactions a snapshot shows: pg_current_snapshot()."""
 
     text: str
@@ -19,7 +21,7 @@ class Moment:
     running: frozenset[int]  # of those between, the ones that were not over
 
     @classmethod
-    def read(cls, text: str) -> "Moment":
+    def read(cls, text: str) -> "PgSnapshot":
         """The moment in PostgreSQL's form: `10:20:10,14,15`."""
         oldest, end, running = text.split(":")
         return cls(text, int(oldest), int(end), frozenset(map(int, running.split(","))) if running else frozenset())
@@ -28,20 +30,20 @@ class Moment:
         """Whether what the transaction committed is visible, if it did commit."""
         return transaction < self.oldest or (transaction < self.end and transaction not in self.running)
 
-    def follows(self, other: "Moment") -> bool:
+    def follows(self, other: "PgSnapshot") -> bool:
         """Whether everything that *other* shows is shown here, too; of two moments of one server, one does."""
         return other.end <= self.end and not any(map(other.shows, self.running))
 
 
 # placebench_look stops here: whoever has slept that long reads everything.
-MOST: Final = 1_000
+_MAX_CHANGES: Final = 1_000
 NO_CHANGE_LOG: Final = (
     "this database has no change log; `placebench seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
 )
 _LOOK: Final = "SELECT now, registered, holds, changes FROM placebench_look(%s, %s)"
 _NO_SUCH_FUNCTION: Final = "42883"
 
-Range = tuple[int, int]  # the lowest and the highest of some ids
+_Range = tuple[int, int]  # the lowest and the highest of some ids
 
 # The columns that say who has the thing of a name.
 _HOLDERS: Final = {
@@ -55,12 +57,12 @@ _HOLDERS: Final = {
 class Changes:
     """Ranges of ids by kind (provider, trait, class, aggregate): what was touched lies within."""
 
-    ranges: dict[str, list[Range]]
+    ranges: dict[str, list[_Range]]
 
     @property
     def everything(self) -> bool:
         """Whether more was touched than is told."""
-        return sum(map(len, self.ranges.values())) > MOST
+        return sum(map(len, self.ranges.values())) > _MAX_CHANGES
 
     def touches(self, *kinds: str) -> bool:
         """Whether something of one of the kinds was touched."""
@@ -76,16 +78,16 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class VisibilityCheck:
     """What one look at the database says."""
 
-    moment: Moment
+    moment: PgSnapshot
     registered: bool  # the reader has its entry still, and the tables and triggers are what they were when it got it
     holds: bool  # all statements of the transaction see this moment, and nothing else
     changes: Changes | None  # None: nothing became visible since
 
 
-def look(connection: Connection, reader: str, since: Moment | None) -> Look:
+def check_visibility(connection: Connection, reader: str, since: PgSnapshot | None) -> VisibilityCheck:
     """What became visible since, and at which moment this is; 1 round trip.
 
     since: None for a reader that has seen nothing yet; nothing changed then.
@@ -95,12 +97,14 @@ def look(connection: Connection, reader: str, since: Moment | None) -> Look:
     known = None if since is None else since.text
     row = connection.exec_driver_sql(_LOOK, (reader, known)).one()
     changed = read_changes(row.changes) if row.changes else None
-    return Look(since if since and row.now == known else Moment.read(row.now), row.registered, row.holds, changed)
+    return VisibilityCheck(
+        since if since and row.now == known else PgSnapshot.read(row.now), row.registered, row.holds, changed
+    )
 
 
 def read_changes(listed: str) -> Changes:
     """The changes in placebench_look's form: `provider 3 3,trait 7 9`."""
-    ranges: dict[str, list[Range]] = defaultdict(list)
+    ranges: dict[str, list[_Range]] = defaultdict(list)
     for each in listed.split(","):
         kind, first, last = each.split()
         ranges[kind].append((int(first), int(last)))
@@ -129,9 +133,70 @@ def reason(error: DBAPIError) -> str:
     return NO_CHANGE_LOG if code == _NO_SUCH_FUNCTION else " ".join(str(error.orig).split())
 
 
-def _between(column: str, ranges: Iterable[Range]) -> str:
+def _between(column: str, ranges: Iterable[_Range]) -> str:
     single = [first for first, last in ranges if first == last]
     conditions = [f"{column} BETWEEN {first} AND {last}" for first, last in ranges if first != last]
     if single:
         conditions.append(f"{column} = ANY ('{{{','.join(map(str, single))}}}')")
     return " OR ".join(conditions)
+
+
+_log = logging.getLogger(__name__)
+
+RENEWED_EVERY_S: Final = 30.0  # an entry ends after five minutes
+_UNWATCHED: Final = (
+    "triggers of the change log are missing or disabled (every one wants ENABLE ALWAYS),"
+    " or a table has another in its place, a child, a parent or a subscription"
+)
+# Requests wait meanwhile. Whoever has removed our old entry in a transaction that goes on may keep us from it.
+_PATIENCE: Final = "SET lock_timeout = '200ms'"
+
+
+class ReaderLease:
+    """Keeps one entry; connects only when asked."""
+
+    def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
+        self._engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        self._clock = clock
+        self._due = -RENEWED_EVERY_S * 2
+        self._told = ""
+        self.reader: str | None = None
+        """The entry's id. None: nobody keeps the log for us, as writes may fire no trigger or nobody was let in."""
+
+    def renew(self, seen: PgSnapshot | None) -> None:
+        """Every half minute: say what was seen, so that the log can be pruned, or register; else nothing.
+
+        Trouble leaves no entry, and is logged, each kind once.
+        """
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due = now + RENEWED_EVERY_S
+        try:
+            with self._engine.connect() as connection:
+                connection.execute(text(_PATIENCE))
+                self.reader = self._renewed(connection, seen)
+        except DBAPIError as error:
+            self._without_entry(reason(error))
+
+    def forget(self) -> None:
+        """The entry is of no use any more: the next call of `renew` registers anew."""
+        self.reader = None
+        self._due = self._clock()
+
+    def _renewed(self, connection: Connection, seen: PgSnapshot | None) -> str | None:
+        if self.reader is None:
+            reader: str | None = connection.scalar(text("SELECT placebench_register()::text"))
+            if reader is None:
+                self._without_entry(_UNWATCHED)
+            return reader
+        if seen is not None:
+            statement = text("SELECT placebench_renew(CAST(:reader AS uuid), CAST(:seen AS pg_snapshot))")
+            connection.execute(statement, {"reader": self.reader, "seen": seen.text})
+        return self.reader
+
+    def _without_entry(self, why: str) -> None:
+        self.reader = None
+        if why != self._told:
+            _log.warning("the variant cached keeps no picture and answers as dedup: %s", why)
+            self._told = why

@@ -3,7 +3,13 @@
 from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import NamedTuple, TypeVar
 
-from placebench.reference.candidates.dedup.backtracking import Anchor, Growth, groups_at, guests_of, visiting
+from placebench.reference.candidates.dedup.backtracking import (
+    Anchor,
+    AnchorCombinations,
+    groups_at,
+    guests_of,
+    visiting,
+)
 from placebench.reference.candidates.dedup.relevance import Demands, Matter
 from placebench.reference.candidates.dedup.templates import Batch, Part, part_of
 from placebench.reference.candidates.dedup.tree_index import Kind, Picture, Shape, Tree
@@ -17,7 +23,7 @@ class Plan:
     """The candidates of equal anchors, searched as far as anybody has asked."""
 
     def __init__(self, anchor: Anchor, demands: Demands) -> None:
-        found = Growth(anchor, demands).combinations() if anchor.ruling.allowed else iter(())
+        found = iter(AnchorCombinations(anchor, demands)) if anchor.ruling.allowed else iter(())
         self._to_come = (part_of(anchor, demands.request, combination) for combination in found)
         self._parts: list[Part] = []
         self._batch: Batch | None = None

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
 from placebench.reference.candidates.dedup.tree_index import Kind, Stock
-from placebench.reference.optimizations.settings import mattering_alike
 
 
 class Matter(NamedTuple):
@@ -26,6 +25,16 @@ class Matter(NamedTuple):
 
 Likeness = Callable[[Kind, Matter], Hashable]
 NO_MATTER: Final = Matter(0, 0, 0, member=False, free=(), shares=False)
+
+
+def same_provider_class(kind: Kind, matter: Matter) -> Hashable:
+    """Equal in everything: each distinct tree is searched."""
+    return kind, matter
+
+
+def same_relevance(_kind: Kind, matter: Matter) -> Hashable:
+    """Alike in what the request asks about, however else they differ."""
+    return matter
 
 
 class Ruling(NamedTuple):
@@ -48,7 +57,7 @@ class Standing(NamedTuple):
 class Demands:
     """The request, asked provider by provider."""
 
-    def __init__(self, request: CandidateRequest, likeness: Likeness = mattering_alike) -> None:
+    def __init__(self, request: CandidateRequest, likeness: Likeness = same_relevance) -> None:
         """likeness: which providers are searched once for all of them."""
         self.request = request
         self.likeness = likeness

@@ -3,15 +3,13 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from random import sample
-from sys import maxsize
 from typing import Final, TypeVar
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.dedup.plans import Plan, Pool
 from placebench.reference.candidates.dedup.templates import Batch, Part, filled, joined
 from placebench.reference.candidates.dedup.tree_index import Picture, Shape, Tree
-from placebench.reference.candidates.round_robin import by_turns
+from placebench.reference.candidates.results import in_order, limited, search_bound
 from placebench.reference.settings import DEPTH_FIRST, Settings
 
 Candidate = tuple[Part, Shape, Tree]
@@ -44,10 +42,8 @@ class Choice:
         self._settings = settings
         self._limit = request.limit
         self._seen: set[object] = set()
-        limit = None if request.limit is None else min(request.limit, maxsize)
-        bounds = (settings.maximum, None if settings.randomize else limit)
         self.depth_first = settings.strategy == DEPTH_FIRST and not settings.randomize
-        self.left = min((bound for bound in bounds if bound is not None), default=None)  # None: all are wanted
+        self.left = search_bound(request, settings)  # None: all are wanted
 
     def choose(self, pools: Iterable[Pool], chosen: Chosen | None = None) -> Chosen:
         """Those of the pools' candidates that are wanted, with what was chosen before; ends when there are enough."""
@@ -83,12 +79,9 @@ class Choice:
     def _some(self, chosen: Chosen, pools: Iterable[Pool]) -> None:
         """Those that come first in the order of the strategy, and of them any, if the operator wants it so."""
         anchors = (self._candidates(pool, tree) for pool in pools for tree in pool.trees)
-        in_order = chain.from_iterable(anchors) if self._settings.strategy == DEPTH_FIRST else by_turns(anchors)
-        found = list(islice(in_order, self.left))
-        if self._settings.randomize:
-            found = sample(found, min(len(found), self._limit or len(found)))
+        found = list(islice(in_order(anchors, self._settings), self.left))
         of_tree: dict[str, list[Candidate]] = {}
-        for candidate in found:
+        for candidate in limited(found, self._limit, self._settings):
             of_tree.setdefault(candidate[2][0], []).append(candidate)
         for candidates in of_tree.values():
             _, shape, tree = candidates[0]

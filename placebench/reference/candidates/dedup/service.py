@@ -10,31 +10,33 @@ from typing import Final
 from sqlalchemy import Connection
 
 from placebench.reference.api.candidates_query import CandidateRequest
-from placebench.reference.api.responses import Body
 from placebench.reference.candidates.dedup import selection
-from placebench.reference.candidates.dedup.fetch import ALL, fetch, fetch_names
+from placebench.reference.candidates.dedup.fetch import ALL_TREES, fetch, fetch_names
 from placebench.reference.candidates.dedup.plans import pools
 from placebench.reference.candidates.dedup.relevance import Demands
 from placebench.reference.candidates.dedup.selection import Choice, Chosen
 from placebench.reference.candidates.dedup.solver import document, knows_names, solve, written
 from placebench.reference.candidates.dedup.statements import Trees, largest_id, roots_sharing
 from placebench.reference.candidates.dedup.tree_index import Picture
-from placebench.reference.optimizations import Ways
+from placebench.reference.candidates.results import Body
 from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.variants import Implementations
 
 HELD: Final = 200_000  # ids of providers; more are read part by part
 FEWEST: Final = 8  # trees that are read at once
 GROWTH: Final = 8
 
 
-def answer_by_dedup(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
+def answer_by_dedup(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+) -> Body:
     """The JSON body; 5 to 9 round trips, 5 more for each further part of the trees.
 
     Raises BadRequest for names that do not exist, unless the answer is empty before they matter.
     """
-    reading = _Reading(connection, request, ways)
+    reading = _Reading(connection, request, implementations)
     choice = Choice(request, settings)
-    if ways.reach(choice):
+    if implementations.reach(choice):
         return reading.first_found(choice, settings)
     last = largest_id(connection)
     if last > HELD and choice.left is None and not settings.randomize:
@@ -43,15 +45,15 @@ def answer_by_dedup(connection: Connection, request: CandidateRequest, ways: Way
 
 
 class _Reading:
-    def __init__(self, connection: Connection, request: CandidateRequest, ways: Ways) -> None:
+    def __init__(self, connection: Connection, request: CandidateRequest, implementations: Implementations) -> None:
         self._connection = connection
         self._request = request
-        self._likeness = ways.likeness
-        self._aggregates = ways.memberships(request)
+        self._likeness = implementations.likeness
+        self._aggregates = implementations.memberships(request)
 
     def whole(self, settings: Settings) -> Body:
         """From all trees at once."""
-        picture = self._picture(ALL)
+        picture = self._picture(ALL_TREES)
         fetch_names(self._connection, picture, self._request)
         return solve(picture, self._request, settings, self._likeness)
 

@@ -7,13 +7,12 @@ from typing import Final
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
 from placebench.reference.api.problems import BadRequest
-from placebench.reference.api.responses import Body, held
 from placebench.reference.candidates.dedup import selection
 from placebench.reference.candidates.dedup.plans import pools
-from placebench.reference.candidates.dedup.relevance import Demands, Likeness
+from placebench.reference.candidates.dedup.relevance import Demands, Likeness, same_relevance
 from placebench.reference.candidates.dedup.selection import Choice, Chosen
 from placebench.reference.candidates.dedup.tree_index import Picture
-from placebench.reference.optimizations.settings import mattering_alike
+from placebench.reference.candidates.results import Body, hold
 from placebench.reference.settings import DEFAULTS, Settings
 
 EMPTY: Final = b'{"allocation_requests":[],"provider_summaries":{}}'
@@ -23,7 +22,7 @@ def solve(
     picture: Picture,
     request: CandidateRequest,
     settings: Settings = DEFAULTS,
-    likeness: Likeness = mattering_alike,
+    likeness: Likeness = same_relevance,
 ) -> Body:
     """The JSON body, in parts if it is long; the picture must hold every tree, and stay as it is until the last part.
 
@@ -42,7 +41,7 @@ def written(picture: Picture, chosen: Chosen) -> Body:
 
 def document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Body:
     """The body that these make, in parts if it is long."""
-    return held("".join(pieces).encode() for pieces in _document(requests, summaries))
+    return hold("".join(pieces).encode() for pieces in _document(requests, summaries))
 
 
 def _document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""The solutions of one request group, by anchor, and which providers its traits, aggregates and tree allow."""
+"""The solutions of one request group, by anchor, and which providers its traits, aggregates and tree allow: `solve`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,20 +23,20 @@ _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class GroupFilters:
     """Provider ids that a group asks for and that it refuses."""
 
     required: tuple[Collection[int], ...]  # for each any-set the holders of one of its traits
     forbidden: Collection[int]  # holders of a forbidden trait
     members: Collection[int] | None  # in an aggregate of every member_of; None: no member_of
-    outcasts: Collection[int]  # in a forbidden aggregate
+    excluded: Collection[int]  # in a forbidden aggregate
     tree_root_id: int | None  # None: no in_tree
 
     def admit(self, provider_id: int) -> bool:
         """Whether the provider meets everything but in_tree by itself."""
         return (
             provider_id not in self.forbidden
-            and provider_id not in self.outcasts
+            and provider_id not in self.excluded
             and (self.members is None or provider_id in self.members)
             and self.hold_required((provider_id,))
         )
@@ -45,8 +45,8 @@ class Filters:
         """Whether the provider may give to a tree: an aggregate on the tree's root spans all of the tree."""
         return (
             provider_id not in self.forbidden
-            and provider_id not in self.outcasts
-            and anchor_id not in self.outcasts
+            and provider_id not in self.excluded
+            and anchor_id not in self.excluded
             and (self.members is None or provider_id in self.members or anchor_id in self.members)
         )
 
@@ -59,34 +59,34 @@ class Filters:
         return self.tree_root_id is None or root_id == self.tree_root_id
 
 
-def read_filters(search: Search, group: RequestGroup) -> Filters:
+def _read_filters(search: Search, group: RequestGroup) -> GroupFilters:
     """What the group's filters come to; up to 3 round trips.
 
     In Placement's order: NothingFitsError when nobody is a member, BadRequest for unknown traits, NothingFitsError
     when in_tree names nobody. Unknown aggregates have no members and are no error.
     """
-    members, outcasts = _aggregates(search, group)
+    members, excluded = _aggregates(search, group)
     required, forbidden = _traits(search, group)
     tree_root_id = None
     if group.in_tree is not None:
         tree_root_id = root_of(search.reader, group.in_tree)
         if tree_root_id is None:
             raise NothingFitsError
-    return Filters(required, forbidden, members, outcasts, tree_root_id)
+    return GroupFilters(required, forbidden, members, excluded, tree_root_id)
 
 
 def _aggregates(search: Search, group: RequestGroup) -> tuple[Collection[int] | None, Collection[int]]:
     """The members of every positive set, and of any negative one; 1 round trip or none."""
     uuids = group.not_member_of.union(*group.member_of)
     found = members_of_aggregates(search.reader, uuids)
-    outcasts = _any_of(search.ways.collection, found, group.not_member_of)
+    excluded = _any_of(search.collection, found, group.not_member_of)
     if not group.member_of:
-        return None, outcasts
-    first, *others = (_any_of(search.ways.collection, found, uuids) for uuids in group.member_of)
-    members = search.ways.collection(key for key in first if all(key in other for other in others))
+        return None, excluded
+    first, *others = (_any_of(search.collection, found, uuids) for uuids in group.member_of)
+    members = search.collection(key for key in first if all(key in other for other in others))
     if not members:
         raise NothingFitsError
-    return members, outcasts
+    return members, excluded
 
 
 def _traits(search: Search, group: RequestGroup) -> tuple[tuple[Collection[int], ...], Collection[int]]:
@@ -94,7 +94,7 @@ def _traits(search: Search, group: RequestGroup) -> tuple[tuple[Collection[int],
     required = [search.trait_ids(alternatives) for alternatives in group.required]
     forbidden = search.trait_ids(group.forbidden)
     found = holders_of_traits(search.reader, {*forbidden, *(key for keys in required for key in keys)})
-    collection = search.ways.collection
+    collection = search.collection
     return tuple(_any_of(collection, found, keys) for keys in required), _any_of(collection, found, forbidden)
 
 
@@ -108,7 +108,7 @@ Solutions = dict[int, list[Candidate]]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class ClassDemand:
     """An amount of a class, and the providers that have room for it."""
 
     class_id: int
@@ -121,7 +121,7 @@ class Solved:
     """A group's solutions by anchor, and what was read for them."""
 
     solutions: Solutions
-    demands: Sequence[Demand]
+    demands: Sequence[ClassDemand]
     root_of: Mapping[int, int]
 
     def root_ids(self) -> list[int]:
@@ -141,9 +141,9 @@ def solve(search: Search, group: RequestGroup) -> Solved:
     Raises BadRequest for unknown classes and traits, NothingFitsError when there is no solution.
     """
     class_ids = _class_ids(search, group)
-    filters = read_filters(search, group)
+    filters = _read_filters(search, group)
     demands = tuple(_demand(search, class_ids[name], amount) for name, amount in group.resources)
-    placements = _spread(search, filters, demands) if group.spreads else _alone(search, filters, demands)
+    placements = _solve_spread(search, filters, demands) if group.spreads else _solve_alone(search, filters, demands)
     solutions = _solutions(search, group, demands, placements)
     if not solutions:
         raise NothingFitsError
@@ -158,39 +158,39 @@ def _class_ids(search: Search, group: RequestGroup) -> dict[str, int]:
     return {name: known[name] for name, _ in group.resources}
 
 
-def _demand(search: Search, class_id: int, amount: int) -> Demand:
+def _demand(search: Search, class_id: int, amount: int) -> ClassDemand:
     room = providers_with_room(search.reader, class_id, amount)
     if not room:
         raise NothingFitsError
     search.root_of.update((provider_id, row[1]) for provider_id, row in room.items())
-    return Demand(class_id, amount, room)
+    return ClassDemand(class_id, amount, room)
 
 
-Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class, or the one provider of all
+_Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class, or the one provider of all
 
 
-def _alone(search: Search, filters: Filters, demands: Sequence[Demand]) -> Iterator[Placement]:
+def _solve_alone(search: Search, filters: GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
     """One provider for everything, at each of its anchors."""
-    able = _able(search, filters, demands) if demands else _idle(search, filters)
+    able = _able_providers(search, filters, demands) if demands else _providers_without_resources(search, filters)
     for provider_id in able:
         if filters.admit(provider_id):
             for anchor_id in search.anchors(provider_id):
                 yield anchor_id, (provider_id,)
 
 
-def _able(search: Search, filters: Filters, demands: Sequence[Demand]) -> Iterator[int]:
+def _able_providers(search: Search, filters: GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[int]:
     """Providers of the tree asked for that have room for every class."""
     first, *others = (demand.room for demand in demands)
-    having = [search.ways.collection(room) for room in others]
+    having = [search.collection(room) for room in others]
     for provider_id in first:
         if all(provider_id in room for room in having) and filters.in_tree(search.root_of[provider_id]):
             yield provider_id
 
 
-def _idle(search: Search, filters: Filters) -> Collection[int]:
+def _providers_without_resources(search: Search, filters: GroupFilters) -> Collection[int]:
     """Providers that a group without resources may name; 1 round trip.
 
-    As in Placement, in_tree does not count here, and without a positive filter there is nobody.
+    As in _Placement, in_tree does not count here, and without a positive filter there is nobody.
     """
     wanted = [*filters.required, *([] if filters.members is None else [filters.members])]
     found = roots_of(search.reader, wanted[0]) if wanted else {}
@@ -198,10 +198,10 @@ def _idle(search: Search, filters: Filters) -> Collection[int]:
     return found
 
 
-def _spread(search: Search, filters: Filters, demands: Sequence[Demand]) -> Iterator[Placement]:
+def _solve_spread(search: Search, filters: GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
     """A provider for each class, all serving one anchor and together holding every required trait."""
     first, *others = (_by_anchor(search, filters, demand.room) for demand in demands)
-    serving = [search.ways.collection(choices) for choices in others]
+    serving = [search.collection(choices) for choices in others]
     for anchor_id in first:
         if all(anchor_id in anchors for anchors in serving):
             for providers in product(first[anchor_id], *(choices[anchor_id] for choices in others)):
@@ -209,7 +209,7 @@ def _spread(search: Search, filters: Filters, demands: Sequence[Demand]) -> Iter
                     yield anchor_id, providers
 
 
-def _by_anchor(search: Search, filters: Filters, room: Room) -> dict[int, list[int]]:
+def _by_anchor(search: Search, filters: GroupFilters, room: Room) -> dict[int, list[int]]:
     """The providers that may give to each tree."""
     choices: dict[int, list[int]] = defaultdict(list)
     for provider_id in room:
@@ -219,7 +219,7 @@ def _by_anchor(search: Search, filters: Filters, room: Room) -> dict[int, list[i
     return choices
 
 
-def _anchors(search: Search, filters: Filters, provider_id: int) -> Collection[int]:
+def _anchors(search: Search, filters: GroupFilters, provider_id: int) -> Collection[int]:
     """The provider's own tree; other trees too if it shares, is itself a member, and no tree is named."""
     own = search.root_of[provider_id]
     if filters.tree_root_id is not None:
@@ -230,10 +230,10 @@ def _anchors(search: Search, filters: Filters, provider_id: int) -> Collection[i
 
 
 def _solutions(
-    search: Search, group: RequestGroup, demands: Sequence[Demand], placements: Iterator[Placement]
+    search: Search, group: RequestGroup, demands: Sequence[ClassDemand], placements: Iterator[_Placement]
 ) -> Solutions:
     """An object a solution, with an object a resource."""
-    candidate, resource = search.ways.model.candidate, search.ways.copying(search.ways.model.resource)
+    candidate, resource = search.model.candidate, search.resource
     amounts = [(demand.class_id, demand.amount) for demand in demands]
     solutions: Solutions = defaultdict(list)
     for anchor_id, providers in placements:

@@ -1,59 +1,165 @@
 """The candidate search of `naive` and `tuned`, one object per provider, and the JSON document of its result."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
-from placebench.reference.api.responses import Body, held
-from placebench.reference.candidates.objects.combinations import Merge
+from placebench.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.reference.candidates.objects.groups import Solved, solve
-from placebench.reference.candidates.objects.search import BrokenTreeError, NothingFitsError, Search, open_search
-from placebench.reference.optimizations import Ways
-from placebench.reference.optimizations.model import Candidate, Provider, Summary
-from placebench.reference.optimizations.roots import WALKED
+from placebench.reference.candidates.objects.search import BrokenTreeError, Forest, NothingFitsError, Search
+from placebench.reference.candidates.results import Body, hold
+from placebench.reference.optimizations.model import Candidate, ProviderNode, ProviderSummary
+from placebench.reference.optimizations.queries import WALKED
 from placebench.reference.settings import Settings
+from placebench.reference.store.candidate_queries import (
+    SHARING_TRAIT,
+    Catalog,
+    Reader,
+    all_roots,
+    anchors_of_sharing,
+    holders_of_traits,
+    read_catalog,
+)
+from placebench.reference.variants import Implementations
 
-Document = dict[str, Any]
+_Document = dict[str, Any]
+_Serialise = Callable[[Any], bytes]
 _T = TypeVar("_T")
 
 # Candidates or trees a part: about 1 MB.
-PART: Final = 2_000
-FEW: Final = 10_000  # candidates that are not worth parting
+_PART_SIZE: Final = 2_000
+_FEW_CANDIDATES: Final = 10_000  # candidates that are not worth parting
 
 
-def empty_document() -> Document:
-    """The answer when nothing fits."""
-    return {"allocation_requests": [], "provider_summaries": {}}
+def answer_by_objects(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+) -> Body:
+    """Return the JSON body.
+
+    The reference request costs 12 round trips and 29 399 rows in `tuned` at 1000 trees, 18 and 69 399 in `naive`;
+    Placement's costs are 18 and 40 400. Where a tree turns out to be broken, all is read again, from the roots down.
+    """
+    try:
+        return _answer(connection, request, implementations, settings)
+    except BrokenTreeError:
+        return _answer(connection, request, replace(implementations, roots=WALKED), settings)
 
 
-def body_of(search: Search, candidates: Sequence[Candidate]) -> Body:
+def _answer(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+) -> Body:
+    try:
+        search = _open_search(connection, request, implementations, settings)
+        candidates = _find_candidates(search, implementations)
+    except NothingFitsError:
+        return implementations.serialise({"allocation_requests": [], "provider_summaries": {}})
+    return _body(search, candidates, implementations.serialise)
+
+
+def _open_search(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+) -> Search:
+    """A search that knows all names, who shares, and which roots are allowed; 3 round trips, up to 6.
+
+    Raises BadRequest for unknown traits in root_required, NothingFitsError when no root meets it.
+    """
+    use, model = implementations, implementations.model
+    reader = Reader(connection, use.rows, use.binding, use.roots, use.totals)
+    catalog = read_catalog(reader)
+    search = Search(
+        request=request,
+        settings=settings,
+        model=model,
+        resource=use.copying(model.resource),
+        collection=use.collection,
+        reader=reader,
+        catalog=catalog,
+        forest=Forest(reader, catalog, model, use.trees),
+        sharing=_anchors_of_sharing(reader, catalog),
+    )
+    if request.root_required or request.root_forbidden:
+        search.allowed_roots = _find_allowed_roots(search)
+    return search
+
+
+def _anchors_of_sharing(reader: Reader, catalog: Catalog) -> Mapping[int, list[int]]:
+    trait_id = catalog.trait_ids.get(SHARING_TRAIT)
+    if trait_id is None:
+        return {}
+    return anchors_of_sharing(reader, holders_of_traits(reader, [trait_id])[trait_id])
+
+
+def _find_allowed_roots(search: Search) -> Collection[int]:
+    required = search.trait_ids(search.request.root_required)
+    forbidden = search.trait_ids(search.request.root_forbidden)
+    holders = holders_of_traits(search.reader, [*required, *forbidden])
+    collection = search.collection
+    wanted = [collection(holders[trait_id]) for trait_id in required]
+    unwanted = collection(holder for trait_id in forbidden for holder in holders[trait_id])
+    roots = [
+        root_id
+        for root_id in all_roots(search.reader)
+        if root_id not in unwanted and all(root_id in holding for holding in wanted)
+    ]
+    if not roots:
+        raise NothingFitsError
+    return collection(roots)
+
+
+def _find_candidates(search: Search, implementations: Implementations) -> list[Candidate]:
+    contended = _contended_classes(search)
+    class_ids = frozenset(contended.values())
+    solved = [_solve_group(search, group, class_ids, implementations) for group in search.request.groups]
+    if search.request.same_subtrees:
+        search.forest.ensure_providers({root_id for each in solved for root_id in each.root_ids()})
+    return implementations.search(CandidateCombinations(search, [each.solutions for each in solved], contended))
+
+
+def _contended_classes(search: Search) -> dict[str, int]:
+    """The classes that more than one group requests, with their ids."""
+    requested = Counter(name for group in search.request.groups for name, _ in group.resources)
+    known = search.catalog.class_ids
+    return {name: known[name] for name, count in requested.items() if count > 1 and name in known}
+
+
+def _solve_group(
+    search: Search, group: RequestGroup, contended: Collection[int], implementations: Implementations
+) -> Solved:
+    """The group, solved, and what the variant reads of its trees right afterwards."""
+    solved = solve(search, group)
+    search.inventories.update(implementations.usages(search.forest, solved, contended))
+    implementations.summaries(search.forest, solved)
+    return solved
+
+
+def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Body:
     """The candidates, and the summaries of the trees that give something to one; up to 4 round trips.
 
     In one piece up to 50 MB; beyond, the parts that are written already and, as they are taken, those to come.
     Raises BrokenTreeError, never while the parts are taken.
     """
-    if len(candidates) <= FEW:
-        _know_trees(search, candidates)
-        return search.ways.serialise(_document(search, candidates))
+    if len(candidates) <= _FEW_CANDIDATES:
+        _ensure_trees(search, candidates)
+        return serialise(_document(search, candidates))
     for _, some in _slices(candidates):
-        _know_trees(search, some)
-    return held(_parts(search, candidates))
+        _ensure_trees(search, some)
+    return hold(_parts(search, candidates, serialise))
 
 
-def _document(search: Search, candidates: Sequence[Candidate]) -> Document:
+def _document(search: Search, candidates: Sequence[Candidate]) -> _Document:
     return {
         "allocation_requests": _allocation_requests(search, candidates),
         "provider_summaries": _provider_summaries(search, search.forest.summaries_of(_giving(search, candidates))),
     }
 
 
-def _parts(search: Search, candidates: Sequence[Candidate]) -> Iterator[bytes]:
+def _parts(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Iterator[bytes]:
     """The same document; up to 4 round trips a part. What was read for a part of the summaries is then forgotten."""
-    serialise, forest = search.ways.serialise, search.forest
+    forest = search.forest
     yield b'{"allocation_requests": ['
     for comma, some in _slices(candidates):
         yield comma + serialise(_allocation_requests(search, some))[1:-1]
@@ -64,19 +170,19 @@ def _parts(search: Search, candidates: Sequence[Candidate]) -> Iterator[bytes]:
     yield b"}}"
 
 
-def _know_trees(search: Search, candidates: Iterable[Candidate]) -> None:
+def _ensure_trees(search: Search, candidates: Iterable[Candidate]) -> None:
     """Read the providers of all trees that have to do with the candidates, where they are not known yet."""
     root_of, named = search.root_of, set[int]()
     for each in candidates:
         named.add(each.anchor_id)
         named.update(root_of[key] for providers in each.mappings.values() for key in providers)
-    search.forest.know_providers(named)
+    search.forest.ensure_providers(named)
 
 
 def _slices(items: Sequence[_T]) -> Iterator[tuple[bytes, Sequence[_T]]]:
     """So many items a part, with the comma that parts it from the one before."""
-    for start in range(0, len(items), PART):
-        yield b"," if start else b"", items[start : start + PART]
+    for start in range(0, len(items), _PART_SIZE):
+        yield b"," if start else b"", items[start : start + _PART_SIZE]
 
 
 def _giving(search: Search, candidates: Iterable[Candidate]) -> Collection[int]:
@@ -85,7 +191,7 @@ def _giving(search: Search, candidates: Iterable[Candidate]) -> Collection[int]:
     return {root_of[resource.provider_id] for each in candidates for resource in each.resources}
 
 
-def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> list[Document]:
+def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> list[_Document]:
     providers, class_names = search.forest.providers, search.catalog.class_names
     return [
         {
@@ -97,22 +203,22 @@ def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> lis
 
 
 def _allocations(
-    candidate: Candidate, providers: Mapping[int, Provider], class_names: Mapping[int, str]
-) -> dict[str, Document]:
-    allocations: dict[str, Document] = {}
+    candidate: Candidate, providers: Mapping[int, ProviderNode], class_names: Mapping[int, str]
+) -> dict[str, _Document]:
+    allocations: dict[str, _Document] = {}
     for resource in candidate.resources:
         allocation = allocations.setdefault(providers[resource.provider_id].uuid, {"resources": {}})
         allocation["resources"][class_names[resource.class_id]] = resource.amount
     return allocations
 
 
-def _provider_summaries(search: Search, summaries: Iterable[Summary]) -> dict[str, Document]:
+def _provider_summaries(search: Search, summaries: Iterable[ProviderSummary]) -> dict[str, _Document]:
     providers, class_names = search.forest.providers, search.catalog.class_names
     return {
         summary.provider.uuid: {
             "resources": {
-                class_names[stock.class_id]: {"capacity": stock.capacity, "used": stock.used}
-                for stock in summary.stocks
+                class_names[inventory.class_id]: {"capacity": inventory.capacity, "used": inventory.used}
+                for inventory in summary.inventories
             },
             "traits": summary.traits,
             "parent_provider_uuid": _uuid(providers, summary.provider.parent_id),
@@ -122,53 +228,5 @@ def _provider_summaries(search: Search, summaries: Iterable[Summary]) -> dict[st
     }
 
 
-def _uuid(providers: Mapping[int, Provider], provider_id: int | None) -> str | None:
+def _uuid(providers: Mapping[int, ProviderNode], provider_id: int | None) -> str | None:
     return None if provider_id is None else providers[provider_id].uuid
-
-
-def answer_by_objects(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
-    """The JSON body.
-
-    The headline request costs 12 round trips and 29 399 rows in the tuned ways at 1000 trees, 18 and 69 399 in the
-    plain ones; Placement's costs are 18 and 40 400. Where a tree turns out to be broken, all is read once more, from
-    the roots down.
-    """
-    try:
-        return _answer(connection, request, ways, settings)
-    except BrokenTreeError:
-        return _answer(connection, request, replace(ways, roots=WALKED), settings)
-
-
-def _answer(connection: Connection, request: CandidateRequest, ways: Ways, settings: Settings) -> Body:
-    try:
-        search = open_search(connection, request, ways, settings)
-        candidates = _candidates(search)
-    except NothingFitsError:
-        return ways.serialise(empty_document())
-    return body_of(search, candidates)
-
-
-def _candidates(search: Search) -> list[Candidate]:
-    crowded = _crowded(search)
-    solved = [_solved(search, group, crowded) for group in search.request.groups]
-    if search.request.same_subtrees:
-        search.forest.know_providers({root_id for each in solved for root_id in each.root_ids()})
-    return search.ways.search(Merge(search, [each.solutions for each in solved], crowded))
-
-
-def _crowded(search: Search) -> dict[int, int]:
-    """The classes that more than one group asks for, with what all groups together ask."""
-    asked: dict[str, list[int]] = defaultdict(list)
-    for group in search.request.groups:
-        for name, amount in group.resources:
-            asked[name].append(amount)
-    known = search.catalog.class_ids
-    return {known[name]: sum(amounts) for name, amounts in asked.items() if len(amounts) > 1 and name in known}
-
-
-def _solved(search: Search, group: RequestGroup, crowded: Mapping[int, int]) -> Solved:
-    """The group, solved, and what the variant reads of its trees right afterwards."""
-    solved = solve(search, group)
-    search.stocks.update(search.ways.usages(search.forest, solved, crowded))
-    search.ways.summaries(search.forest, solved)
-    return solved

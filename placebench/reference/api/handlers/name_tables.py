@@ -1,0 +1,115 @@
+"""Traits and resource classes: what a provider can be, and what it can have."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import ColumnElement
+from werkzeug import Response
+
+from placebench.reference.api import responses, validation
+from placebench.reference.api.call import Call
+from placebench.reference.api.problems import BadRequest, Conflict
+from placebench.reference.api.validation import LONGEST, check_custom
+from placebench.reference.store import name_tables
+
+
+def list_traits(call: Call) -> Response:
+    """GET /traits: all of them, or those that ?name=in:A,B, ?name=startswith:P and ?associated=true|false leave."""
+    conditions = _trait_conditions(call.parameters({"name", "associated"}))
+    with call.database.one_statement() as connection:
+        return responses.document({"traits": name_tables.trait_names(connection, conditions)})
+
+
+def show_trait(call: Call, name: str) -> Response:
+    """GET /traits/{name}: 204 if it is there."""
+    with call.database.one_statement() as connection:
+        if not name_tables.has_trait(connection, name):
+            raise name_tables.unknown_trait(name)
+    return responses.nothing()
+
+
+def ensure_trait(call: Call, name: str) -> Response:
+    """PUT /traits/{name}: 201 if it was made now, 204 if it was there."""
+    check_custom("trait", name)
+    made = call.database.write(lambda connection: name_tables.ensure_trait(connection, name))
+    status = HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT
+    return responses.nothing(status=status, location=f"{call.prefix}/traits/{name}")
+
+
+def delete_trait(call: Call, name: str) -> Response:
+    """DELETE /traits/{name}: if no provider has it."""
+    call.database.write(lambda connection: name_tables.delete_trait(connection, name))
+    return responses.nothing()
+
+
+def _trait_conditions(parameters: Mapping[str, list[str]]) -> list[ColumnElement[bool]]:
+    conditions = []
+    if "name" in parameters:
+        conditions += _name_conditions(parameters["name"][-1])
+    if "associated" in parameters:
+        conditions.append(name_tables.trait_is_associated(wanted=_parse_boolean(parameters["associated"][-1])))
+    return conditions
+
+
+def _name_conditions(value: str) -> list[ColumnElement[bool]]:
+    """An operation that is neither `in` nor `startswith` leaves all traits, as in Placement."""
+    operation, colon, operand = value.partition(":")
+    if not colon:
+        raise BadRequest(f"name: expected in:NAME,NAME or startswith:PREFIX, got {value!r}")
+    if operation == "in":
+        return [name_tables.trait_is_one_of(operand.split(","))]
+    return [name_tables.trait_starts_with(operand)] if operation == "startswith" else []
+
+
+def _parse_boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise BadRequest(f"associated: expected true or false, got {value!r}")
+    return value.lower() == "true"
+
+
+_NEW_CLASS = validation.record({"name": validation.text(LONGEST)})
+
+
+def list_resource_classes(call: Call) -> Response:
+    """GET /resource_classes: all of them."""
+    with call.database.one_statement() as connection:
+        names = name_tables.resource_class_names(connection)
+    return responses.document({"resource_classes": [_document(call, name) for name in names]})
+
+
+def create_resource_class(call: Call) -> Response:
+    """POST /resource_classes: a new one; Conflict if it is there."""
+    name = check_custom("resource class", _NEW_CLASS(call.body(), "body")["name"])
+    if not call.database.write(lambda connection: name_tables.ensure_resource_class(connection, name)):
+        raise Conflict(f"resource class {name} exists already")
+    return responses.nothing(status=HTTPStatus.CREATED, location=_url(call, name))
+
+
+def show_resource_class(call: Call, name: str) -> Response:
+    """GET /resource_classes/{name}"""
+    with call.database.one_statement() as connection:
+        if not name_tables.has_resource_class(connection, name):
+            raise name_tables.unknown_resource_class(name)
+    return responses.document(_document(call, name))
+
+
+def ensure_resource_class(call: Call, name: str) -> Response:
+    """PUT /resource_classes/{name}: 201 if it was made now, 204 if it was there."""
+    check_custom("resource class", name)
+    made = call.database.write(lambda connection: name_tables.ensure_resource_class(connection, name))
+    return responses.nothing(status=HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT, location=_url(call, name))
+
+
+def delete_resource_class(call: Call, name: str) -> Response:
+    """DELETE /resource_classes/{name}: if no inventory has it."""
+    call.database.write(lambda connection: name_tables.delete_resource_class(connection, name))
+    return responses.nothing()
+
+
+def _document(call: Call, name: str) -> dict[str, Any]:
+    return {"name": name, "links": [{"rel": "self", "href": _url(call, name)}]}
+
+
+def _url(call: Call, name: str) -> str:
+    return f"{call.prefix}/resource_classes/{name}"

@@ -1,0 +1,32 @@
+"""The candidate search in the algorithm of a variant: `find_candidates`."""
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import Connection
+
+from placebench.reference.api.candidates_query import CandidateRequest
+from placebench.reference.candidates.cached.cached_index import answer_from_cache
+from placebench.reference.candidates.dedup.service import answer_by_dedup
+from placebench.reference.candidates.objects.solver import answer_by_objects
+from placebench.reference.candidates.results import Body
+from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.variants import Implementations, ReferenceVariant
+
+_Algorithm = Callable[[Connection, CandidateRequest, Implementations, Settings], Body]
+
+_ALGORITHMS: Mapping[str, _Algorithm] = {
+    "objects": answer_by_objects,
+    "dedup": answer_by_dedup,
+    "cached": answer_from_cache,
+}
+
+
+def find_candidates(
+    connection: Connection, request: CandidateRequest, variant: ReferenceVariant, settings: Settings = DEFAULTS
+) -> Body:
+    """Return the JSON body of GET /allocation_candidates, from plain SELECTs in the connection's transaction.
+
+    A body over 50 MB comes in parts, of which the last ones read from the connection.
+    Raises BadRequest for names that the database does not know, unless the response is empty before they matter.
+    """
+    return _ALGORITHMS[variant.algorithm](connection, request, variant.implementations, settings)
