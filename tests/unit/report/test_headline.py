@@ -62,7 +62,8 @@ SLOTS = "the largest effect is that of slots: 20 % less (95 % interval 19 to 21 
             "3 changes",
             (
                 "Of 3 changes 1 makes a small difference, 1 makes no difference that matters and 1 cannot be told; the "
-                "largest effect is that of copies: 0.90 % less (95 % interval 0.10 to 1.7 %; 12 replicates): below the margin."
+                "largest effect is that of copies: 0.90 % less (95 % interval 0.10 to 1.7 %; 12 replicates): below the "
+                "margin."
             ),
         ),
         (
