@@ -134,7 +134,7 @@ def _versioned_model() -> Model:
 
 MODEL = Optimization(
     name="slots",
-    step="model",
+    field="model",
     baseline=Implementation("plain_attributes", _PLAIN_ATTRIBUTES),
     alternative=Implementation("slots", _SLOTS),
     further=(
@@ -163,7 +163,7 @@ def _copy(self: Resource) -> Resource:
 
 COPYING = Optimization(
     name="copies",
-    step="copying",
+    field="copying",
     baseline=Implementation("copy_module", _without_copy_method),
     alternative=Implementation("copy_method", _with_copy_method),
     why="The copy protocol takes the object apart through pickle's hooks; a method that calls the class does not.",

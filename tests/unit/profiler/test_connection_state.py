@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from placebench.profiler.capture.tcp_info import meter_of
+from placebench.profiler.capture.connection_state import socket_meter
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_bytes_of_both_directions_are_told(pair: tuple[socket.socket, socket.socket]) -> None:
     """100 sent and 50 received, and the connection goes on working."""
     client, server = pair
-    meter = meter_of(client.fileno(), encrypted=False)
+    meter = socket_meter(client.fileno(), encrypted=False)
     before = meter.read()
 
     client.sendall(b"x" * 100)
@@ -34,20 +34,20 @@ def test_bytes_of_both_directions_are_told(pair: tuple[socket.socket, socket.soc
 
 def test_bytes_under_encryption_are_not_measured(pair: tuple[socket.socket, socket.socket]) -> None:
     """They would be those of TLS, not of the protocol."""
-    assert meter_of(pair[0].fileno(), encrypted=True) is None
+    assert socket_meter(pair[0].fileno(), encrypted=True) is None
 
 
 def test_a_unix_socket_does_not_count() -> None:
     """It is not measured, and not an error."""
     one, other = socket.socketpair()
     with one, other:
-        assert meter_of(one.fileno(), encrypted=False) is None
+        assert socket_meter(one.fileno(), encrypted=False) is None
 
 
 def test_a_closed_socket_says_so(pair: tuple[socket.socket, socket.socket]) -> None:
     """The meter does not close what is not its own, nor read what is gone."""
     client, _ = pair
-    meter = meter_of(client.fileno(), encrypted=False)
+    meter = socket_meter(client.fileno(), encrypted=False)
     client.close()
 
     with pytest.raises(OSError, match="Bad file descriptor"):

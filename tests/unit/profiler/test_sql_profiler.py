@@ -203,8 +203,9 @@ def test_a_hundred_failures_leave_nothing_behind(profiler: SqlProfiler, engine: 
         for _ in range(100):
             with pytest.raises(exc.OperationalError):
                 connection.execute(text("select nope"))
-        tape = profiler._hooks.current.get()
-        left = (dict(connection.info), tape.running, tape.flow(connection.connection.dbapi_connection).compiling)
+        active = profiler._hooks.current.get()
+        state = active.connection_state(connection.connection.dbapi_connection)
+        left = (dict(connection.info), active.executing, state.compilations)
 
     assert len(recording.statements) == 100
     assert [len(each) for each in left] == [0, 0, 0]
