@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     made = _Parser(
         prog="placebench",
-        description="Finds out what really makes a SQL-backed Python service faster, and proves it.",
+        description="Profile the SQL of Python services, and compare two versions of a service.",
     )
     made.add_argument("--version", action="version", version=f"placebench {__version__}")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -58,11 +58,11 @@ def runs() -> Callable[[int], bool]:
 
 @pytest.fixture
 def documented() -> Callable[[str], set[str]]:
-    """A function that gives the keys of a row that a page of docs/ names, behind `--json` prints `{"rows": [...]}`."""
+    """A function that gives the keys of a study's row, as docs/reference/json.md has them."""
 
-    def keys(page: str) -> set[str]:
-        text = (Path(__file__).parents[1] / "docs" / f"{page}.md").read_text()
-        sentence = re.split(r"\.\s", text.partition('prints `{"rows": [...]}`')[2])[0]
-        return {key for named in re.findall(r"`([^`]+)`", sentence) for key in re.split(r",\s*", named)}
+    def keys(study: str) -> set[str]:
+        page = (Path(__file__).parents[1] / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
+        section = page.partition(f"### {study}\n")[2].partition("###")[0]
+        return set(re.split(r",\s*", section.split("`")[1]))
 
     return keys

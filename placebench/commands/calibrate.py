@@ -10,7 +10,7 @@ from placebench.commands.console import print_json, print_result, say
 
 if TYPE_CHECKING:
     from placebench.results import Run
-    from placebench.stats.calibration import Calibration
+    from placebench.stats.calibration import MetricCalibration
 
 HELP = "find out what this machine can resolve: A/A replicates, injected effects, the smallest one that is found"
 _QUICK_REPLICATES, _QUICK_TREES, _QUICK_ROUNDS = 12, 20, 2
@@ -40,8 +40,8 @@ def run(arguments: Namespace) -> int:
     """Make the replicates, calibrate each metric, and keep what was found for the reports of this machine."""
     from placebench import results
     from placebench.experiment.calibration_store import found_out, keep, state_file
-    from placebench.experiment.compare_run import Settings
-    from placebench.experiment.run_folder import KeptHead
+    from placebench.experiment.compare_run import CompareSettings
+    from placebench.experiment.run_folder import RunFolder
     from placebench.experiment.variants import read_variants
     from placebench.report import comparisons_of, write_report
     from placebench.report.calibration import metric_sentences
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
 
     trees = _QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
     topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
-    settings = Settings(
+    settings = CompareSettings(
         variants=read_variants([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,
         replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
@@ -65,7 +65,7 @@ def run(arguments: Namespace) -> int:
         if each.metric in METRICS and each.measured
     ]
     document = found_out(calibrations, loaded.head)
-    KeptHead(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
+    RunFolder(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
     write_report(folder)
     if not keep(document):
         say(f"not kept for other reports: the one in {state_file()} rests on more")
@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
+def _document(run: "Run", calibrations: "list[MetricCalibration]") -> dict[str, Any]:
     invalid = {block.replicate for block in run.blocks if block.invalid}
     return {
         "run": str(run.folder),

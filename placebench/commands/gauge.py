@@ -23,7 +23,7 @@ def configure(parser: ArgumentParser) -> None:
         help="workers, and users (default: 2)",
     )
     parser.add_argument(
-        "--endpoints", metavar="E,E", help="beside the no-op; see docs/telemetry.md (default: all; --quick: two)"
+        "--endpoints", metavar="E,E", help="beside the no-op; see docs/lab/breakdown.md (default: all; --quick: two)"
     )
     parser.add_argument("--time", type=values.seconds, metavar="S", help=f"of each load (default: {_TIME_S:g})")
     add_asking_options(parser)
@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Gauge every endpoint."""
-    from placebench.experiment.breakdown_study import BreakdownStudy, breakdown_study
+    from placebench.experiment.breakdown_study import BreakdownStudy
     from placebench.reference.variants import variant
 
     variant(arguments.variant)
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
         processes=arguments.processes,
         time_s=time_s,
     )
-    ask(arguments, topology, breakdown_study(asked, repeats=arguments.repeats))
+    ask(arguments, topology, asked.spec(repeats=arguments.repeats))
     return 0
 
 

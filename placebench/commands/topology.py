@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     export.add_argument("--salt", metavar="S", help="the same salt gives the same names (default: a new one)")
     export.add_argument(
-        "--request", type=values.request, metavar="PATH", help="what to measure it with, in the cloud's own names"
+        "--request", type=values.request, metavar="PATH", help="what to measure it with, in the names of the data"
     )
     export.add_argument("--json", action="store_true", help="print what was exported as JSON, a row a kind of tree")
 
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _check(out: Path | None) -> None:
-    """Before the cloud is read, which may take minutes."""
+    """Before the data is read, which may take minutes."""
     if out and out.suffix != ".toml":
         raise ExportError(f"--out {out}: expected a file whose name ends in .toml")
     if out:
@@ -75,7 +75,7 @@ def _read(arguments: Namespace) -> "PlacementData":
 def _headline(exported: "Exported") -> str:
     topology = exported.topology
     return (
-        f"A cloud as it was found, with other names: {units.count(exported.providers)} providers in"
+        f"A live Placement with other names: {units.count(exported.providers)} providers in"
         f" {units.count(topology.trees)} trees of {units.count(len(topology.tree_types))} tree types,"
         f" {units.count(exported.consumers)} consumers"
     )

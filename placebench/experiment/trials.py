@@ -100,11 +100,11 @@ def _step_trials(step: Optimization) -> Experiment:
 
 def _better(step: Optimization) -> Iterator[Trial]:
     """Added alone and left out of tuned; an algorithm beside it is whole, or without the step."""
-    if step.alternative and OBJECTS in step.of:
+    if step.alternative and OBJECTS in step.algorithms:
         yield Trial.of(step, "alone", "naive", f"naive+{step.name}")
         yield Trial.of(step, "leave_one_out", f"tuned-{step.name}", "tuned")
     elif step.alternative:
-        for algorithm in step.of:
+        for algorithm in step.algorithms:
             name = f"{step.name} of {algorithm}"
             yield Trial.of(step, "alternative", f"{algorithm}-{step.name}", algorithm, name=name)
 
@@ -112,7 +112,7 @@ def _better(step: Optimization) -> Iterator[Trial]:
 def _further(step: Optimization) -> Iterator[Trial]:
     for way in step.further:
         if not way.missing_extra():
-            name = f"{step.step}:{way.name}"
+            name = f"{step.field}:{way.name}"
             yield Trial.of(step, "alternative", "tuned", f"tuned+{name}", name=name)
 
 

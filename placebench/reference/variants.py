@@ -1,7 +1,7 @@
 """Variants of the reference service: one implementation of each optimization, chosen by name.
 
-The main function is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +FIELD:IMPLEMENTATION on
-either; or dedup, dedup-a-b, cached. A new optimization is an `Optimization` in `optimizations`, a
+The main function is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +OPTIMIZATION:ALTERNATIVE
+on either; or dedup, dedup-a-b, cached. A new optimization is an `Optimization` in `optimizations`, a
 line in a tuple below, and a field in `Implementations` or `WorkerImplementations`.
 """
 
@@ -14,8 +14,8 @@ from sqlalchemy import URL, FromClause
 
 from placebench.errors import VariantError
 from placebench.reference.api.candidates_query import CandidateRequest
-from placebench.reference.candidates.dedup.relevance import Likeness
-from placebench.reference.candidates.dedup.selection import Choice
+from placebench.reference.candidates.dedup.relevance import Equivalence
+from placebench.reference.candidates.dedup.selection import Selection
 from placebench.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.reference.candidates.objects.groups import Solved
 from placebench.reference.candidates.objects.search import Forest, TreeReader
@@ -43,9 +43,9 @@ class Implementations:
     totals: UsageTotals
     trees: TreeReader
     transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot
-    reach: Callable[[Choice], bool]
+    reach: Callable[[Selection], bool]
     memberships: Callable[[CandidateRequest], bool]
-    likeness: Likeness
+    equivalence: Equivalence
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class WorkerImplementations:
     pool: Callable[[int], Mapping[str, Any]]  # from the configured size, what create_engine takes
     ping: bool
     heap: Callable[[], None]
-    passes: Callable[[], None]
+    gc_frequency: Callable[[], None]
     workers: tuple[int, int] | None  # processes, and threads in each; None: as the server is configured
 
 
-# In the order of the ladder: first what is not done at all any more, then what is done at less cost.
+# In the order of the cumulative series: first what is not done at all any more, then what is done at less cost.
 OPTIMIZATIONS: tuple[Optimization, ...] = (
     search.SUMMARIES,
     search.USAGES,
@@ -73,8 +73,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     serialization.SERIALIZATION,
     worker.COLLECTOR,
 )
-# Steps of which no way is better for everyone: naive and tuned take the plain one.
-CHOICES: tuple[Optimization, ...] = (
+# Those whose alternatives are not better for everyone: naive and tuned take the baseline.
+_TRADE_OFFS: tuple[Optimization, ...] = (
     search.TREES,
     queries.ROOTS,
     queries.TOTALS,
@@ -85,34 +85,34 @@ CHOICES: tuple[Optimization, ...] = (
     worker.PING,
     worker.WORKERS,
 )
-# Of the algorithms beside it: paths that the request opens, and what helps them alone.
-PATHS: tuple[Optimization, ...] = (
+# Of dedup and cached.
+ALGORITHM_OPTIMIZATIONS: tuple[Optimization, ...] = (
     dedup.REACH,
     dedup.MEMBERSHIPS,
     dedup.LIKENESS,
     worker.HEAP,
     worker.GC_FREQUENCY,
 )
-CATALOGUE = (*OPTIMIZATIONS, *CHOICES, *PATHS)
-REVISIONS = tuple(sorted({way.revision for each in CATALOGUE for way in each.implementations if way.revision}))
+CATALOGUE = (*OPTIMIZATIONS, *_TRADE_OFFS, *ALGORITHM_OPTIMIZATIONS)
+REVISIONS = tuple(sorted({made.revision for each in CATALOGUE for made in each.implementations if made.revision}))
 
-# Algorithms beside the one that the ladder improves.
+# Algorithms beside the one of the cumulative series.
 ALGORITHMS: tuple[str, ...] = ("dedup", "cached")
 WHY: Mapping[str, str] = {
-    "dedup": "Another algorithm, nothing kept between requests: each distinct shape of a tree is solved once and "
-    "written for all trees of it, and PostgreSQL sends a row a distinct inventory, trait or amount in use.",
-    "cached": "The same on a picture that is kept between requests, and brought up to date before each answer. While "
+    "dedup": "Another algorithm, nothing kept between requests: identical provider trees are solved once and "
+    "written for all of them, and PostgreSQL sends a row a distinct inventory, trait or amount in use.",
+    "cached": "The same on an in-memory index that is kept between requests, and validated before each response. While "
     "nothing is written, the same request gets the same body again, as in a load run: another one costs more.",
 }
 
-_BY_STEP: Mapping[str, Optimization] = {each.step: each for each in CATALOGUE}
+_BY_FIELD: Mapping[str, Optimization] = {each.field: each for each in CATALOGUE}
 _SIGNS: Mapping[str, str] = {"naive": "+", "tuned": "-", **dict.fromkeys(ALGORITHMS, "-")}
 _PART = re.compile(r"([+-])([^+-]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceVariant:
-    """An algorithm, the way it takes each step, and what it needs of its database."""
+    """An algorithm, an implementation of each optimization, and what they need of the database."""
 
     name: str
     implementations: Implementations
@@ -123,63 +123,84 @@ class ReferenceVariant:
 
 
 def variant(name: str) -> ReferenceVariant:
-    """The variant of this name; VariantError with what there is, if there is none.
+    """Return the variant of this name.
 
-    Raises MissingExtraError where a way needs a package that is not installed.
+    Raises:
+        VariantError: There is none; it says what there is.
+        MissingExtraError: An implementation needs a package that is not installed.
     """
-    chosen, algorithm = _chosen(name), algorithm_of(name)
-    taken: dict[str, dict[str, Any]] = {"request": {}, "deployment": {}, "database": {}}
-    for step, way in chosen.items():
-        taken[_BY_STEP[step].place][step] = way.load()
+    chosen, algorithm = _choose(name), _algorithm_of(name)
+    values: dict[str, dict[str, Any]] = {"request": {}, "worker": {}, "database": {}}
+    for field, implementation in chosen.items():
+        values[_BY_FIELD[field].scope][field] = implementation.load()
     return ReferenceVariant(
         name,
-        Implementations(**taken["request"]),
-        WorkerImplementations(**taken["deployment"]),
-        revisions=tuple(sorted({way.revision for way in chosen.values() if way.revision})),
-        postgresql_only=algorithm in ALGORITHMS or any(way.postgresql_only for way in chosen.values()),
+        Implementations(**values["request"]),
+        WorkerImplementations(**values["worker"]),
+        revisions=tuple(sorted({each.revision for each in chosen.values() if each.revision})),
+        postgresql_only=algorithm in ALGORITHMS or any(each.postgresql_only for each in chosen.values()),
         algorithm=algorithm,
     )
 
 
 def default_variant(backend: str) -> str:
-    """The name of the fastest variant that a database of this kind can have, never stale for ordinary writers.
+    """Return the name of the fastest variant that a database of this kind can have, never stale for ordinary writers.
 
-    Without a change log `cached` answers as `dedup` does; docs/data.md lists which writers the log cannot see.
+    Without a change log `cached` responds as `dedup` does; docs/lab/data.md lists which writers the log cannot see.
     """
     return "cached" if backend == "postgresql" else "tuned"
 
 
 def missing_extra(name: str) -> str:
-    """What the variant of this name needs and is not installed, in one line; empty when nothing is."""
-    return next(filter(None, (way.missing_extra() for way in _chosen(name).values())), "")
+    """Say what the variant of this name needs and is not installed, in one line; empty when nothing is."""
+    return next(filter(None, (each.missing_extra() for each in _choose(name).values())), "")
 
 
 def differing(baseline: str, other: str) -> tuple[Optimization, ...]:
-    """The steps that these two variants take in different ways; none where either name is no variant's."""
+    """Return the optimizations that these variants implement differently; none where a name is no variant's."""
     try:
-        before, after = _chosen(baseline), _chosen(other)
+        before, after = _choose(baseline), _choose(other)
     except VariantError:
         return ()
-    return tuple(each for each in CATALOGUE if before[each.step] != after[each.step])
+    return tuple(each for each in CATALOGUE if before[each.field] != after[each.field])
 
 
-def _chosen(name: str) -> dict[str, Implementation]:
-    """The way of each step: naive takes none the best way, tuned its own ones and an algorithm beside it all; but for
-    what the parts of the name change."""
+def cumulative() -> tuple[str, ...]:
+    """Return the cumulative series: from naive, one optimization more at each step, to tuned, which has them all."""
+    names = [each.name for each in OPTIMIZATIONS]
+    return ("naive", *("+".join(("naive", *names[:count])) for count in range(1, len(names))), "tuned")
+
+
+def leave_one_out() -> tuple[str, ...]:
+    """Return tuned without one of its optimizations, for each of them."""
+    return tuple(f"tuned-{each.name}" for each in OPTIMIZATIONS)
+
+
+def algorithms_leave_one_out() -> tuple[str, ...]:
+    """Return dedup and cached without one of their own optimizations, for each of them."""
+    return tuple(f"{algorithm}-{each.name}" for each in ALGORITHM_OPTIMIZATIONS for algorithm in each.algorithms)
+
+
+def further_alternatives() -> tuple[str, ...]:
+    """Return naive with an implementation that neither naive nor tuned has, for each of these."""
+    return tuple(f"naive+{each.field}:{further.name}" for each in CATALOGUE for further in each.further)
+
+
+def _choose(name: str) -> dict[str, Implementation]:
+    """The implementation of each field: what the base of the name has, and what the parts of the name change."""
     base, parts = _base(name), _PART.findall(name)
     if base not in _SIGNS:
-        raise _no_such(name)
-    steps = [each for each in CATALOGUE if algorithm_of(name) in each.of]
-    improved = {"naive": [], "tuned": steps}.get(base, CATALOGUE)
-    chosen = {each.step: each.best if each in improved else each.baseline for each in CATALOGUE}
-    changed = [_change(name, steps, given, part) for given, part in parts]
-    if len({step for step, _ in changed}) < len(changed):
-        raise VariantError(f"variant {name!r} changes one step twice: name each step once")
+        raise _no_such_variant(name)
+    own = [each for each in CATALOGUE if _algorithm_of(name) in each.algorithms]
+    improved = {"naive": [], "tuned": own}.get(base, CATALOGUE)
+    chosen = {each.field: each.best if each in improved else each.baseline for each in CATALOGUE}
+    changed = [_change(name, own, sign, part) for sign, part in parts]
+    if len({field for field, _ in changed}) < len(changed):
+        raise VariantError(f"variant {name!r} changes one optimization twice: name each once")
     return {**chosen, **dict(changed)}
 
 
-def algorithm_of(name: str) -> str:
-    """The algorithm of the variant of this name; naive and tuned are ways of one."""
+def _algorithm_of(name: str) -> str:
     return base if (base := _base(name)) in ALGORITHMS else OBJECTS
 
 
@@ -187,47 +208,23 @@ def _base(name: str) -> str:
     return re.split("[+-]", name, maxsplit=1)[0]
 
 
-def cumulative() -> tuple[str, ...]:
-    """From naive, one optimization more at each rung, to tuned, which has them all."""
-    names = [each.name for each in OPTIMIZATIONS]
-    return ("naive", *("+".join(("naive", *names[:count])) for count in range(1, len(names))), "tuned")
+def _change(name: str, own: Iterable[Optimization], sign: str, part: str) -> tuple[str, Implementation]:
+    """The field that a part of a name changes, and its implementation."""
+    own_sign = _SIGNS[_base(name)]
+    for each in own:
+        for implementation in each.implementations:
+            if sign == "+" and part == f"{each.field}:{implementation.name}":
+                return each.field, implementation
+        if each.alternative and sign == own_sign and part == each.name:
+            return each.field, each.alternative if sign == "+" else each.baseline
+    raise _no_such_variant(name)
 
 
-def leave_one_out() -> tuple[str, ...]:
-    """tuned with one optimization taken away, for each of them."""
-    return tuple(f"tuned-{each.name}" for each in OPTIMIZATIONS)
-
-
-def algorithms_leave_one_out() -> tuple[str, ...]:
-    """Each algorithm beside it with one of its paths closed."""
-    return tuple(f"{algorithm}-{each.name}" for each in PATHS for algorithm in each.of)
-
-
-def further_alternatives() -> tuple[str, ...]:
-    """naive with one step taken in a way that is neither plain nor in tuned, for each of these."""
-    return tuple(f"naive+{each.step}:{way.name}" for each in CATALOGUE for way in each.further)
-
-
-def _change(name: str, steps: Iterable[Optimization], given: str, part: str) -> tuple[str, Implementation]:
-    """The step that a part of a name changes, and its new way."""
-    sign = _SIGNS[_base(name)]
-    for each in steps:
-        for way in each.implementations:
-            if given == "+" and part == f"{each.step}:{way.name}":
-                return each.step, way
-        if each.alternative and given == sign and part == each.name:
-            return each.step, each.alternative if sign == "+" else each.baseline
-    raise _no_such(name)
-
-
-def _no_such(name: str) -> VariantError:
+def _no_such_variant(name: str) -> VariantError:
     optimizations = ", ".join(each.name for each in OPTIMIZATIONS)
+    further = ", ".join(each.removeprefix("naive+") for each in further_alternatives())
     return VariantError(
-        f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, either with +STEP:WAY, or "
-        f"{', '.join(ALGORITHMS)} or {_listed(algorithms_leave_one_out())}, "
-        f"with NAME one of {optimizations}, and STEP:WAY one of {_listed(further_alternatives())}"
+        f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, either with "
+        f"+OPTIMIZATION:ALTERNATIVE, or {', '.join(ALGORITHMS)} or {', '.join(algorithms_leave_one_out())}, "
+        f"with NAME one of {optimizations}, and OPTIMIZATION:ALTERNATIVE one of {further}"
     )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(name.removeprefix("naive+") for name in names)

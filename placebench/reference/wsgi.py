@@ -13,7 +13,7 @@ PLACEBENCH_COMPRESS       "1": bodies in gzip for clients that ask for it; defau
 PLACEBENCH_PROFILE        "light", "full", "sampled", "flame" or "plans" profiles every request; default ""
 PLACEBENCH_PROFILE_DIR    where the profiles go; required if there are any and no telemetry is written
 PLACEBENCH_TELEMETRY      a folder for telemetry, one file a worker; with a profile each statement too;
-                          uWSGI wants --enable-threads for it; see docs/telemetry.md
+                          uWSGI wants --enable-threads for it; see docs/lab/telemetry.md
 
 Nothing is connected to and no thread is started before uWSGI forks. What is wrong with the environment leaves as one
 line on stderr, and the server with it.

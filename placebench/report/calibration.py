@@ -31,12 +31,11 @@ def metric_sentences(made: Mapping[str, Any]) -> str:
     """
     estimate, low, high = (units.change(math.exp(made[name])) for name in ("estimate", "low", "high"))
     limits = ", ".join(each.removesuffix(" %") for each in (low, high))
-    outcome = "passed" if made["accepted"] else "failed"
+    outcome = "passed" if made["passed"] else "failed"
     allowed = units.level(made["margin"] / 2)
-    check = (
-        f"A/A check of {METRIC_LABELS[made['metric']]} {outcome}: {estimate} [95 % CI {limits}], allowed ±{allowed}."
-    )
-    false_positives = f"False positives: {made['sixes_called']} of {made['sixes']} comparisons of 6 replicates."
+    label, of_six = METRIC_LABELS[made["metric"]], made["runs_of_six"]
+    check = f"A/A check of {label} {outcome}: {estimate} [95 % CI {limits}], allowed ±{allowed}."
+    false_positives = f"False positives: {made['false_positives']} of {of_six} comparisons of 6 replicates."
     return " ".join([check, false_positives, *_power(made)])
 
 

@@ -12,8 +12,8 @@ from placebench import units
 from placebench.experiment.records import MEASURED, FailedPart, RunHead
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
-from placebench.stats import COUNTED, WATCHED, Comparison
-from placebench.stats.verdict import CANNOT_TELL, EQUIVALENT, FASTER, ROUGH_BELOW, SLOWER, SMALL
+from placebench.stats import COUNTED, PROFILED, Comparison
+from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
 
 METRIC_LABELS = {
     "cpu_s": "server CPU",
@@ -27,8 +27,6 @@ METRIC_LABELS = {
     "gc_s": "GC pauses",
 }
 DIFFERENT_RESPONSES = "The variants do not give the same response, so no speed is printed."
-BELOW_MARGIN, INCONCLUSIVE = "below the margin", "inconclusive"
-_VERDICTS: Mapping[str, str] = {SMALL: BELOW_MARGIN, CANNOT_TELL: INCONCLUSIVE}
 _TIMES = {"cpu_s": "CPU", "wall_s": "wall time"}
 _CLEARLY_A_FACTOR = 1.5
 _LONGEST_STATEMENT = 90
@@ -68,7 +66,7 @@ def effect_text(comparison: Comparison, *, named: bool = False) -> str:
 
     named: whether the metric is named in it.
     """
-    is_exact = comparison.metric in COUNTED or comparison.metric in WATCHED
+    is_exact = comparison.metric in COUNTED or comparison.metric in PROFILED
     if comparison.ratio is None or (is_exact and comparison.ratio == 1):
         return _values_text(comparison)
     return written_effect(
@@ -86,7 +84,7 @@ def verdict_text(comparison: Comparison) -> str:
     """Return the verdict: only times are faster or slower, other metrics are less or more."""
     if not comparison.measured and None in (comparison.baseline_value, comparison.variant_value):
         return units.NOT_MEASURED
-    verdict = _VERDICTS.get(comparison.verdict, comparison.verdict)
+    verdict = comparison.verdict
     if comparison.metric in _TIMES:
         return verdict
     return "less" if verdict == FASTER else "more" if verdict == SLOWER else verdict
@@ -108,8 +106,8 @@ def comparison_sentence(comparison: Comparison) -> str:
         FASTER: f"{variant} is faster than {baseline}",
         SLOWER: f"{variant} is slower than {baseline}",
         EQUIVALENT: f"{variant} and {baseline} are equivalent (margin {units.level(comparison.margin)})",
-        SMALL: f"{variant} differs from {baseline} by less than the margin of {units.level(comparison.margin)}",
-        CANNOT_TELL: f"{variant} against {baseline} is inconclusive",
+        BELOW_MARGIN: f"{variant} differs from {baseline} by less than the margin of {units.level(comparison.margin)}",
+        INCONCLUSIVE: f"{variant} against {baseline} is inconclusive",
     }
     return f"{said[verdict]}: {effect_text(comparison, named=True)}."
 
@@ -255,7 +253,7 @@ def _changes(figures: Figures) -> str:
 def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> list[str]:
     """Name the largest effect among those whose interval excludes no change; where there is none, say why."""
     measured = [each for each in primaries if each.measured]
-    decided = [each for each in measured if each.ratio and each.verdict in (FASTER, SLOWER, SMALL)]
+    decided = [each for each in measured if each.ratio and each.verdict in (FASTER, SLOWER, BELOW_MARGIN)]
     if decided:
         largest = max(decided, key=lambda each: abs(math.log(each.ratio or 1.0)))
         return [f"Largest: {names[largest.baseline, largest.variant]} {effect_text(largest, named=True)}."]

@@ -14,16 +14,16 @@ from placebench.stats import (
     COUNTED,
     METRICS,
     PRIMARY,
-    WATCHED,
+    PROFILED,
     Comparison,
-    adjusted,
+    adjust_for_multiple_testing,
     compare_blocks,
     compare_counts,
-    compare_watched,
-    cumulative,
-    quantile,
+    compare_profiled,
+    cumulative_distribution,
+    percentile,
 )
-from placebench.stats.replicates import that_count
+from placebench.stats.replicates import valid_replicates
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 TIMES = ("cpu_s", "wall_s")
@@ -181,7 +181,7 @@ class Figures:
     @property
     def replicates(self) -> int:
         """The number of valid replicates."""
-        return len(that_count(self.run.blocks))
+        return len(valid_replicates(self.run.blocks))
 
     @property
     def invalidated(self) -> int:
@@ -213,7 +213,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
         return []
     confidence = float(run.head.settings.get("confidence", 0.95))
     pairs = (_pair_comparisons(run, each.baseline, each.variant, confidence) for each in compared_pairs(run))
-    return adjusted([each for comparisons in pairs for each in comparisons])
+    return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons])
 
 
 def compared_pairs(run: Run) -> list[ComparedPair]:
@@ -256,8 +256,8 @@ def _pair_comparisons(run: Run, baseline: str, variant: str, confidence: float) 
             yield made
     watched = [counted.gc_s_each if (counted := run.counted.get(each)) else [] for each in (baseline, variant)]
     if run.wire and any(watched):
-        for metric in WATCHED:
-            yield compare_watched(watched[0], watched[1], baseline, variant, metric, confidence=confidence)
+        for metric in PROFILED:
+            yield compare_profiled(watched[0], watched[1], baseline, variant, metric, confidence=confidence)
     before, after = run.wire.get(baseline), run.wire.get(variant)
     if before is None or after is None:
         return
@@ -364,8 +364,8 @@ def _per_request(total: float | None, result: LoadResult) -> float | None:
 
 def _latency(samples_s: Sequence[float]) -> Latency:
     ordered = sorted(samples_s)
-    percentiles = {name: quantile(ordered, share) for name, share in PERCENTILES.items()}
-    return Latency(percentiles, curve=cumulative(ordered))
+    percentiles = {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
+    return Latency(percentiles, curve=cumulative_distribution(ordered))
 
 
 def _request_counts(made: CountedPass | None) -> RequestCounts | None:

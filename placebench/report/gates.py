@@ -17,7 +17,7 @@ from placebench import units
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
 from placebench.report.effects import effect_text, reason_text, value_text
 from placebench.report.model import Check, Outcome, Report
-from placebench.stats import COUNTED, METRICS, WATCHED, Comparison
+from placebench.stats import COUNTED, METRICS, PROFILED, Comparison
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -45,7 +45,7 @@ def parse_gate(text: str) -> Gate:
     """Parse a gate; raises PlacebenchError for any other text or an unknown metric."""
     absolute, relative = _ABSOLUTE.fullmatch(text.strip()), _RELATIVE.fullmatch(text.strip())
     found = absolute or relative
-    known = (*METRICS, *COUNTED, *WATCHED)
+    known = (*METRICS, *COUNTED, *PROFILED)
     if found is None or found[1] not in known:
         what = f"no metric {found[1]!r}" if found else f"no gate {text!r}"
         raise PlacebenchError(

@@ -13,7 +13,6 @@ from markupsafe import Markup
 from placebench import units
 from placebench.experiment.records import CountedPass, RunHead
 from placebench.report.effects import (
-    INCONCLUSIVE,
     METRIC_LABELS,
     detectable_text,
     effect_text,
@@ -26,11 +25,10 @@ from placebench.report.figures import Figures, shorten_variant
 from placebench.report.model import Block, Column, Heading, Paragraph, Section, Table, Text, aside, code, joined
 from placebench.results import Run
 from placebench.stats import METRICS, PRIMARY, Comparison, hodges_lehmann
-from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, replicates
-from placebench.stats.multiple_testing import Pair, benjamini_hochberg, remainder
-from placebench.stats.replicates import that_count
-from placebench.stats.signed_rank import signed_rank_p
-from placebench.stats.verdict import CANNOT_TELL, EQUIVALENT, FASTER, SLOWER, SMALL
+from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, count_replicates, signed_rank_p
+from placebench.stats.multiple_testing import Pair, benjamini_hochberg, interaction_effects
+from placebench.stats.replicates import valid_replicates
+from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER
 
 KEPT, DROPPED, UNDECIDED = "kept", "dropped", "undecided"
 _YES, _NO, _IT_DEPENDS = "yes", "no", "it depends"
@@ -51,7 +49,7 @@ _COUNTS = ("statements", "rows", "round_trips")
 """Fewer of these count for a change whose effect on CPU is undecided."""
 _OF_THE_CATALOGUE = ("step", "alone", "leave_one_out")
 """Kinds of trials that have the name of an optimization, which can be measured by itself."""
-_DECISIONS = {FASTER: KEPT, SLOWER: DROPPED, EQUIVALENT: DROPPED, SMALL: DROPPED, CANNOT_TELL: UNDECIDED}
+_DECISIONS = {FASTER: KEPT, SLOWER: DROPPED, EQUIVALENT: DROPPED, BELOW_MARGIN: DROPPED, INCONCLUSIVE: UNDECIDED}
 
 
 @dataclass(frozen=True)
@@ -277,8 +275,8 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
         FASTER: "less server CPU beyond the margin",
         SLOWER: "more server CPU beyond the margin",
         EQUIVALENT: "no change beyond the margin",
-        SMALL: "the estimate is below the margin",
-        CANNOT_TELL: f"{reason_text(primary)}; {detectable}",
+        BELOW_MARGIN: "the estimate is below the margin",
+        INCONCLUSIVE: f"{reason_text(primary)}; {detectable}",
     }
     return _DECISIONS[primary.verdict], reasons[primary.verdict]
 
@@ -376,9 +374,9 @@ def _interaction_sentences(
 
 
 def _why_undecided(run: Run, undecided: _Remainder) -> str:
-    if not undecided.log_ratios and that_count(run.blocks):
+    if not undecided.log_ratios and valid_replicates(run.blocks):
         return "server CPU was not measured"
-    return f"{replicates(len(undecided.log_ratios))}, {FEWEST_REPLICATES} needed"
+    return f"{count_replicates(len(undecided.log_ratios))}, {FEWEST_REPLICATES} needed"
 
 
 def _remainders(run: Run) -> Iterator[_Remainder]:
@@ -408,7 +406,7 @@ def _remainders(run: Run) -> Iterator[_Remainder]:
 
 
 def _remainder(run: Run, name: str, whole: Pair, parts: list[Pair], *, is_together: bool = False) -> _Remainder:
-    return _Remainder(name, is_together, remainder(run.blocks, whole, parts))
+    return _Remainder(name, is_together, interaction_effects(run.blocks, whole, parts))
 
 
 def _added(baseline: str, variant: str) -> list[str]:

@@ -10,7 +10,7 @@ from placebench.report.effects import METRIC_LABELS, detectable_text, effect_tex
 from placebench.report.figures import TIMES, Figures, LoadFigures, VariantFigures, shorten_variant
 from placebench.report.model import Chart
 from placebench.stats import Comparison
-from placebench.stats.verdict import FASTER, FOUND, SLOWER, chance_to_detect
+from placebench.stats.verdict import FASTER, POWER, SLOWER, detection_probability
 
 _PUBLISHED = 30
 """Replicates of a published comparison."""
@@ -121,7 +121,7 @@ def power_chart(made: Comparison) -> Chart | None:
     if not made.detectable:
         return None
     widest = max(2.2 * math.expm1(made.detectable), 1.5 * made.margin)
-    curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", FOUND)]
+    curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", POWER)]
     if made.replicates < _PUBLISHED:
         curves.append(Curve(f"{_PUBLISHED} replicates", _power(made, widest, _PUBLISHED), "between"))
     svg = distribution(
@@ -141,7 +141,7 @@ def _power(made: Comparison, widest: float, replicates: int) -> list[tuple[float
     """(change, share of runs that find it); the precision grows with the root of the replicates."""
     sharper = math.sqrt(replicates / made.replicates)
     changes = [widest * place / _PLACES for place in range(_PLACES + 1)]
-    chance = partial(chance_to_detect, log_ratios=made.log_ratios, confidence=made.confidence)
+    chance = partial(detection_probability, log_ratios=made.log_ratios, confidence=made.confidence)
     return [(each, chance(math.log1p(each) * sharper) or 0.0) for each in changes]
 
 

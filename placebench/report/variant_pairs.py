@@ -17,7 +17,7 @@ from placebench.profiler.analysis.difference import (
     statement_changes,
 )
 from placebench.profiler.model.fingerprint import normalised
-from placebench.profiler.output.flame_svg import icicle, icicle_difference
+from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
 from placebench.report.effects import shorten_statement
 from placebench.report.figures import Figures, shorten_variant
 from placebench.report.model import (
@@ -80,7 +80,7 @@ def _pair_blocks(run: Run, baseline: str, variant: str, pairs: int) -> Iterator[
     if frames and before and after:
         blocks += [Heading("Frames by self time"), _frame_chart(frames)]
         if pairs <= _MOST_DIFFERENTIAL:
-            blocks.append(_differential(icicle_difference(before, after), f"{baseline} and {variant}"))
+            blocks.append(_differential(flame_difference_svg(before, after), f"{baseline} and {variant}"))
         blocks.append(Details("All frames that changed", [_frame_table(frames, *names)]))
     else:
         blocks.append(Paragraph("Frames: not measured of both.", "missing"))
@@ -213,7 +213,7 @@ def _flame_blocks(run: Run) -> Iterator[Block]:
             yield Paragraph(f"{name}: no flame graph, {watched.reason}.", "small")
         elif session and is_inline:
             summary = joined(name, Markup('<span class="aside">{}</span>').format(joined(about, *links, by=" · ")))
-            graph = Chart(icicle(session), scrolls=f"Flame graph of {variant}")
+            graph = Chart(flame_svg(session), scrolls=f"Flame graph of {variant}")
             yield Details(summary, [graph], style="flame")
         elif session:
             yield Paragraph(joined(f"{name}:", joined(*links, about, by=", ")), "small")

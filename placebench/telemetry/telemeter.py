@@ -240,7 +240,7 @@ class Telemeter:
         self.patterns = PathPatterns()
 
     def wsgi(self, application: WsgiApplication) -> WatchedApplication:
-        """*application* with each request timed; it costs a request some microseconds (docs/telemetry.md)."""
+        """*application* with each request timed; it costs a request some microseconds (docs/lab/telemetry.md)."""
         return WatchedApplication(self, application)
 
     def ready(self) -> bool:
@@ -296,13 +296,13 @@ class Telemeter:
 
     # What `SqlProfiler.listen` asks for.
 
-    def spanned(self, label: str, started: float, ended: float) -> None:
+    def on_span(self, label: str, started: float, ended: float) -> None:
         """A span of `profiler.timed(label)` has ended; kept where it ran inside of a watched request."""
         watch = current_watch()
         if watch is not None:
             watch.note("timed", clean(label), started, ended - started)
 
-    def recorded(self, recording: Any, started: float) -> None:
+    def on_recording(self, recording: Any, started: float) -> None:
         """A recording has ended: its statements, transaction steps and waits for the pool; times inside the driver."""
         watch = current_watch()
         if watch is None:

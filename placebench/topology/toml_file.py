@@ -74,7 +74,8 @@ def is_custom(name: str) -> bool:
 _Number = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 _NumberOrZero = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
-_Tables = dict[str, dict[str, Any]]
+_Tables = dict[str, Any]
+"""By names that the user chooses: each is converted by itself, so that a message names it."""
 
 
 class _InventoryTable(Struct, forbid_unknown_fields=True):
@@ -179,8 +180,8 @@ class _Place:
             self.fail(key, f"a whole number from {at_least} to {at_most}", value)
         return value
 
-    def convert(self, value: dict[str, Any], kind: type[T]) -> T:
-        """The table at this place as a *kind*."""
+    def convert(self, value: object, kind: type[T]) -> T:
+        """The value at this place as a *kind*."""
         converted: T = check(value, kind, self.file, at=self.key, error=TopologyError)
         return converted
 
@@ -304,7 +305,8 @@ def _takes(table: _ClaimTable, nodes: Sequence[Node], place: _Place) -> tuple[Ta
         if name not in places:
             place.fail(f"takes.{name}", f"a provider of this tree: {', '.join(places)}", name)
         inventories = {each.resource_class: each for each in nodes[places[name]].inventories}
-        for resource_class, amount in at.convert(amounts, dict[str, _Number]).items():
+        for resource_class, value in at.convert(amounts, _Tables).items():
+            amount = (at / resource_class).convert(value, _Number)
             if resource_class not in inventories or not inventories[resource_class].allows(amount):
                 at.fail(resource_class, f"an amount that an inventory of {name} allows", amount)
             takes.append(Take(places[name], resource_class, amount))

@@ -91,7 +91,7 @@ class Reading:
         right = {
             True: "ours, by the specification: Placement has a defect that no known situation explains",
             False: "by the specification ours is wrong, or tests/oracle/specification.py is",
-            None: "the specification as a program is silent: see docs/semantics.md on the form of a query",
+            None: "the specification as a program is silent: see docs/lab/service.md on the form of a query",
         }
         return "\n".join(
             [

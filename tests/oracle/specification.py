@@ -1,4 +1,4 @@
-"""The specification as a program: what docs/semantics.md says of candidates, once more and as plainly as possible.
+"""The specification as a program: what docs/lab/service.md says of candidates, once more and as plainly as possible.
 
 Brute force over a whole cloud in memory; shares no code with the service that it judges. The key piece is `expected`.
 """

@@ -236,6 +236,6 @@ def _told(name: str, cloud: Cloud, done: Sequence[Request], request: Request, th
             f"where they differ:  {request}",
             f"Placement:  {theirs}",
             f"ours:       {ours}",
-            'who is right: by the specification, section "The other calls" in docs/semantics.md, as Placement does',
+            'who is right: by the specification, section "Other calls" in docs/lab/service.md, as Placement does',
         ]
     )

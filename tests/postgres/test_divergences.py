@@ -1,4 +1,4 @@
-"""Where Placement 16.0.0 is wrong, ours is right: the table of docs/semantics.md, line by line.
+"""Where Placement 16.0.0 is wrong, ours is right: the table of docs/lab/service.md, line by line.
 
 What Placement itself says stands in that table and is shown by `tox -e oracle`; here is what ours says.
 """

@@ -1,4 +1,4 @@
-"""The Python in the documentation runs as it stands; its commands: tests/unit/test_docs_commands.py."""
+"""The Python in the documentation runs as it stands; its commands: tests/unit/test_docs.py."""
 
 import re
 from pathlib import Path
@@ -10,12 +10,14 @@ from placebench.runtime.postgres import Server
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_api_page_runs(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of docs/api.md are one script, and its assertions hold."""
+def test_the_page_runs(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of docs/howto/python.md are one script, and its assertions hold."""
     monkeypatch.setenv("PLACEBENCH_DATABASE_URL", server.url)
-    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "api.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (DOCS / "howto" / "python.md").read_text(), flags=re.MULTILINE | re.DOTALL
+    )
     script = "\n".join(blocks)
 
-    exec(compile(script, "docs/api.md", "exec"), {})
+    exec(compile(script, "docs/howto/python.md", "exec"), {})
 
     assert len(blocks) >= 6

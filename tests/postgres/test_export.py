@@ -154,11 +154,11 @@ def test_the_result_is_a_file_on_stdout_or_told(
     document = json.loads(capsys.readouterr().out)
 
     assert piped == path.read_text() == document["toml"]
-    assert told.startswith(f"{path}: A cloud as it was found, with other names: 46 providers in 20 trees of ")
+    assert told.startswith(f"{path}: A live Placement with other names: 46 providers in 20 trees of ")
     assert (20, 46, "/allocation_candidates?resources=DISK_GB:20") == tuple(
         document[key] for key in ("trees", "providers", "request")
     )
-    assert 20 == sum(row["share"] for row in document["rows"])
+    assert 20 == sum(row["weight"] for row in document["rows"])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_result_is_a_file_on_stdout_or_told(
         (["--db", NOWHERE], "nobody:\\*\\*\\*@127.0.0.1:9/nothing: .*Connection refused"),
         (["--db", "nothing"], "no database URL"),
         (["--db", "sqlite://"], "has no table resource_providers: expected the database of a Placement"),
-        (["--api", "http://127.0.0.1:9"], "http://127.0.0.1:9 does not answer: .*Connection refused"),
+        (["--api", "http://127.0.0.1:9"], "http://127.0.0.1:9 does not respond: .*Connection refused"),
         (
             ["--db", "sqlite://", "--out", "no/where.toml"],
             "no file can be written at no/where.toml: No such file or directory",
@@ -184,13 +184,13 @@ def test_what_is_wrong_is_one_line(placebench_export: Export, arguments: list[st
     assert "secret" not in str(caught.value)
 
 
-def test_a_refused_token_and_an_empty_cloud_are_told(
+def test_a_refused_token_and_an_empty_placement_are_told(
     placebench_export: Export, database_url: str, api_url: str
 ) -> None:
-    """What to give, and that there is nothing; a request with ids is none for another cloud."""
-    with pytest.raises(ExportError, match=r"answered 40[13]: give a --token that it takes \(noauth2: admin\)"):
+    """What to give, and that there is nothing; a request with ids is none for other data."""
+    with pytest.raises(ExportError, match=r"responded 40[13]: give a --token that it takes \(noauth2: admin\)"):
         placebench_export("--api", api_url, "--token", "")
-    with pytest.raises(ExportError, match="the cloud has no resource providers: there is nothing to export"):
+    with pytest.raises(ExportError, match="this Placement has no resource providers: there is nothing to export"):
         placebench_export("--api", api_url)
     seed(find_topology("flat-perfload", trees=1), database_url)
     with pytest.raises(ExportError, match="--request names 12345678-1234-1234-1234-123456789012: expected no ids"):

@@ -23,7 +23,7 @@ def test_the_parts_of_every_row_are_the_clients_latency(
     assert ("no-op", 1.0, 0.0, 0.0) == tuple(
         noop[name] for name in ("endpoint", "share_of_noop", "statements", "unexplained_s")
     )
-    assert documented("telemetry") <= set(noop)
+    assert documented("breakdown") <= set(noop)
     assert ("one provider", 1.0) == (provider["endpoint"], provider["statements"])
     parts = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")
     for row in (noop, provider):
@@ -31,7 +31,7 @@ def test_the_parts_of_every_row_are_the_clients_latency(
         assert all(row[part] >= 0 for part in parts)
     assert 0 < provider["database_share"] < 1
     assert "latency is made of" in (folder / "index.html").read_text()
-    assert 0 == results.load(folder).telemetry.torn
+    assert 0 == results.load(folder).telemetry.truncated
 
 
 @pytest.mark.parametrize(

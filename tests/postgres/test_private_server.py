@@ -188,10 +188,8 @@ def test_no_room_for_the_data(open_folder: Path) -> None:
     open_folder.chmod(0o1777)
     limit = """
 import resource
-from placebench.runtime.postgres.binaries import server_account
-from placebench.runtime.postgres.binaries import find
-from placebench.runtime.postgres.binaries import runnable
-runnable(find(), server_account())
+from placebench.runtime.postgres.binaries import find_binaries, make_runnable, server_account
+make_runnable(find_binaries(), server_account())
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 """
     done = subprocess.run(

@@ -96,8 +96,8 @@ def test_every_action_speaks_json(folder: Path, capsys: pytest.CaptureFixture[st
 def test_it_outlives_the_process_that_started_it(folder: Path) -> None:
     """It answers after that process, and everything in that process's session, has ended."""
     script = "import sys; from placebench.commands.db import *; from pathlib import Path\n"
-    script += "from placebench.runtime.postgres.persistent_server import StandingServer\n"
-    script += "StandingServer(Path(sys.argv[1])).start()"
+    script += "from placebench.runtime.postgres.persistent_server import PersistentServer\n"
+    script += "PersistentServer(Path(sys.argv[1])).start()"
     with subprocess.Popen([sys.executable, "-c", script, str(folder)], start_new_session=True) as process:
         process.wait()
 

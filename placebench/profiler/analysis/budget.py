@@ -9,9 +9,9 @@ from typing import Self
 
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.findings import Limits, duplicates, n_plus_one
-from placebench.profiler.analysis.summary import grouped
+from placebench.profiler.analysis.summary import group_statements
 from placebench.profiler.model.fingerprint import one_line
-from placebench.profiler.model.recording import Recording
+from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Statement
 
 _MOST_STATEMENTS = 10
@@ -52,7 +52,7 @@ class Budget:
         if mode == "light" and self.duplicates is not None:
             raise ProfilerError("budget duplicates: mode light compares no values; record in mode full")
 
-    def broken_by(self, recording: Recording) -> str:
+    def broken_by(self, recording: RecordingData) -> str:
         """What was too much, each with statements and call sites; empty if the recording is within the budget.
 
         Of a merged recording the mean request counts.
@@ -66,7 +66,7 @@ class Budget:
         return "\n".join([*broken, *_culprits(recording)]) if broken else ""
 
 
-def _seen(recording: Recording) -> dict[str, int]:
+def _seen(recording: RecordingData) -> dict[str, int]:
     """What the recording has of each."""
     limits = Limits()
     return {
@@ -78,9 +78,9 @@ def _seen(recording: Recording) -> dict[str, int]:
     }
 
 
-def _culprits(recording: Recording) -> list[str]:
+def _culprits(recording: RecordingData) -> list[str]:
     """The statements, most frequent first, each with where it is called from."""
-    groups = sorted(grouped(recording.statements), key=lambda group: group.calls, reverse=True)
+    groups = sorted(group_statements(recording.statements), key=lambda group: group.calls, reverse=True)
     lines = []
     for group in groups[:_MOST_STATEMENTS]:
         lines.append(f"  {group.calls} x {one_line(group.sql)[:120]}")

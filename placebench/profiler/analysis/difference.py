@@ -11,9 +11,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
-from placebench.profiler.analysis.summary import StatementGroup, grouped
+from placebench.profiler.analysis.summary import StatementGroup, group_statements
 from placebench.profiler.model.fingerprint import one_line
-from placebench.profiler.model.recording import Recording
+from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Statement
 
 if TYPE_CHECKING:
@@ -107,6 +107,11 @@ class FrameChange:
         """Whether it is a statement, or a node of its plan."""
         return self.place in ("sql", "plan")
 
+    @property
+    def label(self) -> str:
+        """The frame with its file, if it has one."""
+        return f"{self.name} ({self.place})" if self.place else self.name
+
     def __str__(self) -> str:
         return str(Change("self_s", self.before_s, self.after_s))
 
@@ -144,14 +149,14 @@ class RecordingDifference:
         lines.extend(map(_statement_line, self.statements[:_MOST_LINES]))
         if self.frames:
             lines.append("frames, self time")
-            lines.extend(f"  {frame!s:<32} {frame.name} ({frame.place})" for frame in self.frames[:_MOST_LINES])
+            lines.extend(f"  {frame!s:<32} {frame.label}" for frame in self.frames[:_MOST_LINES])
         if self.plans:
             lines.append("plans")
             lines.extend(line for plan in self.plans for line in _plan_lines(plan))
         return "\n".join(lines)
 
 
-def diff_recordings(before: Recording, after: Recording) -> RecordingDifference:
+def diff_recordings(before: RecordingData, after: RecordingData) -> RecordingDifference:
     """What changed from *before* to *after*.
 
     Frames are compared if both have a flame graph, plans if both have plans.
@@ -217,7 +222,7 @@ def self_times(session: "Session") -> dict[Frame, float]:
 
 def relative_place(file: str, sys_path: Iterable[str]) -> str:
     """*file* from the longest folder of *sys_path* that holds it; its last two names where none does."""
-    if file in _LEAVES or file.startswith("<"):
+    if not file or file in _LEAVES or file.startswith("<"):
         return file
     folders = [folder.rstrip("/") + "/" for folder in sys_path if folder.startswith("/")]
     holding = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
@@ -229,19 +234,19 @@ def _nothing(sql: str) -> StatementFigures:
     return StatementFigures(sql, 0.0, 0.0, 0.0, 0.0)
 
 
-def _totals(before: Recording, after: Recording) -> tuple[Change, ...]:
+def _totals(before: RecordingData, after: RecordingData) -> tuple[Change, ...]:
     names = ("elapsed_s", "cpu_s", "sql_s", "python_s", "gc_s", "row_count", "round_trips", "bytes_received")
     changes = [Change(name, _mean(getattr(before, name), before), _mean(getattr(after, name), after)) for name in names]
     counts = (_mean(side.statement_count, side) for side in (before, after))
     return (*changes, Change("statements", *counts))
 
 
-def _mean(value: float | None, recording: Recording) -> float | None:
+def _mean(value: float | None, recording: RecordingData) -> float | None:
     """One of a recording's sums as that of one request."""
     return None if value is None else value / recording.requests
 
 
-def _figures(recording: Recording) -> dict[str, StatementFigures]:
+def _figures(recording: RecordingData) -> dict[str, StatementFigures]:
     """The means of one request by fingerprint."""
 
     def figures(group: StatementGroup) -> StatementFigures:
@@ -253,10 +258,10 @@ def _figures(recording: Recording) -> dict[str, StatementFigures]:
             round_trips=_mean(group.round_trips, recording),
         )
 
-    return {group.fingerprint: figures(group) for group in grouped(recording.statements)}
+    return {group.fingerprint: figures(group) for group in group_statements(recording.statements)}
 
 
-def _plan_changes(before: Recording, after: Recording) -> tuple[PlanChange, ...]:
+def _plan_changes(before: RecordingData, after: RecordingData) -> tuple[PlanChange, ...]:
     """Each fingerprint that has plans in both, and others than before."""
     left, right = _plan_shapes(before.statements), _plan_shapes(after.statements)
     texts = {statement.fingerprint: statement.sql for statement in after.statements}

@@ -1,6 +1,7 @@
 """What is worth changing, found in a recording: each finding with its place in the code and what to do.
 
-The key piece is `find`. A finder is a pure function from a recording and the limits to findings; `FINDERS` is the list.
+The main function is `find`. A finder is a pure function from a recording and the limits to findings; `_FINDERS` is the
+list of them.
 A finding says that a pattern was there, not that it is the cause of anything: compare before and after.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 from placebench import units
 from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.plan import PlanNode
-from placebench.profiler.model.recording import Recording
+from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement
 
 
@@ -61,11 +62,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on something is a finding; of one request where not said otherwise."""
+    """From when on a pattern is a finding; per request where not said otherwise."""
 
     repeats: int = 5
     duplicates: int = 1
-    rows_again: int = 100
+    redundant_rows: int = 100
     bytes_per_row: int = 2_000
     cache_misses: int = 3
     pool_wait_s: float = 0.010
@@ -77,106 +78,106 @@ class Limits:
     spilled_kb: int = 1
 
 
-def find(recording: Recording, limits: Limits | None = None) -> tuple[Finding, ...]:
+def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Finding, ...]:
     """All findings, the one with the most seconds at stake first; a few passes over the statements."""
     requests = recording.requests
-    found = [replace(each, requests=requests) for finder in FINDERS for each in finder(recording, limits or Limits())]
+    found = [replace(each, requests=requests) for finder in _FINDERS for each in finder(recording, limits or Limits())]
     return tuple(sorted(found, key=lambda finding: finding.seconds, reverse=True))
 
 
-def n_plus_one(recording: Recording, limits: Limits) -> Iterator[Finding]:
+def n_plus_one(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """The same statement from the same line with different values, many times in one request."""
     for statements in _by_place(recording.statements):
         # The further batches of one INSERT are no loop of the application's.
         different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
         most = _most_in_one_request(different)
         if most >= limits.repeats:
-            yield _finding("n+1", _how_often(most, different[0]), _at_once(different[0]), different)
+            yield _finding("n+1", _n_plus_one_title(most, different[0]), _advice_to_join(different[0]), different)
 
 
-def _how_often(most: int, statement: Statement) -> str:
-    """What is known of the repetition; a light recording has neither lines nor values."""
+def _n_plus_one_title(most: int, statement: Statement) -> str:
+    """What is known of the duplicates; a light recording has neither lines nor values."""
     if statement.caller is None and statement.repeated is None:
-        return f"{most} times in one request; a recording in mode full tells from where, and whether with other values"
+        return f"{most} times in one request; mode full records from where, and whether with other values"
     loading = f", loading {statement.relationship}" if statement.relationship else ""
     return f"{most} times in one request from one line, with different values{loading}"
 
 
-def _at_once(statement: Statement) -> str:
-    """How to ask once for all of them."""
+def _advice_to_join(statement: Statement) -> str:
+    """How to run one statement instead of many."""
     if statement.relationship is None:
-        return "ask once for all of them: a join, an IN list, or selectinload/joinedload for a relationship"
+        return "load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship"
     return f"load it with its parents: .options(selectinload({statement.relationship})), or joinedload"
 
 
-def duplicates(recording: Recording, limits: Limits) -> Iterator[Finding]:
+def duplicates(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """The same statement with the same values again in one request."""
     for statements in _by_place(recording.statements):
         again = [statement for statement in statements if statement.repeated]
         if len(again) >= limits.duplicates:
             yield _finding(
                 "duplicate",
-                f"{_times(_most_in_one_request(again))} in one request with values that it had asked for already",
-                "keep the first answer for the length of the request",
+                f"{_times(_most_in_one_request(again))} in one request with values that it had run with before",
+                "keep the first result for the length of the request",
                 again,
             )
 
 
-def rows_again(recording: Recording, limits: Limits) -> Iterator[Finding]:
+def _redundant_fetches(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Rows, known by their primary key, that another statement of the request had fetched."""
     for statements in _by_place(recording.statements):
-        again = sum(statement.rows_again or 0 for statement in statements)
-        if again >= limits.rows_again * recording.requests:
+        again = sum(statement.redundant_rows or 0 for statement in statements)
+        if again >= limits.redundant_rows * recording.requests:
             rows = sum(statement.row_count or 0 for statement in statements)
             yield _finding(
-                "rows again",
+                "redundant fetch",
                 f"{units.average(again / recording.requests)} entities of {units.average(rows / recording.requests)} "
-                "rows had been fetched by another statement",
-                "fetch them once with all columns that are needed, and pass them on",
+                "rows had already been fetched by another statement",
+                "fetch them once with all the columns that are needed, and pass them on",
                 statements,
                 count=again,
             )
 
 
-def wide_rows(recording: Recording, limits: Limits) -> Iterator[Finding]:
-    """More bytes a row than a page of results should need."""
+def _wide_rows(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """More bytes per row than a page of results should need."""
     for statements in _by_place(recording.statements):
         measured = [each for each in statements if each.bytes_received is not None and each.row_count]
         rows = sum(statement.row_count or 0 for statement in measured)
         received = sum(statement.bytes_received or 0 for statement in measured)
-        # Of a plan's recording the bytes are mostly plans.
+        # In mode plans most of the bytes are plans.
         if recording.mode != "plans" and rows and received / rows > limits.bytes_per_row:
             yield _finding(
                 "wide rows",
-                f"{units.size(received / rows)} a row over {units.count(rows)} rows",
+                f"{units.size(received / rows)} per row over {units.count(rows)} rows",
                 "select only the columns that are used; defer large ones",
                 measured,
             )
 
 
-def cache_misses(recording: Recording, limits: Limits) -> Iterator[Finding]:
-    """A statement that SQLAlchemy compiled again and again."""
+def _cache_misses(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Statements that SQLAlchemy compiled again because its statement cache did not have them."""
     for statements in _by_place(recording.statements):
         missed = [statement for statement in statements if statement.cache_hit is False]
         if len(missed) >= limits.cache_misses:
             yield _finding(
-                "compiled again",
-                f"{len(missed)} of {len(statements)} times it was not in SQLAlchemy's cache",
-                "bind values as parameters instead of building them in; give own constructs inherit_cache; "
-                "raise query_cache_size if there are very many statements",
+                "statement-cache miss",
+                f"{len(missed)} of {len(statements)} executions were not in SQLAlchemy's statement cache",
+                "bind values as parameters, not into the text; set inherit_cache on constructs of your own; raise "
+                "query_cache_size if there are very many statements",
                 missed,
                 seconds=sum(statement.compile_s or 0.0 for statement in missed),
             )
 
 
-def slow_pool(recording: Recording, limits: Limits) -> Iterator[Finding]:
-    """Waiting for a connection that others hold."""
+def _pool_waits(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Waits for a connection of the pool that others hold."""
     for statements in _by_place(recording.statements):
         waited = [statement for statement in statements if (statement.pool_wait_s or 0.0) >= limits.pool_wait_s]
         if waited:
             yield _finding(
-                "slow pool",
-                f"{_times(len(waited))} it waited for a connection, up to "
+                "connection-pool wait",
+                f"waited for a connection {_times(len(waited))}, up to "
                 f"{units.duration(max(statement.pool_wait_s or 0.0 for statement in waited))}",
                 "hold connections for a shorter time (no work between the statements of a transaction), or raise "
                 "pool_size to the number of threads",
@@ -185,7 +186,7 @@ def slow_pool(recording: Recording, limits: Limits) -> Iterator[Finding]:
             )
 
 
-def sequential_scans(recording: Recording, limits: Limits) -> Iterator[Finding]:
+def _sequential_scans(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Whole tables read for few of their rows."""
     for statement, node, alike in _nodes(recording):
         scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
@@ -194,15 +195,15 @@ def sequential_scans(recording: Recording, limits: Limits) -> Iterator[Finding]:
                 "sequential scan",
                 f"{units.count(scanned)} rows of {node.relation} read for {units.count(node.rows)}: {node.condition}"
                 f"{_in_one_request(len(alike), recording)}",
-                "an index on the columns of the condition, if it keeps a small share of the table",
+                "create an index on the columns of the condition, if it selects a small share of the table",
                 [statement],
                 count=round(scanned),
                 seconds=sum(each.self_s or 0.0 for each in alike),
             )
 
 
-def wrong_estimates(recording: Recording, limits: Limits) -> Iterator[Finding]:
-    """The planner was far off, so it may have chosen the wrong way."""
+def _row_estimate_errors(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """The planner's row estimate was far off, so it may have chosen the wrong plan."""
     for statement, node, alike in _nodes(recording):
         error, most = node.estimate_error or 1.0, max(node.rows or 0.0, node.rows_expected)
         # Fewer rows than expected may only mean that whoever asked for them had enough: LIMIT, EXISTS.
@@ -210,7 +211,7 @@ def wrong_estimates(recording: Recording, limits: Limits) -> Iterator[Finding]:
         matters = most >= limits.estimated_rows and (node.elapsed_s or 0.0) >= limits.estimated_s
         if error >= limits.estimate_error and matters and (more or not _stops_early(statement.plan)):
             yield _finding(
-                "wrong estimate",
+                "row-estimate error",
                 f"{node.title}: {units.count(node.rows)} rows where {units.count(node.rows_expected)} were expected",
                 "ANALYZE the table; for columns that depend on each other CREATE STATISTICS",
                 [statement],
@@ -218,7 +219,7 @@ def wrong_estimates(recording: Recording, limits: Limits) -> Iterator[Finding]:
             )
 
 
-def spills(recording: Recording, limits: Limits) -> Iterator[Finding]:
+def _spills(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Sorts and hashes that did not fit into work_mem."""
     for statement, node, alike in _nodes(recording):
         if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
@@ -232,7 +233,7 @@ def spills(recording: Recording, limits: Limits) -> Iterator[Finding]:
             )
 
 
-def idle_in_transaction(recording: Recording, limits: Limits) -> Iterator[Finding]:
+def _idle_in_transaction(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Transactions that were open while the application did something else: they hold a connection and its locks."""
     places: dict[tuple[str, Caller | None], list[tuple[Statement, float]]] = {}
     for statement, idle_s in _idle(recording):
@@ -242,15 +243,15 @@ def idle_in_transaction(recording: Recording, limits: Limits) -> Iterator[Findin
         longest = max(idle_s for _, idle_s in found)
         yield _finding(
             "idle in transaction",
-            f"{_times(len(found))} a transaction waited for the application, up to {units.duration(longest)}; "
-            "this ran last",
-            "compute before or after it; read what is needed, commit, then work",
+            f"a transaction waited for the application {_times(len(found))}, up to {units.duration(longest)}; "
+            "this statement ran last",
+            "compute before or after the transaction: read what is needed, commit, then work",
             [statement for statement, _ in found],
             seconds=sum(idle_s for _, idle_s in found),
         )
 
 
-def _idle(recording: Recording) -> Iterator[tuple[Statement, float]]:
+def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
     """The last statement of each transaction, and the seconds in which none of its statements ran."""
     ends = {
         (step.request, step.number): step.started_s
@@ -267,18 +268,18 @@ def _idle(recording: Recording) -> Iterator[tuple[Statement, float]]:
             yield last, open_s - sum(_driver_s(statement) for statement in statements)
 
 
-Finder = Callable[[Recording, Limits], Iterator[Finding]]
-FINDERS: tuple[Finder, ...] = (
+_Finder = Callable[[RecordingData, Limits], Iterator[Finding]]
+_FINDERS: tuple[_Finder, ...] = (
     n_plus_one,
     duplicates,
-    rows_again,
-    wide_rows,
-    cache_misses,
-    slow_pool,
-    sequential_scans,
-    wrong_estimates,
-    spills,
-    idle_in_transaction,
+    _redundant_fetches,
+    _wide_rows,
+    _cache_misses,
+    _pool_waits,
+    _sequential_scans,
+    _row_estimate_errors,
+    _spills,
+    _idle_in_transaction,
 )
 
 
@@ -322,18 +323,18 @@ def _most_in_one_request(statements: Iterable[Statement]) -> int:
 
 
 def _times(number: int) -> str:
-    """How often, in words."""
+    """How often, as text."""
     return "once" if number == 1 else f"{number} times"
 
 
-def _in_one_request(number: int, recording: Recording) -> str:
+def _in_one_request(number: int, recording: RecordingData) -> str:
     """How often something happened in the mean request, where that is more than once."""
     mean = number / recording.requests
     return f", {units.average(mean)} times in one request" if mean > 1 else ""
 
 
-def _nodes(recording: Recording) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
-    """Each node of the dearest plan of each statement and place, with those like it of all executions."""
+def _nodes(recording: RecordingData) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
+    """Each node of the most expensive plan of each statement and place, with those like it of all executions."""
     for statements in _by_place(recording.statements):
         planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
         if planned:

@@ -1,17 +1,13 @@
 """The sums of a recording and its statements by fingerprint, as data and as a table for a terminal."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any
 
 from placebench import units
 from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.recording_data import RecordingData, sum_of_measured
 from placebench.profiler.model.statement import Caller, Statement
-
-if TYPE_CHECKING:
-    from placebench.profiler.model.recording import Recording
-
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -33,8 +29,8 @@ class StatementGroup:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Where the time of a recording went, in seconds, and its statements by fingerprint, dearest first.
+class RecordingSummary:
+    """Where the time of a recording went, in seconds, and its statements by fingerprint, most expensive first.
 
     Sums are of all requests; `str()` shows the mean one.
     """
@@ -48,7 +44,7 @@ class Summary:
     sql_s: float | None
     python_s: float | None
     gc_s: float | None
-    own_s: float | None
+    overhead_s: float | None
     compile_s: float | None
     pool_wait_s: float | None
     execute_s: float | None
@@ -65,8 +61,8 @@ class Summary:
     def __str__(self) -> str:
         """The summary as a small table for a terminal: means of one request."""
         lines = [
-            self._headline(),
-            self._times("cpu_s", "sql_s", "python_s", "gc_s", "own_s"),
+            self._first_line(),
+            self._times("cpu_s", "sql_s", "python_s", "gc_s", "overhead_s"),
             self._times("compile_s", "pool_wait_s", "execute_s", "fetch_s", "transactions_s"),
             self._counts(),
         ]
@@ -76,8 +72,8 @@ class Summary:
         """One of the sums as that of one request."""
         return None if value is None else value / self.requests
 
-    def _headline(self) -> str:
-        """What it is, and what has to be known of it."""
+    def _first_line(self) -> str:
+        """The time, and what a reader has to know of it."""
         of_many = f", mean of {self.requests} requests" if self.requests > 1 else ""
         plans = "; its times and bytes hold the sending of plans" if self.mode == "plans" else ""
         error = f"; ended with {self.error}" if self.error else ""
@@ -89,7 +85,7 @@ class Summary:
         return "  " + " · ".join(shown)
 
     def _counts(self) -> str:
-        """What came and went, on one line."""
+        """Counts and bytes, on one line."""
         statements, rows = units.average(self.mean(self.statements)), units.average(self.mean(self.row_count))
         trips, received = units.average(self.mean(self.round_trips)), units.size(self.mean(self.bytes_received))
         dropped = f" · {units.count(self.dropped)} dropped" if self.dropped else ""
@@ -101,62 +97,35 @@ _NAMES = {
     "sql_s": "sql",
     "python_s": "python",
     "gc_s": "gc",
-    "own_s": "profiler",
+    "overhead_s": "profiler overhead",
     "compile_s": "compile",
-    "pool_wait_s": "pool wait",
+    "pool_wait_s": "connection-pool wait",
     "execute_s": "execute",
     "fetch_s": "fetch",
     "transactions_s": "transactions",
 }
 
 
-def summarise(recording: "Recording") -> Summary:
+def summarise(recording: RecordingData) -> RecordingSummary:
     """The summary of a recording: one pass over its statements."""
     statements = recording.statements
-    return Summary(
-        name=recording.name,
-        mode=recording.mode,
-        error=recording.error,
-        requests=recording.requests,
-        elapsed_s=recording.elapsed_s,
-        cpu_s=recording.cpu_s,
-        sql_s=recording.sql_s,
-        python_s=recording.python_s,
-        gc_s=recording.gc_s,
-        own_s=recording.own_s,
-        compile_s=total(statement.compile_s for statement in statements),
-        pool_wait_s=total(statement.pool_wait_s for statement in statements),
-        execute_s=total(statement.execute_s for statement in statements),
-        fetch_s=total(statement.fetch_s for statement in statements),
-        transactions_s=total(transaction.elapsed_s for transaction in recording.transactions),
-        statements=len(statements),
-        row_count=recording.row_count,
-        round_trips=recording.round_trips,
-        bytes_sent=recording.bytes_sent,
-        bytes_received=recording.bytes_received,
-        dropped=recording.dropped,
-        groups=grouped(statements),
-    )
+    sums: dict[str, Any] = {
+        name: sum_of_measured(getattr(statement, name) for statement in statements)
+        for name in ("compile_s", "pool_wait_s", "execute_s", "fetch_s")
+    }
+    sums["transactions_s"] = sum_of_measured(transaction.elapsed_s for transaction in recording.transactions)
+    sums["statements"] = len(statements)
+    sums["groups"] = group_statements(statements)
+    names = (item.name for item in fields(RecordingSummary))
+    return RecordingSummary(**sums, **{name: getattr(recording, name) for name in names if name not in sums})
 
 
-def grouped(statements: Iterable[Statement]) -> tuple[StatementGroup, ...]:
+def group_statements(statements: Iterable[Statement]) -> tuple[StatementGroup, ...]:
     """Statements by fingerprint, the group with the most seconds first."""
     groups: dict[str, list[Statement]] = {}
     for statement in statements:
         groups.setdefault(statement.fingerprint, []).append(statement)
     return tuple(sorted(map(_group, groups.values()), key=lambda group: group.elapsed_s, reverse=True))
-
-
-def total(values: Iterable[Number | None]) -> Number | None:
-    """The sum of those that were measured; None if none was."""
-    measured = [value for value in values if value is not None]
-    return sum(measured) if measured else None
-
-
-def total_of_all(values: Iterable[Number | None]) -> Number | None:
-    """The sum, or None if one of them was not measured."""
-    every = list(values)
-    return None if None in every else total(every)
 
 
 def _group(statements: list[Statement]) -> StatementGroup:
@@ -166,11 +135,11 @@ def _group(statements: list[Statement]) -> StatementGroup:
         sql=statements[0].sql,
         calls=len(statements),
         elapsed_s=sum(statement.elapsed_s for statement in statements),
-        compile_s=total(statement.compile_s for statement in statements),
-        execute_s=total(statement.execute_s for statement in statements),
-        fetch_s=total(statement.fetch_s for statement in statements),
-        row_count=total(statement.row_count for statement in statements),
-        round_trips=total(statement.round_trips for statement in statements),
+        compile_s=sum_of_measured(statement.compile_s for statement in statements),
+        execute_s=sum_of_measured(statement.execute_s for statement in statements),
+        fetch_s=sum_of_measured(statement.fetch_s for statement in statements),
+        row_count=sum_of_measured(statement.row_count for statement in statements),
+        round_trips=sum_of_measured(statement.round_trips for statement in statements),
         errors=sum(statement.error is not None for statement in statements),
         cache_misses=sum(statement.cache_hit is False for statement in statements),
         callers=tuple(dict.fromkeys(s.caller for s in statements if s.caller is not None)),

@@ -25,14 +25,14 @@ _SET = "; ".join(f"SET auto_explain.{name} = '{value}'" for name, value in _SETT
 _RESET = "; ".join(f"RESET auto_explain.{name}" for name in _SETTINGS)
 _MESSAGE = re.compile(r"duration: (?P<ms>[\d.]+) ms  plan:\s*(?P<plan>\{.*\})\s*\Z", re.DOTALL)
 _PLANNABLE = re.compile(r"\s*(?:select|insert|update|delete|merge|with|values)\b", re.IGNORECASE)
-HOW_TO = (
+_HOW_TO = (
     "connect as a superuser, or load auto_explain on the server and GRANT SET ON PARAMETER "
     "auto_explain.log_min_duration and its siblings to this role; record(..., explain=True) asks EXPLAIN for estimates"
 )
 
 
 class PlanFeed:
-    """The plans that one connection has been sent and nobody has taken: only the dearest is kept."""
+    """The plans that one connection has been sent and nobody has taken: only the most expensive is kept."""
 
     def __init__(self) -> None:
         self.armed = False
@@ -50,7 +50,7 @@ class PlanFeed:
         return True
 
     def take(self) -> str | None:
-        """The dearest plan since the last call: one execution has one, an executemany as many as parameters."""
+        """The most expensive plan since the last call: one execution has one, an executemany as many as parameters."""
         text, self._text, self._milliseconds = self._text, None, -1.0
         return text
 
@@ -74,27 +74,27 @@ def arm(feed: PlanFeed, connection: Any) -> None:
     connection: as SQLAlchemy's events give it, outside of a transaction. Not tried again after a refusal.
     """
     feed.armed = True
-    reason = _refused(connection, f"LOAD 'auto_explain'; {_SET}")
+    reason = _refusal(connection, f"LOAD 'auto_explain'; {_SET}")
     # A plain role may not LOAD what the server has loaded already.
     if reason is not None:
-        reason = _refused(connection, _SET)
+        reason = _refusal(connection, _SET)
     if reason is None:
-        reason = _refused(connection, "SELECT 1")
+        reason = _refusal(connection, "SELECT 1")
         if reason is None and feed.take() is None:
             reason = "the server has not loaded auto_explain"
     if reason is not None:
         feed.armed = False
-        feed.refusal = f"no plans: {reason}; {HOW_TO}"
+        feed.refusal = f"no plans: {reason}; {_HOW_TO}"
 
 
 def disarm(feed: PlanFeed, connection: Any) -> None:
     """Give the session its own settings back; one round trip."""
     feed.armed = False
-    _refused(connection, _RESET)
+    _refusal(connection, _RESET)
     feed.take()
 
 
-def explained(connection: Any, sql: str, parameters: Any) -> str | None:
+def estimated_plan(connection: Any, sql: str, parameters: Any) -> str | None:
     """The plan that PostgreSQL would take, estimated and not run; None for what has no plan.
 
     Inside of a savepoint, so that a refusal leaves the application's transaction as it was: three round trips.
@@ -115,7 +115,7 @@ def explained(connection: Any, sql: str, parameters: Any) -> str | None:
         cursor.close()
 
 
-def _refused(connection: Any, sql: str) -> str | None:
+def _refusal(connection: Any, sql: str) -> str | None:
     """Run *sql* on its own, and give the first line of the server's error if it refuses."""
     autocommit = connection.autocommit
     connection.autocommit = True

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from operator import call
 from weakref import WeakValueDictionary
 
-from placebench.profiler.capture.active_recording import Clock
+from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.stack import Frames, Stacks, frames_of, root_of_thread
 
 _MOST_SAMPLES = 20_000
@@ -36,14 +36,14 @@ def profile_function_defect(version: tuple[int, ...] = sys.version_info[:3]) -> 
 
 
 def thread_interval_s(mode: str, version: tuple[int, ...] = sys.version_info[:3]) -> float | None:
-    """How often a sampling thread samples in a mode that has a flame; None where a profile function samples."""
+    """How often a sampling thread samples in a mode that has a flame graph; None where a profile function samples."""
     if mode == "sampled":
         return 0.020
     return 0.005 if profile_function_defect(version) else None
 
 
 class ThreadSamples:
-    """Samples the thread that makes it, until `samples`; a failure is told to *give_up*."""
+    """Samples the thread that makes it, until `samples`; *give_up* is called for a failure."""
 
     holds = True
 

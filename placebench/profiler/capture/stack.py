@@ -1,13 +1,12 @@
-"""Python stacks, taken cheaply and named later, and the call site: the line that ran a statement."""
+"""Python stacks, taken cheaply and named later, and call sites: `find_caller` finds the line that ran a statement."""
 
 import sys
 import threading
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
-
-import sqlalchemy
 
 from placebench.profiler.model.statement import Caller
 
@@ -26,16 +25,16 @@ def frames_of(frame: FrameType | None) -> Frames:
     return frames
 
 
-def awaiting() -> Frames:
+def awaiting_frames() -> Frames:
     """The frames that entered the greenlet in which SQLAlchemy works under asyncio; none outside of one."""
-    current = running_greenlet()
+    current = _running_greenlet()
     # Others, such as gevent's, are entered by their hub, which called nobody.
     if current is None or not getattr(current, "__sqlalchemy_greenlet_provider__", False):
         return []
     return frames_of(current.parent.gr_frame)
 
 
-def running_greenlet() -> Any:
+def _running_greenlet() -> Any:
     """The greenlet that runs; None where greenlet is not loaded, or is being loaded at this moment."""
     getcurrent = getattr(sys.modules.get("greenlet"), "getcurrent", None)
     return None if getcurrent is None else getcurrent()
@@ -68,11 +67,11 @@ class Stacks:
         if known is None:
             if len(_NAMES) >= _MOST_NAMES:
                 _NAMES.clear()
-            known = _NAMES[id(code), instruction] = code, named(code, instruction)
+            known = _NAMES[id(code), instruction] = code, name_frame(code, instruction)
         return known[1]
 
 
-def named(code: CodeType, instruction: int) -> str:
+def name_frame(code: CodeType, instruction: int) -> str:
     """A frame in pyinstrument's form, its class taken from the code's own name: view, in /app.py, of class Shop."""
     owner = code.co_qualname.rpartition("<locals>.")[2].rpartition(".")[0]
     class_name = f"\x01c{owner}" if owner else ""
@@ -83,7 +82,7 @@ def named(code: CodeType, instruction: int) -> str:
 
 @lru_cache(maxsize=256)
 def leaf(label: str, kind: str) -> str:
-    """pyinstrument's name for a frame that is no Python: one line of text, and *kind* where a file would stand."""
+    """A frame that is no Python, as pyinstrument names frames: one line of text, and *kind* instead of a file."""
     text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
     shown = text if len(text) <= _LONGEST_LEAF else f"{text[:_LONGEST_LEAF]}…"
     return f"{shown}\x00{kind}\x000"
@@ -92,13 +91,19 @@ def leaf(label: str, kind: str) -> str:
 _DEEPEST = 80
 _MOST_FILES = 4096
 PROFILER_FOLDER = str(Path(__file__).parents[1])
-_SQLALCHEMY = (str(Path(sqlalchemy.__file__).parent), "<sqlalchemy generated", "<string>")
-_LIBRARIES = (PROFILER_FOLDER, *_SQLALCHEMY)
+# Found, not imported: the timed drivers work without it.
+_SQLALCHEMY = find_spec("sqlalchemy")
+_LIBRARIES = (
+    PROFILER_FOLDER,
+    *(_SQLALCHEMY.submodule_search_locations or () if _SQLALCHEMY else ()),
+    "<sqlalchemy generated",
+    "<string>",
+)
 # By folders: whether each file that was met lies in one of them.
 _INSIDE: dict[tuple[str, ...], dict[str, bool]] = {}
 
 
-def caller_of(frame: FrameType | None) -> Caller | None:
+def find_caller(frame: FrameType | None) -> Caller | None:
     """The nearest line at or above *frame* that is neither SQLAlchemy's nor the profiler's; None if there is none.
 
     Under asyncio SQLAlchemy works in a greenlet of its own whose stack holds none of the application's frames: the
@@ -108,7 +113,7 @@ def caller_of(frame: FrameType | None) -> Caller | None:
     return None if found is None else Caller(found.f_code.co_filename, found.f_lineno, found.f_code.co_qualname)
 
 
-def outside_profiler(frame: FrameType | None) -> FrameType | None:
+def application_frame(frame: FrameType | None) -> FrameType | None:
     """The nearest frame at or above *frame* that is not the profiler's own."""
     return _nearest(frame, (PROFILER_FOLDER,))
 
@@ -133,6 +138,6 @@ def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType |
 
 def _frame_before_greenlet() -> FrameType | None:
     """The frame that entered the running greenlet; None outside of one. Never imports greenlet itself."""
-    parent = getattr(running_greenlet(), "parent", None)
+    parent = getattr(_running_greenlet(), "parent", None)
     frame: FrameType | None = None if parent is None else parent.gr_frame
     return frame

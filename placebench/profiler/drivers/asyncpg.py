@@ -6,12 +6,17 @@ cursors. All rows come with the execute, unless the cursor is a server-side one.
 
 from typing import Any, ClassVar
 
-from placebench.profiler.capture.tcp_info import WireMeter, meter_of
-from placebench.profiler.drivers.base import WatchedConnection, Watcher, timed_class
-from placebench.profiler.drivers.cursor import NetworkCursor, TimedCursor, one
+from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
+from placebench.profiler.drivers.base import (
+    CallRecorder,
+    NetworkCursor,
+    TimedConnection,
+    TimedCursor,
+    timed_class,
+)
 
 
-class AsyncpgCursor(NetworkCursor):
+class _AsyncpgCursor(NetworkCursor):
     """The adapter sends BEGIN before a transaction, and has each statement prepared once on a connection."""
 
     _adapt_connection: Any
@@ -40,12 +45,12 @@ class AsyncpgCursor(NetworkCursor):
         connection = self._adapt_connection
         return 1 if connection.in_a_transaction() or connection.autocommit else 2
 
-    def streams(self) -> bool:
+    def is_server_side(self) -> bool:
         """Whether this is a server-side cursor."""
         return self.server_side
 
 
-class AsyncpgStream(AsyncpgCursor):
+class _AsyncpgStream(_AsyncpgCursor):
     """A server-side cursor, which fetches ahead: its round trips are counted where it asks."""
 
     _cursor: Any
@@ -58,11 +63,12 @@ class AsyncpgStream(AsyncpgCursor):
 
     def fetchone(self) -> Any:
         """The adapter's fetchone, timed."""
-        return self._fetch(super(TimedCursor, self).fetchone, (), {}, one)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.row(super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     def trips_of_fetch(self) -> int:
         """Those since it was last asked."""
-        return self._cursor.taken() if isinstance(self._cursor, _Portal) else 0
+        return self._cursor.take_trips() if isinstance(self._cursor, _Portal) else 0
 
 
 class _Portal:
@@ -77,13 +83,13 @@ class _Portal:
         self._trips += not self._cursor._exhausted
         return await self._cursor.fetch(count)
 
-    def taken(self) -> int:
+    def take_trips(self) -> int:
         """How often it fetched since it was last asked."""
         trips, self._trips = self._trips, 0
         return trips
 
 
-class AsyncpgConnection(WatchedConnection):
+class _AsyncpgConnection(TimedConnection):
     """The adapter of a connection; without a dict, as the adapters are, so that an object can change its class."""
 
     __slots__ = ()
@@ -94,11 +100,11 @@ class AsyncpgConnection(WatchedConnection):
     _ss_cursor_cls: ClassVar[type]
 
     @property
-    def placebench_meter(self) -> WireMeter | None:
+    def placebench_meter(self) -> SocketMeter | None:
         """Counts this connection's bytes; None where nobody can."""
         transport = self._connection._transport
         encrypted = transport.get_extra_info("ssl_object") is not None
-        return meter_of(transport.get_extra_info("socket").fileno(), encrypted=encrypted)
+        return socket_meter(transport.get_extra_info("socket").fileno(), encrypted=encrypted)
 
     def commit(self) -> None:
         """The adapter's commit, timed."""
@@ -110,7 +116,7 @@ class AsyncpgConnection(WatchedConnection):
 
     def ping(self) -> None:
         """The adapter's ping of the pool, which has a transaction of its own, timed."""
-        with self.stepping("PING", 1 if self.in_a_transaction() or self.autocommit else 3):
+        with self.timing_step("PING", 1 if self.in_a_transaction() or self.autocommit else 3):
             super().ping()  # type: ignore[misc]
 
     def in_a_transaction(self) -> bool:
@@ -122,9 +128,9 @@ class AsyncpgConnection(WatchedConnection):
         return 1 if self.in_a_transaction() else 0
 
 
-def time_asyncpg(watcher: Watcher, connection: Any) -> None:
+def time_asyncpg(recorder: CallRecorder, connection: Any) -> None:
     """Give SQLAlchemy's adapter of an asyncpg connection, just made, its timed classes."""
-    made = timed_class(AsyncpgConnection, type(connection), watcher)
-    made._cursor_cls = timed_class(AsyncpgCursor, connection._cursor_cls, watcher)
-    made._ss_cursor_cls = timed_class(AsyncpgStream, connection._ss_cursor_cls, watcher)
+    made = timed_class(_AsyncpgConnection, type(connection), recorder)
+    made._cursor_cls = timed_class(_AsyncpgCursor, connection._cursor_cls, recorder)
+    made._ss_cursor_cls = timed_class(_AsyncpgStream, connection._ss_cursor_cls, recorder)
     connection.__class__ = made

@@ -1,100 +1,271 @@
-"""What the timed cursor and connection classes share: whom they notify, and how COMMIT and ROLLBACK are timed."""
+"""Timed cursors and connections: classes that are mixed in before a driver's own and report how long its calls took.
 
-from collections.abc import Callable
+The main classes are `TimedCursor` (and `NetworkCursor`, which counts round trips) and `TimedConnection`; `timed_class`
+makes a driver's timed class. They need no SQLAlchemy: whoever implements `CallRecorder` gets each call.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.auto_explain import PlanFeed
+from placebench.profiler.capture.pending_statement import PendingStatement
 
-if TYPE_CHECKING:
-    from contextvars import ContextVar
-
-    from placebench.profiler.capture.active_recording import Tape
-    from placebench.profiler.capture.pending_statement import Draft
-    from placebench.profiler.drivers.cursor import TimedCursor
+_T = TypeVar("_T")
+_COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 
 
-class Watcher(Protocol):
+class CallRecorder(Protocol):
     """What the timed classes ask of the profiler; none of these raises."""
 
-    current: "ContextVar[Tape | None]"
+    current: ContextVar[ActiveRecording | None]
     timed_classes: dict[tuple[type, type], type]
 
-    def driver_call(self, cursor: "TimedCursor", sql: object) -> "Draft | None":
-        """The draft that this execute belongs to; None if nothing is being recorded."""
+    def driver_call(self, cursor: "TimedCursor", sql: object) -> PendingStatement | None:
+        """The statement that this execute belongs to; None if nothing is being recorded."""
 
-    def driver_step(self, connection: "WatchedConnection", step: str) -> "Draft | None":
-        """A new draft of a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
+    def driver_step(self, connection: "TimedConnection", step: str) -> PendingStatement | None:
+        """A new statement for a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
 
 
-class Running:
-    """A call of the driver's, awaited or opened by `with`: its time, round trips and error go to the draft.
+class _TimedCall:
+    """A call of the driver's, awaited or opened by `with`: its time, round trips and error go to the pending statement.
 
-    A class of its own: the frames of contextlib would stand in the flame.
+    A class of its own: the frames of contextlib would be in the flame graph.
     """
 
-    def __init__(self, draft: "Draft | None", trips: int | None, *, fetches: bool = False) -> None:
-        self._draft = draft
+    def __init__(self, pending: PendingStatement | None, trips: int | None) -> None:
+        self._pending = pending
         self._trips = trips
-        self._fetches = fetches
 
     def __enter__(self) -> None:
-        """The draft's clock runs already."""
+        """The statement's clock runs already."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._draft is None:
-            return
-        if error is not None:
-            self._draft.failed(error)
-        if self._fetches:
-            self._draft.leave_fetch((), self._trips)
-        else:
-            self._draft.leave_execute(self._trips)
+        if self._pending is not None:
+            if error is not None:
+                self._pending.set_error(error)
+            self._pending.leave_execute(self._trips)
 
 
-def timed_class(mixin: type, base: Any, watcher: Watcher) -> Any:
-    """*base* with *mixin* before it, made once for each watcher; a function or a timed class comes back as it is."""
+class TimedFetch:
+    """A fetch, awaited or not, or a close: its time, rows, round trips and error go to the pending statement."""
+
+    def __init__(self, pending: PendingStatement | None, trips: Callable[[], int | None]) -> None:
+        self._pending = pending
+        self._trips = trips
+        self._rows: Sequence[Any] = ()
+
+    def __enter__(self) -> Self:
+        if self._pending is not None:
+            self._pending.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._pending is not None:
+            self._pending.leave_fetch(self._rows, self._trips())
+            if error is not None:
+                self._pending.set_error(error)
+
+    def row(self, row: Any) -> Any:
+        """The same *row*, which a fetchone returned; None if there was none."""
+        self._rows = () if row is None else (row,)
+        return row
+
+    def rows(self, rows: Any) -> Any:
+        """The same *rows*, which a fetchmany or fetchall returned."""
+        self._rows = _sized(rows)
+        return rows
+
+
+def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
+    """*base* with *mixin* before it, made once for each recorder; a function or a timed class comes back as it is."""
     if not isinstance(base, type) or issubclass(base, mixin):
         return base
     key = (mixin, base)
-    if key not in watcher.timed_classes:
+    if key not in recorder.timed_classes:
         name = f"Timed{base.__name__.capitalize()}"
-        body: dict[str, Any] = {"placebench_watcher": watcher}
+        body: dict[str, Any] = {"placebench_recorder": recorder}
         if base.__dictoffset__ or "__slots__" in vars(mixin):
             body["__slots__"] = ()  # the same layout: an object's class can be replaced by the timed one
-        watcher.timed_classes[key] = type(name, (mixin, base), body)
-    return watcher.timed_classes[key]
+        recorder.timed_classes[key] = type(name, (mixin, base), body)
+    return recorder.timed_classes[key]
 
 
-T = TypeVar("T")
+class TimedCursor:
+    """A cursor that reports how long the driver took; mixed in before the driver's own class."""
+
+    placebench_recorder: ClassVar[CallRecorder]
+    placebench_pending: PendingStatement | None = None
+    rowcount: int
+
+    def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
+        """The driver's execute, timed; written out, for it runs for every statement."""
+        pending = self.placebench_pending
+        if pending is None or not pending.executing:
+            if self.placebench_recorder.current.get() is None:
+                return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
+            return self._run(super().execute, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
+        trips = self.trips_of_execute()
+        recording = pending.recording
+        now = pending.entered = recording.clock()
+        recording.overhead_s += now - pending.started
+        try:
+            return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
+        except BaseException as error:
+            pending.set_error(error)
+            raise
+        finally:
+            pending.leave_execute(trips)
+
+    def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        """The driver's executemany, timed."""
+        trips = self.trips_of_executemany(parameters)
+        return self._run(super().executemany, sql, (parameters, *args), kwargs, trips)  # type: ignore[misc]
+
+    def fetchone(self) -> Any:
+        """The driver's fetchone, timed."""
+        if self.placebench_pending is None:  # called for every row: an idle profiler must not cost a call more
+            return super().fetchone()  # type: ignore[misc]
+        pending = self.placebench_pending
+        clock = pending.clock
+        began = clock()
+        try:
+            row = super().fetchone()  # type: ignore[misc]
+        except BaseException as error:
+            pending.entered = began
+            pending.leave_fetch((), self.trips_of_fetch())
+            pending.set_error(error)
+            raise
+        if pending.rows_come_alone:
+            pending.leave_row(row, clock() - began)
+        else:
+            pending.entered = began
+            pending.leave_first_row(row, self.trips_of_fetch())
+        return row
+
+    def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
+        """The driver's fetchmany, timed."""
+        with self.timing_fetch() as fetch:
+            return fetch.rows(super().fetchmany(*args, **kwargs))  # type: ignore[misc]
+
+    def fetchall(self) -> Any:
+        """The driver's fetchall, timed; written out like `execute`."""
+        pending = self.placebench_pending
+        if pending is None:
+            return super().fetchall()  # type: ignore[misc]
+        pending.entered = pending.recording.clock()
+        try:
+            fetched = super().fetchall()  # type: ignore[misc]
+        except BaseException as error:
+            pending.leave_fetch((), self.trips_of_fetch())
+            pending.set_error(error)
+            raise
+        pending.leave_fetch(fetched if type(fetched) is list else _sized(fetched), self.trips_of_fetch())
+        return fetched
+
+    def timing_fetch(self) -> TimedFetch:
+        """Around a fetch that is not written out."""
+        return TimedFetch(self.placebench_pending, self.trips_of_fetch)
+
+    def _run(
+        self, call: Callable[..., Any], sql: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], trips: int | None
+    ) -> Any:
+        """Run the driver's *call*, with its time and error in the statement that it belongs to."""
+        pending = self.placebench_recorder.driver_call(self, sql)
+        if pending is None:
+            return call(sql, *args, **kwargs)
+        try:
+            return call(sql, *args, **kwargs)
+        except BaseException as error:
+            pending.set_error(error)
+            raise
+        finally:
+            pending.leave_execute(trips)
+            pending.set_row_count(self.rowcount)
+
+    def timing(self, sql: Any, trips: int | None) -> _TimedCall:
+        """Around a call of the driver's that is no plain function: its time and error go to its statement."""
+        recorder = self.placebench_recorder
+        return _TimedCall(None if recorder.current.get() is None else recorder.driver_call(self, sql), trips)
+
+    def trips_of_execute(self) -> int | None:
+        """Round trips that the next execute will take; None for a driver without a network."""
+        return None
+
+    def trips_of_executemany(self, parameters: Any) -> int | None:  # noqa: ARG002  the drivers with a network count them
+        """Round trips that an executemany of these parameters will take."""
+        return None
+
+    def trips_of_fetch(self) -> int | None:
+        """Round trips of one fetch."""
+        return None
 
 
-class WatchedConnection:
+class NetworkCursor(TimedCursor):
+    """A cursor that may live on a server: each of its fetches, and its end, is a round trip."""
+
+    def trips_of_copy(self, statement: Any) -> int:
+        """Round trips of a COPY: one into the server waits for its leave, and then for its end."""
+        return (self.trips_of_execute() or 0) + bool(_COPY_IN.search(str(statement)))
+
+    def is_server_side(self) -> bool:
+        """Whether this is a server-side cursor."""
+        raise NotImplementedError
+
+    def trips_of_fetch(self) -> int:
+        """Only a server-side cursor asks the server for its rows."""
+        return 1 if self.is_server_side() else 0
+
+    def close(self) -> Any:
+        """The driver's close, timed where it asks the server."""
+        if self.placebench_pending is None or not self.trips_of_fetch():
+            return super().close()  # type: ignore[misc]
+        with self.timing_close():
+            return super().close()  # type: ignore[misc]
+
+    def timing_close(self) -> TimedFetch:
+        """Around the driver's close: a server-side cursor's plan comes only then."""
+        pending, self.placebench_pending = self.placebench_pending, None
+        return TimedFetch(pending if self.is_server_side() else None, lambda: 1)
+
+
+def _sized(rows: Any) -> Sequence[Any]:
+    """The rows that were fetched; a user's cursor may return something that has no length."""
+    return rows if isinstance(rows, Sequence) else ()
+
+
+class TimedConnection:
     """What the profiler asks of any connection that it has given a class of its own."""
 
     __slots__ = ()
-    placebench_watcher: ClassVar[Watcher]
+    placebench_recorder: ClassVar[CallRecorder]
 
     def placebench_step(self, step: str, call: Callable[[], None]) -> None:
         """Run the driver's *call* as a transaction step."""
         trips = self.trips_of_step(step)
-        draft = self.placebench_watcher.driver_step(self, step)
-        if draft is None:
+        pending = self.placebench_recorder.driver_step(self, step)
+        if pending is None:
             return call()
         try:
             return call()
         except BaseException as error:
-            draft.failed(error)
+            pending.set_error(error)
             raise
         finally:
-            draft.leave_execute(trips)
+            pending.leave_execute(trips)
 
-    def stepping(self, step: str, trips: int | None = None) -> "Running":
+    def timing_step(self, step: str, trips: int | None = None) -> _TimedCall:
         """Around a step that is awaited, or is neither COMMIT nor ROLLBACK."""
         trips = self.trips_of_step(step) if trips is None else trips
-        return Running(self.placebench_watcher.driver_step(self, step), trips)
+        return _TimedCall(self.placebench_recorder.driver_step(self, step), trips)
 
     @property
     def placebench_plans(self) -> PlanFeed | None:
@@ -110,7 +281,7 @@ class WatchedConnection:
         return None
 
 
-class TimedConnection(Generic[T], WatchedConnection):
+class DriverConnection(Generic[_T], TimedConnection):
     """One that is mixed in before the driver's own class, and has a dict for what it keeps.
 
     Generic, because psycopg 3's connections are: only so have both the same layout, and an object can change its class.

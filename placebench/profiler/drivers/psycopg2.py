@@ -5,14 +5,13 @@ from functools import cached_property
 from typing import Any
 
 from placebench.profiler.capture.auto_explain import NoticeList, PlanFeed
-from placebench.profiler.capture.tcp_info import WireMeter, meter_of
-from placebench.profiler.drivers.base import TimedConnection, Watcher, timed_class
-from placebench.profiler.drivers.cursor import NetworkCursor
+from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
+from placebench.profiler.drivers.base import CallRecorder, DriverConnection, NetworkCursor, timed_class
 
 _READY = 1  # psycopg2.extensions.STATUS_READY: no transaction is open
 
 
-def time_psycopg2(watcher: Watcher, arguments: MutableMapping[str, Any]) -> None:
+def time_psycopg2(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
     """Change the arguments of connect so that both classes are timed.
 
     A connection class of the user's may choose its cursors by itself.
@@ -21,24 +20,24 @@ def time_psycopg2(watcher: Watcher, arguments: MutableMapping[str, Any]) -> None
 
     users_connection, users_cursor = arguments.get("connection_factory"), arguments.get("cursor_factory")
     arguments["connection_factory"] = timed_class(
-        Psycopg2Connection, users_connection or extensions.connection, watcher
+        _Psycopg2Connection, users_connection or extensions.connection, recorder
     )
     if users_cursor is not None or users_connection is None:
-        arguments["cursor_factory"] = timed_class(Psycopg2Cursor, users_cursor or extensions.cursor, watcher)
+        arguments["cursor_factory"] = timed_class(_Psycopg2Cursor, users_cursor or extensions.cursor, recorder)
 
 
-def time_cursors(watcher: Watcher, connection: Any) -> None:
+def time_cursors(recorder: CallRecorder, connection: Any) -> None:
     """Have a connection that somebody else made (`creator=`) make timed cursors; its own class cannot be changed."""
     from psycopg2 import extensions
 
     # A connection class of the application's may choose its cursors by itself.
     usual = extensions.cursor if type(connection) is extensions.connection else None
     users = connection.cursor_factory or usual
-    if users is not None and not isinstance(connection, Psycopg2Connection):
-        connection.cursor_factory = timed_class(Psycopg2Cursor, users, watcher)
+    if users is not None and not isinstance(connection, _Psycopg2Connection):
+        connection.cursor_factory = timed_class(_Psycopg2Cursor, users, recorder)
 
 
-class Psycopg2Cursor(NetworkCursor):
+class _Psycopg2Cursor(NetworkCursor):
     """psycopg2 sends a BEGIN before the first statement of a transaction, and each executemany parameter set alone."""
 
     connection: Any
@@ -50,17 +49,17 @@ class Psycopg2Cursor(NetworkCursor):
 
     def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
         """The same into a whole table."""
-        with self.running(f"copy {table} from stdin", self.trips_of_execute() + 1):
+        with self.timing(f"copy {table} from stdin", self.trips_of_execute() + 1):
             return super().copy_from(file, table, *args, **kwargs)  # type: ignore[misc]
 
     def copy_to(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
         """The same out of a whole table."""
-        with self.running(f"copy {table} to stdout", self.trips_of_execute()):
+        with self.timing(f"copy {table} to stdout", self.trips_of_execute()):
             return super().copy_to(file, table, *args, **kwargs)  # type: ignore[misc]
 
     def callproc(self, name: str, *args: Any) -> Any:
         """psycopg2's call of a function, timed."""
-        with self.running(f"select * from {name}(…)", self.trips_of_execute()):
+        with self.timing(f"select * from {name}(…)", self.trips_of_execute()):
             return super().callproc(name, *args)  # type: ignore[misc]
 
     def trips_of_execute(self) -> int:
@@ -71,7 +70,7 @@ class Psycopg2Cursor(NetworkCursor):
         # An iterator cannot be counted without using it up.
         return len(parameters) + self.trips_of_execute() - 1 if hasattr(parameters, "__len__") else None
 
-    def streams(self) -> bool:
+    def is_server_side(self) -> bool:
         """Whether it has a name, as server-side cursors do."""
         return self.name is not None
 
@@ -80,7 +79,7 @@ class Psycopg2Cursor(NetworkCursor):
         return 0 if self.name is None else 1
 
 
-class Psycopg2Connection(TimedConnection[Any]):
+class _Psycopg2Connection(DriverConnection[Any]):
     """psycopg2 sends COMMIT and ROLLBACK only if a transaction is open."""
 
     fileno: Callable[[], int]
@@ -89,9 +88,9 @@ class Psycopg2Connection(TimedConnection[Any]):
     status: int
 
     @cached_property
-    def placebench_meter(self) -> WireMeter | None:
+    def placebench_meter(self) -> SocketMeter | None:
         """Counts this connection's bytes; None where nobody can."""
-        return meter_of(self.fileno(), encrypted=self.info.ssl_in_use)
+        return socket_meter(self.fileno(), encrypted=self.info.ssl_in_use)
 
     @cached_property
     def placebench_plans(self) -> PlanFeed:

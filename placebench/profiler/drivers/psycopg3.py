@@ -5,20 +5,25 @@ class can be replaced. The key piece is `time_psycopg`, called from the `connect
 is subclassed, never replaced, and whatever the application does in `do_connect` stays its own.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from typing import Any
 
 from placebench.profiler.capture.auto_explain import PlanFeed
-from placebench.profiler.capture.tcp_info import WireMeter, meter_of
-from placebench.profiler.drivers.base import TimedConnection, Watcher, timed_class
-from placebench.profiler.drivers.cursor import NetworkCursor, TimedCursor, many, one
+from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
+from placebench.profiler.drivers.base import (
+    CallRecorder,
+    DriverConnection,
+    NetworkCursor,
+    TimedCursor,
+    timed_class,
+)
 
 _IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
 
 
-class PsycopgCursor(NetworkCursor):
+class _PsycopgCursor(NetworkCursor):
     """psycopg 3 sends a BEGIN of its own before a transaction, and an executemany through a pipeline."""
 
     connection: Any
@@ -26,7 +31,7 @@ class PsycopgCursor(NetworkCursor):
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed."""
-        if self.placebench_watcher.current.get() is None:
+        if self.placebench_recorder.current.get() is None:
             return super().execute(sql, *args, **kwargs)
         prepared = self._prepared()
         try:
@@ -40,9 +45,9 @@ class PsycopgCursor(NetworkCursor):
 
     def _add_prepared(self, before: int) -> None:
         """To prepare a statement is a round trip of its own, unless in a pipeline."""
-        draft, new = self.placebench_draft, self._prepared() - before
-        if new and draft is not None and not self.connection.pgconn.pipeline_status:
-            draft.round_trips = (draft.round_trips or 0) + new
+        pending, new = self.placebench_pending, self._prepared() - before
+        if new and pending is not None and not self.connection.pgconn.pipeline_status:
+            pending.round_trips = (pending.round_trips or 0) + new
 
     def trips_of_execute(self) -> int:
         """The statement, what a server-side cursor is described by, and BEGIN; in a pipeline nobody waits."""
@@ -50,87 +55,69 @@ class PsycopgCursor(NetworkCursor):
         if connection.pgconn.pipeline_status:
             return 0
         begins = connection.pgconn.transaction_status == _IDLE and not connection.autocommit
-        return 1 + begins + self.streams()
+        return 1 + begins + self.is_server_side()
 
     def trips_of_executemany(self, _parameters: Any) -> int:
         """They are sent without waiting, and answered together."""
         return 1
 
-    def streams(self) -> bool:
+    def is_server_side(self) -> bool:
         """Whether this is a server-side cursor."""
         return bool(getattr(self, "name", ""))
 
     @contextmanager
     def copy(self, statement: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """psycopg's COPY, from its first to its last byte."""
-        with self.running(statement, self.trips_of_copy(statement)), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
+        """A COPY of psycopg's, from its first to its last byte."""
+        with self.timing(statement, self.trips_of_copy(statement)), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
             yield copy
 
 
-class PsycopgAsyncCursor(PsycopgCursor):
+class _PsycopgAsyncCursor(_PsycopgCursor):
     """A client-side or server-side cursor of an async connection: each of its calls is awaited."""
 
     async def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed."""
         prepared = self._prepared()
         try:
-            with self.running(sql, self.trips_of_execute()):
+            with self.timing(sql, self.trips_of_execute()):
                 return await super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
         finally:
             self._add_prepared(prepared)
 
     async def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
-        with self.running(sql, self.trips_of_executemany(parameters)):
+        with self.timing(sql, self.trips_of_executemany(parameters)):
             return await super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
 
     async def fetchone(self) -> Any:
         """The driver's fetchone, timed."""
-        return await self._fetch_awaited(super(TimedCursor, self).fetchone, (), {}, one)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.row(await super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     async def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
         """The driver's fetchmany, timed."""
-        return await self._fetch_awaited(super(TimedCursor, self).fetchmany, args, kwargs, many)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.rows(await super(TimedCursor, self).fetchmany(*args, **kwargs))  # type: ignore[misc]
 
     async def fetchall(self) -> Any:
         """The driver's fetchall, timed."""
-        return await self._fetch_awaited(super(TimedCursor, self).fetchall, (), {}, many)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
     async def close(self) -> None:
         """The driver's close, timed where it asks the server."""
-        with self.closing():
+        with self.timing_close():
             await super(NetworkCursor, self).close()  # type: ignore[misc]
 
     @asynccontextmanager
     async def copy(self, statement: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-        """psycopg's COPY, from its first to its last byte."""
-        with self.running(statement, self.trips_of_copy(statement)):
+        """A COPY of psycopg's, from its first to its last byte."""
+        with self.timing(statement, self.trips_of_copy(statement)):
             async with super(NetworkCursor, self).copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
                 yield copy
 
-    async def _fetch_awaited(
-        self,
-        call: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        rows_in: Callable[[Any], Sequence[Any]],
-    ) -> Any:
-        """Await the driver's *call*, with its time, rows and error in the draft of this cursor's statement."""
-        draft = self.placebench_draft
-        if draft is None:
-            return await call(*args, **kwargs)
-        draft.enter()
-        try:
-            fetched = await call(*args, **kwargs)
-        except BaseException as error:
-            draft.leave_fetch((), self.trips_of_fetch())
-            draft.failed(error)
-            raise
-        draft.leave_fetch(rows_in(fetched), self.trips_of_fetch())
-        return fetched
 
-
-class PsycopgConnection(TimedConnection[Any]):
+class _PsycopgConnection(DriverConnection[Any]):
     """What sync and async connections share: whether a transaction is open, and the socket."""
 
     fileno: Callable[[], int]
@@ -139,9 +126,9 @@ class PsycopgConnection(TimedConnection[Any]):
     add_notice_handler: Callable[[Callable[[Any], None]], None]
 
     @cached_property
-    def placebench_meter(self) -> WireMeter | None:
+    def placebench_meter(self) -> SocketMeter | None:
         """Counts this connection's bytes; None where nobody can."""
-        return meter_of(self.fileno(), encrypted=bool(self.pgconn.ssl_in_use))
+        return socket_meter(self.fileno(), encrypted=bool(self.pgconn.ssl_in_use))
 
     @cached_property
     def placebench_plans(self) -> PlanFeed:
@@ -161,26 +148,26 @@ class PsycopgConnection(TimedConnection[Any]):
         return 2 if step == "ROLLBACK" and self._prepared._names else 1
 
 
-class PsycopgAsyncConnection(PsycopgConnection):
+class _PsycopgAsyncConnection(_PsycopgConnection):
     """A connection whose COMMIT and ROLLBACK are awaited."""
 
     async def commit(self) -> None:  # type: ignore[override]
         """The driver's commit, timed."""
-        with self.stepping("COMMIT"):
-            await super(TimedConnection, self).commit()  # type: ignore[misc]
+        with self.timing_step("COMMIT"):
+            await super(DriverConnection, self).commit()  # type: ignore[misc]
 
     async def rollback(self) -> None:  # type: ignore[override]
         """The driver's rollback, timed."""
-        with self.stepping("ROLLBACK"):
-            await super(TimedConnection, self).rollback()  # type: ignore[misc]
+        with self.timing_step("ROLLBACK"):
+            await super(DriverConnection, self).rollback()  # type: ignore[misc]
 
 
-def time_psycopg(watcher: Watcher, connection: Any, *, awaited: bool) -> None:
+def time_psycopg(recorder: CallRecorder, connection: Any, *, awaited: bool) -> None:
     """Give a psycopg 3 connection, just made, its timed classes."""
-    own, cursor = (PsycopgAsyncConnection, PsycopgAsyncCursor) if awaited else (PsycopgConnection, PsycopgCursor)
-    connection.__class__ = timed_class(own, type(connection), watcher)
-    connection.cursor_factory = timed_class(cursor, connection.cursor_factory, watcher)
-    connection.server_cursor_factory = timed_class(cursor, connection.server_cursor_factory, watcher)
+    own, cursor = (_PsycopgAsyncConnection, _PsycopgAsyncCursor) if awaited else (_PsycopgConnection, _PsycopgCursor)
+    connection.__class__ = timed_class(own, type(connection), recorder)
+    connection.cursor_factory = timed_class(cursor, connection.cursor_factory, recorder)
+    connection.server_cursor_factory = timed_class(cursor, connection.server_cursor_factory, recorder)
 
 
 def _offer(feed: PlanFeed, message: str | None) -> None:

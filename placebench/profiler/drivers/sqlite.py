@@ -4,20 +4,19 @@ import sqlite3
 from collections.abc import MutableMapping
 from typing import Any, ClassVar
 
-from placebench.profiler.drivers.base import TimedConnection, Watcher, timed_class
-from placebench.profiler.drivers.cursor import TimedCursor
+from placebench.profiler.drivers.base import CallRecorder, DriverConnection, TimedCursor, timed_class
 
 
-def time_sqlite(watcher: Watcher, arguments: MutableMapping[str, Any]) -> None:
+def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
     """Change the arguments of connect so that the connection is timed."""
     users = arguments.get("factory") or sqlite3.Connection
     if isinstance(users, type):
-        made = timed_class(SqliteConnection, users, watcher)
-        made.placebench_cursor = timed_class(TimedCursor, sqlite3.Cursor, watcher)
+        made = timed_class(_SqliteConnection, users, recorder)
+        made.placebench_cursor = timed_class(TimedCursor, sqlite3.Cursor, recorder)
         arguments["factory"] = made
 
 
-class SqliteConnection(TimedConnection[Any]):
+class _SqliteConnection(DriverConnection[Any]):
     """sqlite3 asks its connection, not its connect function, for the class of a cursor."""
 
     in_transaction: bool
@@ -30,6 +29,6 @@ class SqliteConnection(TimedConnection[Any]):
     def cursor(self, factory: Any = None) -> Any:
         """A timed cursor, of the class that was asked for if one was."""
         cursor = (
-            self.placebench_cursor if factory is None else timed_class(TimedCursor, factory, self.placebench_watcher)
+            self.placebench_cursor if factory is None else timed_class(TimedCursor, factory, self.placebench_recorder)
         )
         return super().cursor(cursor)  # type: ignore[misc]

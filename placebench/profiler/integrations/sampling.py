@@ -1,7 +1,8 @@
 """Which requests are profiled and which recordings are kept: sampling, a header with a token, the slowest ones.
 
-The key pieces are `Gate`, which decides before a request and counts, and `RecordingFolder` and `RecordingShelf`, which
-keep what came out. They have no threads of their own and may be forked: names and counters are per process.
+The main classes are `RequestSampler`, which decides before a request and counts, and `RecordingFolder` and
+`RecentRecordings`, which keep the recordings. They have no threads of their own and may be forked: names and counters
+are per process.
 """
 
 import hmac
@@ -13,10 +14,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from placebench.errors import ProfilerError
-from placebench.profiler.capture.active_recording import Options
-from placebench.profiler.model.recording import Recording, flame_beside
-
-MODES = ("light", "full", "sampled", "flame", "plans")
+from placebench.profiler.capture.options import MODES, Options
+from placebench.profiler.model.files import flame_graph_beside
+from placebench.profiler.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Sampling:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the requests of one process: profiled and kept, or profiled and dropped for slower ones."""
+    """Requests of one process: how many came, were profiled, and were dropped again for slower ones."""
 
     seen: int = 0
     profiled: int = 0
@@ -57,10 +57,10 @@ class Store(Protocol):
     """Where recordings go."""
 
     def save(self, recording: Recording) -> int:
-        """Keep it; how many recordings were dropped for it."""
+        """Keep it; returns how many recordings were dropped for it."""
 
 
-class Gate:
+class RequestSampler:
     """Decides for each request whether it is profiled, and how; threads may share it.
 
     counts: of this process.
@@ -82,23 +82,23 @@ class Gate:
         return None if self._sampling.token is None else self._sampling.header
 
     def options_for(self, header: str | None) -> Options | None:
-        """How the next request is profiled, or None: not at all; counts it. *header*: what it sent of `header`."""
-        asked = self._asked(header)
+        """How the next request is profiled, or None: not at all; counts it. *header*: its value of `header`."""
+        requested = self._requested(header)
         with self._lock:
             if os.getpid() != self._pid:  # a forked worker counts from nothing
                 self._pid, self.counts = os.getpid(), Counts()
             self.counts.seen += 1
-            if asked is None and not self._drawn():
+            if requested is None and not self._is_its_turn():
                 return None
             self.counts.profiled += 1
-        return asked or self._options
+        return requested or self._options
 
-    def dropped(self, count: int) -> None:
+    def count_dropped(self, count: int) -> None:
         """Count recordings that were thrown away for others."""
         with self._lock:
             self.counts.dropped += count
 
-    def _drawn(self) -> bool:
+    def _is_its_turn(self) -> bool:
         """Whether it is this request's turn, and there is still room."""
         seen, rate = self.counts.seen, self._sampling.rate
         # Every 1/rate-th, without a random number: the first one at rate 1, the tenth at 0.1. The addition is for
@@ -106,8 +106,8 @@ class Gate:
         turn = int(seen * rate + 1e-9) > int((seen - 1) * rate + 1e-9)
         return turn and (self._keep.which == "slowest" or self.counts.profiled < self._keep.count)
 
-    def _asked(self, header: str | None) -> Options | None:
-        """The options that a request with the right token asked for."""
+    def _requested(self, header: str | None) -> Options | None:
+        """The options of a request with the right token."""
         if header is None or self._sampling.token is None:
             return None
         token, _, mode = header.strip().partition(" ")
@@ -117,7 +117,7 @@ class Gate:
 
 
 class RecordingFolder:
-    """The files of one process's requests: `<pid>-<counter>.recording.json` and, of a flame, `.pyisession`."""
+    """The files of one process's requests: `<pid>-<counter>.recording.json` and, of a flame graph, `.pyisession`."""
 
     def __init__(self, folder: Path, keep: Keep) -> None:
         try:
@@ -127,13 +127,13 @@ class RecordingFolder:
         self._folder = folder
         self._keep = keep
         self._lock = threading.Lock()
-        self._forget()
+        self._start_anew()
 
     def save(self, recording: Recording) -> int:
-        """Write the recording and its flame whole or not at all, and delete the fastest one if there are too many."""
+        """Write the recording and its flame graph, whole or not at all; drop the fastest one if there are too many."""
         with self._lock:
             if os.getpid() != self._pid:
-                self._forget()
+                self._start_anew()
             self._saved += 1
             path = self._folder / f"{self._pid}-{self._saved}"
         recording.save(path.with_name(f"{path.name}.recording.json"))
@@ -144,19 +144,19 @@ class RecordingFolder:
             self._files.sort(key=lambda file: file[0], reverse=True)
             _, fastest = self._files.pop()
         gone = fastest.with_name(f"{fastest.name}.recording.json")
-        for each in (gone, flame_beside(gone)):
+        for each in (gone, flame_graph_beside(gone)):
             each.unlink(missing_ok=True)
         return 1
 
-    def _forget(self) -> None:
+    def _start_anew(self) -> None:
         """Begin anew, as a forked worker has to: its parent's files are not its own."""
         self._pid = os.getpid()
         self._saved = 0
         self._files: list[tuple[float, Path]] = []
 
 
-class RecordingShelf:
-    """The recordings of one process in memory: the last ones, or the slowest ones in order of their coming."""
+class RecentRecordings:
+    """The recordings of one process in memory: the last ones, or the slowest ones in the order in which they came."""
 
     def __init__(self, recordings: "deque[Recording]", keep: Keep) -> None:
         self._recordings = recordings

@@ -1,10 +1,10 @@
-"""Anybody's WSGI application under the profiler, for a WSGI server: `application`, made from the environment on import.
+"""Any WSGI application under the profiler, for a WSGI server: `application`, made from the environment on import.
 
     uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.profiler.integrations.served:application
 
 PLACEBENCH_WATCH_APP      module:callable; required
 PLACEBENCH_WATCH_MODE     a mode of the profiler, such as "flame"; default "light"
-PLACEBENCH_WATCH_DIR      where the recordings go, one a request; required
+PLACEBENCH_WATCH_DIR      where the recordings go, one per request; required
 
 Other names than the reference service's, which may be the application and would profile itself once more.
 """
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from placebench.errors import PlacebenchError, ProfilerError
 from placebench.profiler.integrations.in_process_client import application_named
-from placebench.profiler.integrations.wsgi import ProfiledApplication
+from placebench.profiler.integrations.middleware import ProfiledApplication
 from placebench.profiler.sql_profiler import SqlProfiler
 
 
-def profiled_from(environment: Mapping[str, str]) -> ProfiledApplication:
-    """The application that these variables name, every engine of its process watched; ProfilerError for a bad one."""
+def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication:
+    """The application that these variables name, every engine of its process profiled; may raise ProfilerError."""
     for name in ("PLACEBENCH_WATCH_APP", "PLACEBENCH_WATCH_DIR"):
         if not environment.get(name):
             raise ProfilerError(
@@ -34,7 +34,7 @@ def profiled_from(environment: Mapping[str, str]) -> ProfiledApplication:
 
 def _load() -> ProfiledApplication:
     try:
-        return profiled_from(os.environ)
+        return _profiled_application(os.environ)
     except PlacebenchError as error:
         sys.exit(f"placebench: {error}")
 

@@ -1,13 +1,13 @@
 """What a recording holds: statements, transactions and the user's own spans, each with its times in seconds.
 
-The key piece is `Statement`. A field that nothing could measure is None ("not measured"), never 0.
+The main class is `Statement`. A field that nothing could measure is None ("not measured"), never 0.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from placebench.profiler.model.checking import checked
+from placebench.profiler.model.files import checked
 from placebench.profiler.model.plan import PlanNode
 
 
@@ -31,18 +31,18 @@ class Statement:
     parameters: as text; None unless the recording was asked for them.
     started_s: when it was handed to the driver, from the start of its recording.
     compile_s: SQLAlchemy's compilation or cache look-up, binding and context; 0 where there is nothing to compile.
-    pool_wait_s: the wait for the connection, borne by the first statement after a checkout and 0 for the next ones.
+    pool_wait_s: the wait for the connection, charged to the first statement after a checkout, and 0 for the next ones.
     execute_s, fetch_s: inside the driver; the rest of a statement's life (rows into objects) is Python's.
     row_count: rows returned, or touched by a write.
     bytes_sent, bytes_received: of the connection's TCP socket; None in mode "light", over TLS and on Unix sockets.
-    round_trips: messages that waited for an answer, the hidden BEGIN included.
+    round_trips: messages that waited for a response, the hidden BEGIN included.
     cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, and for further batches.
     error: the class of the driver's exception; its message too if the recording was asked for parameters.
     plan: what PostgreSQL ran, in mode "plans" only.
     transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and of a
         transaction that began before the recording.
     request: which of the recordings that were merged it comes from, 1 for the first.
-    rows_again: distinct primary keys among its rows that another statement of the same record had fetched already;
+    redundant_rows: distinct primary keys among its rows that another statement of the same record had fetched already;
         None in mode "light", and where no primary key is among the columns.
     repeated: whether the same text had run with the same values in the same record; None in mode "light".
     relationship: the relationship of the ORM that it loads, such as "Order.items"; None of all others.
@@ -67,7 +67,7 @@ class Statement:
     plan: PlanNode | None = None
     transaction: int | None = None
     request: int = 1
-    rows_again: int | None = None
+    redundant_rows: int | None = None
     repeated: bool | None = None
     relationship: str | None = None
     batch: int | None = None
@@ -78,13 +78,9 @@ class Statement:
         parts = (self.compile_s, self.pool_wait_s, self.execute_s, self.fetch_s)
         return sum(part for part in parts if part is not None)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for json.dump, one key a field."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The statement that `to_json` wrote."""
+        """The statement that `dataclasses.asdict` wrote."""
         caller, plan = fields["caller"], fields["plan"]
         return checked(
             cls(
@@ -116,10 +112,6 @@ class Transaction:
     error: str | None = None
     request: int = 1
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for json.dump, one key a field."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -128,7 +120,3 @@ class Span:
     label: str
     started_s: float
     elapsed_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for json.dump, one key a field."""
-        return asdict(self)

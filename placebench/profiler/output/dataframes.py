@@ -7,17 +7,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from placebench.errors import MissingExtraError
-from placebench.profiler.model.recording import Recording
+from placebench.profiler.model.recording_data import RecordingData
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def statements_frame(recording: Recording) -> "pd.DataFrame":
+def statements_frame(recording: RecordingData) -> "pd.DataFrame":
     """One row for each statement, a column a field; the call site in three columns. Raises MissingExtraError."""
     rows = []
     for statement in recording.statements:
-        row = statement.to_json()
+        row = asdict(statement)
         caller = statement.caller
         del row["plan"], row["caller"]
         place = {"file": None, "line": None, "function": None} if caller is None else caller._asdict()
@@ -25,12 +25,12 @@ def statements_frame(recording: Recording) -> "pd.DataFrame":
     return _frame(rows)
 
 
-def transactions_frame(recording: Recording) -> "pd.DataFrame":
+def transactions_frame(recording: RecordingData) -> "pd.DataFrame":
     """One row for each transaction step. Raises MissingExtraError."""
-    return _frame([step.to_json() for step in recording.transactions])
+    return _frame([asdict(step) for step in recording.transactions])
 
 
-def plans_frame(recording: Recording) -> "pd.DataFrame":
+def plans_frame(recording: RecordingData) -> "pd.DataFrame":
     """One row for each node of each plan, with its statement's index and its depth. Raises MissingExtraError."""
     rows = []
     for number, statement in enumerate(recording.statements):

@@ -134,13 +134,13 @@ def _versioned_model() -> Model:
 
 MODEL = Optimization(
     name="slots",
-    step="model",
+    field="model",
     baseline=Implementation("plain_attributes", _PLAIN_ATTRIBUTES),
     alternative=Implementation("slots", _SLOTS),
     further=(
         Implementation("versioned_objects", _versioned_model, extra=Extra("versionedobjects", "oslo_versionedobjects")),
     ),
-    why="Tens of thousands of objects live for one request: fewer bytes each, and less for the collector to walk.",
+    why="Tens of thousands of objects live for one request: fewer bytes each, and less for GC to traverse.",
     source="Placement 5d3243f4 (August 2019).",
     metric="cpu_s",
 )
@@ -163,7 +163,7 @@ def _copy(self: Resource) -> Resource:
 
 COPYING = Optimization(
     name="copies",
-    step="copying",
+    field="copying",
     baseline=Implementation("copy_module", _without_copy_method),
     alternative=Implementation("copy_method", _with_copy_method),
     why="The copy protocol takes the object apart through pickle's hooks; a method that calls the class does not.",

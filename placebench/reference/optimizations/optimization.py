@@ -1,6 +1,7 @@
-"""What an optimization is: one step, its plain way, its better way, others, and where the difference should show.
+"""What an optimization is: its baseline and its alternative implementations, and where the difference should show.
 
-The key piece is `Optimization`. A step whose ways are a matter of taste has no better way: it is a choice.
+The main class is `Optimization`. Where no implementation is better for everyone, there is no alternative: `naive` and
+`tuned` both take the baseline.
 """
 
 from dataclasses import dataclass
@@ -15,14 +16,13 @@ REFERENCE_REQUEST = (
     "&resources_FPGA=FPGA:1&group_policy=none&same_subtree=_COMPUTE,_FPGA"
 )
 
-Place = Literal["request", "deployment", "database"]
 OBJECTS = "objects"
-"""The algorithm that the ladder improves; naive and tuned are ways of it."""
+"""The algorithm that the cumulative series improves; naive and tuned are variants of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A package that a way needs and that `pip install 'placebench[name]'` brings."""
+    """A package that an implementation needs and that `pip install 'placebench[name]'` brings."""
 
     name: str
     module: str
@@ -35,18 +35,25 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """One way to take a step."""
+    """One implementation of an optimization.
 
-    name: str  # [a-z0-9_]+, as it stands in a variant's name after the colon
-    value: (
-        Any  # what takes the step: a function, a table, a namespace of classes; with an extra, a function that makes it
-    )
+    Attributes:
+        name: [a-z0-9_]+, as it is in a variant's name after the colon.
+        value: What a variant holds: a function, a table, a namespace of classes; with an extra, a function that makes
+            it.
+        extra: The package that it needs.
+        revision: Of schema/options, which the variant's database must be at.
+        postgresql_only: Whether it needs PostgreSQL.
+    """
+
+    name: str
+    value: Any
     extra: Extra | None = None
-    revision: str = ""  # of schema/options, which the variant's database must be at
+    revision: str = ""
     postgresql_only: bool = False
 
     def load(self) -> Any:
-        """What takes the step; raises MissingExtraError where its package is not installed."""
+        """Return what a variant holds; raise MissingExtraError where its package is not installed."""
         if self.extra is None:
             return self.value
         if not self.extra.is_installed:
@@ -54,37 +61,54 @@ class Implementation:
         return self.value()
 
     def missing_extra(self) -> str:
-        """One line about the package that is missing; empty when nothing is."""
+        """Say which package is missing, in one line; empty when none is."""
         if self.extra is None or self.extra.is_installed:
             return ""
-        return f"the way {self.name} needs {self.extra.module}: pip install 'placebench[{self.extra.name}]'"
+        return f"{self.name} needs {self.extra.module}: pip install 'placebench[{self.extra.name}]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization:
-    """A step with its plain way and its better way, the reason, and the request and metric on which it should show."""
+    """One thing that the service can do in several ways, the reason, and where the difference should show.
 
-    name: str  # [a-z0-9_]+, as it stands in a variant's name; that of its step where no way is better
-    step: str  # the field of Ways or Deployment
-    of: tuple[str, ...] = (OBJECTS,)  # the algorithms that take the step
+    Attributes:
+        name: [a-z0-9_]+, as it is in a variant's name; that of its field where there is no alternative.
+        field: Of `Implementations` or `WorkerImplementations` in `placebench.reference.variants`.
+        algorithms: Those that have it.
+        baseline: The implementation of naive.
+        alternative: The implementation of tuned; None where tuned takes the baseline too.
+        further: Others, chosen by +field:implementation only.
+        why: Why it should help.
+        source: The commit of Placement that it comes from, or our own measurement.
+        request: Path and query on which it should show.
+        metric: Where it should show first.
+        data: The data and the load that it takes to show, as text.
+        topology: The same for an experiment; None: the usual one.
+        utilization: Of the data in an experiment.
+        scope: Whether it is taken in a request, when a worker starts, or in the database.
+    """
+
+    name: str
+    field: str
+    algorithms: tuple[str, ...] = (OBJECTS,)
     baseline: Implementation
-    alternative: Implementation | None = None  # None: a choice, whose plain way naive and tuned take alike
-    further: tuple[Implementation, ...] = ()  # reached as +step:way only
+    alternative: Implementation | None = None
+    further: tuple[Implementation, ...] = ()
     why: str
-    source: str  # the commit of Placement it comes from, or our own measurement
-    request: str = REFERENCE_REQUEST  # path and query on which it should show
-    metric: str  # where it should show first
-    on: str = "nested-perfload"  # the data and the load that it takes to show, in words
-    topology: str | None = None  # the same for an experiment; None: the usual one
-    utilization: float | None = None  # and of which utilization
-    place: Place = "request"  # in a request, when the service is deployed, or in its database
+    source: str
+    request: str = REFERENCE_REQUEST
+    metric: str
+    data: str = "nested-perfload"
+    topology: str | None = None
+    utilization: float | None = None
+    scope: Literal["request", "worker", "database"] = "request"
 
     @property
     def implementations(self) -> tuple[Implementation, ...]:
-        """Every way of the step, the plain one first."""
+        """All of them, the baseline first."""
         return (self.baseline, *((self.alternative,) if self.alternative else ()), *self.further)
 
     @property
     def best(self) -> Implementation:
-        """The way of tuned."""
+        """The implementation of tuned."""
         return self.alternative or self.baseline

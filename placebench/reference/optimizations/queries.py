@@ -58,11 +58,11 @@ def one_array_parameter(
 
 BINDING = Optimization(
     name="expanding",
-    step="binding",
-    baseline=Implementation("one_a_value", one_parameter_a_value),
+    field="binding",
+    baseline=Implementation("one_per_value", one_parameter_a_value),
     alternative=Implementation("expanding", one_expanding_parameter),
     further=(Implementation("any_array", one_array_parameter, postgresql_only=True),),
-    why="A statement with a thousand parameters of its own is compiled anew for each request.",
+    why="A statement with one parameter per value is compiled again for each request.",
     source="Placement d4d9457a, 5883c794, f69f5845, 3c102181 (August 2019): one function took half the time.",
     metric="cpu_s",
 )
@@ -95,11 +95,11 @@ def rows_of_the_driver(result: CursorResult[Any]) -> Iterable[Any]:
 
 ROWS = Optimization(
     name="rows",
-    step="rows",
+    field="rows",
     baseline=Implementation("dicts", rows_as_dicts),
-    alternative=Implementation("as_they_come", rows_as_they_come),
-    further=(Implementation("namedtuples", rows_as_namedtuples), Implementation("raw", rows_of_the_driver)),
-    why="A row that is read once needs no second container: a dict a row costs more than fetching it.",
+    alternative=Implementation("sqlalchemy", rows_as_they_come),
+    further=(Implementation("namedtuples", rows_as_namedtuples), Implementation("driver", rows_of_the_driver)),
+    why="A row that is read once needs no second container: a dict per row costs more than fetching the row.",
     source="Placement copied rows into dicts until 2019 and reads them directly since.",
     metric="cpu_s",
 )
@@ -133,10 +133,10 @@ WALKED: Final = walked_down()
 
 ROOTS = Optimization(
     name="roots",
-    step="roots",
+    field="roots",
     baseline=Implementation("denormalised", resource_providers),
-    further=(Implementation("walked", WALKED),),
-    why="A column that repeats what the parents say spares the walk, and whoever moves a subtree has to mend it.",
+    further=(Implementation("recursive", WALKED),),
+    why="A column that repeats what the parents say saves the walk, and moving a subtree has to update it.",
     source="Placement keeps root_provider_id in each row since microversion 1.14 (2018).",
     metric="cpu_s",
 )
@@ -161,12 +161,12 @@ def totals_of_trigger(_class_id: ColumnElement[Any] | None = None) -> FromClause
 
 TOTALS = Optimization(
     name="totals",
-    step="totals",
+    field="totals",
     baseline=Implementation("summed", totals_summed),
-    further=(Implementation("kept", totals_of_trigger, revision="kept_usages", postgresql_only=True),),
-    why="Reads add up the same allocations again and again; a trigger adds each up once, and makes every claim dearer.",
+    further=(Implementation("by_trigger", totals_of_trigger, revision="kept_usages", postgresql_only=True),),
+    why="Reads add up the same allocations again and again; a trigger adds each up once, and slows every claim.",
     source="Placement sums in each request; nova's row of a compute node holds such sums.",
-    on="nested-perfload with allocations (`--utilization 0.5`)",
+    data="nested-perfload with allocations (`--utilization 0.5`)",
     utilization=0.5,
     metric="cpu_s",
 )
@@ -176,10 +176,10 @@ _AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "_AUTOCOMMIT"}
 
 TRANSACTION = Optimization(
     name="transaction",
-    step="transaction",
+    field="transaction",
     baseline=Implementation("snapshot", None),
     further=(Implementation("autocommit", _AUTOCOMMIT),),
-    why="BEGIN and ROLLBACK are two of the three round trips of a request that asks one question.",
+    why="BEGIN and ROLLBACK are two of the three round trips of a request with one statement.",
     source="Our count; allocation candidates take 11 statements or more, so there it changes nothing.",
     request="/resource_classes",
     metric="round_trips",
@@ -188,11 +188,11 @@ TRANSACTION = Optimization(
 
 INDEXES = Optimization(
     name="indexes",
-    step="indexes",
-    baseline=Implementation("as_placement", None),
+    field="indexes",
+    baseline=Implementation("placement", None),
     further=(Implementation("covering", None, revision="covering_indexes"),),
-    why="An index that holds all columns of a query spares the visit to the table, and is one more to write.",
+    why="An index that holds all columns of a query saves the access to the table, and is one more index to write.",
     source="PostgreSQL's index-only scans; Placement makes single columns and keys.",
     metric="cpu_s",
-    place="database",
+    scope="database",
 )

@@ -30,10 +30,10 @@ def combine_pruned(combinations: CandidateCombinations) -> list[Candidate]:
 
 PRUNING = Optimization(
     name="pruning",
-    step="search",
+    field="search",
     baseline=Implementation("whole_product", combine_then_test),
     alternative=Implementation("pruned", combine_pruned),
-    why="Eight groups over eight devices make 16 million combinations, of which 40 thousand stand.",
+    why="Eight groups over eight devices make 16 million combinations, of which 40 thousand are valid.",
     source="Placement 5b73b980 (2025) prunes behind an option, and applies limit last.",
     request="/allocation_candidates?resources_A=FPGA:1&resources_B=FPGA:1&resources_C=FPGA:1"
     "&group_policy=isolate&limit=10",
@@ -61,10 +61,10 @@ def usages_tracked(forest: Forest, solved: Solved, contended: Collection[int]) -
 
 USAGES = Optimization(
     name="usages",
-    step="usages",
-    baseline=Implementation("asked_per_group", usages_asked_per_group),
+    field="usages",
+    baseline=Implementation("per_group", usages_asked_per_group),
     alternative=Implementation("tracked", usages_tracked),
-    why="Each group asks for all stocks of the same trees, and the search for room has just read those that count.",
+    why="Each group reads all inventories of the same trees, and the capacity check has just read those that matter.",
     source="Placement 0386f534, aecd0f34 (August 2019) keep them for the request.",
     metric="rows",
 )
@@ -88,12 +88,12 @@ def summaries_of_the_answer(_forest: Forest, _solved: Solved) -> None:
 
 SUMMARIES = Optimization(
     name="summaries",
-    step="summaries",
+    field="summaries",
     baseline=Implementation("per_group", summaries_per_group),
-    alternative=Implementation("of_the_answer", summaries_of_the_answer),
+    alternative=Implementation("of_the_response", summaries_of_the_answer),
     further=(Implementation("per_request", summaries_per_request),),
     why="Three groups over 1000 trees of 7 providers make 21 000 summaries, and the document has 7000.",
-    source="Placement 6ef820c9, 25732260 (August 2019) make them once per request; to wait for the answer is ours.",
+    source="Placement 6ef820c9, 25732260 (August 2019) make them once per request; after the search is ours.",
     metric="rows",
 )
 
@@ -112,10 +112,10 @@ def read_trees_joined(forest: Forest, root_ids: Collection[int]) -> Mapping[int,
 
 TREES = Optimization(
     name="trees",
-    step="trees",
-    baseline=Implementation("a_query_a_need", read_trees_by_query),
+    field="trees",
+    baseline=Implementation("separate", read_trees_by_query),
     further=(Implementation("joined", read_trees_joined),),
-    why="One join saves two round trips, and multiplies the rows: each class of a provider with each of its traits.",
+    why="One join saves two round trips, and multiplies the rows: each class of a provider times each of its traits.",
     source="SQLAlchemy's joinedload and selectinload are the same choice.",
     metric="rows",
 )
@@ -133,11 +133,11 @@ def as_set(ids: Iterable[int]) -> Collection[int]:
 
 SETS = Optimization(
     name="sets",
-    step="collection",
+    field="collection",
     baseline=Implementation("lists", as_list),
     alternative=Implementation("sets", as_set),
     why="Roots and providers are filtered against each other in every group: quadratic in the number of trees.",
-    source="Placement still asks `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
+    source="Placement still tests `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
     "at 1000 trees and 197 ms at 3000.",
     metric="cpu_s",
 )

@@ -26,7 +26,7 @@ def by_orjson(document: Any) -> bytes:
 
 SERIALIZATION = Optimization(
     name="orjson",
-    step="serialise",
+    field="serialise",
     baseline=Implementation("json", by_json),
     alternative=Implementation("orjson", by_orjson),
     why="The document of 1000 trees has 2.5 MB: orjson writes it in a tenth of the time.",

@@ -32,12 +32,12 @@ def disable_gc() -> None:
 
 COLLECTOR = Optimization(
     name="freeze",
-    step="collector",
-    baseline=Implementation("as_shipped", keep_gc_defaults),
+    field="collector",
+    baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("frozen", freeze_gc),
     further=(Implementation("seldom", collect_seldom), Implementation("off", disable_gc)),
-    why="A request makes enough objects for several full passes, and each one walks all modules again.",
-    source="Our measurement of Placement 16.0.0: 160 of 492 ms are the collector's; 327 to 339 ms after gc.freeze().",
+    why="A request makes enough objects for several full collections, and each one traverses all modules again.",
+    source="Our measurement of Placement 16.0.0: 160 of 492 ms are GC pauses; 327 to 339 ms after gc.freeze().",
     metric="cpu_s",
 )
 
@@ -60,13 +60,13 @@ def _load_psycopg3() -> object:
 
 DRIVER = Optimization(
     name="driver",
-    step="driver",
+    field="driver",
     baseline=Implementation("psycopg2", use_url_driver),
     further=(Implementation("psycopg3", _load_psycopg3, extra=Extra("psycopg3", "psycopg"), postgresql_only=True),),
-    why="psycopg2 puts values into the text; psycopg 3 sends them apart and prepares what it is asked again.",
+    why="psycopg2 puts values into the text; psycopg 3 sends them separately and prepares repeated statements.",
     source="psycopg's own documentation names both differences; which one weighs more depends on rows and lists.",
     metric="cpu_s",
-    place="deployment",
+    scope="worker",
 )
 
 
@@ -87,61 +87,61 @@ def no_pool(_size: int) -> dict[str, Any]:
 
 POOL = Optimization(
     name="pool",
-    step="pool",
+    field="pool",
     baseline=Implementation("10", pool_of_size),
     further=(Implementation("1", pool_of_one), Implementation("none", no_pool)),
     why="A connection costs a process on the server, a login and five round trips; too few of them cost waiting.",
     source="SQLAlchemy keeps 5 and lets 10 overflow. Our count: 18 round trips instead of 13 without a pool.",
     request=REFERENCE_REQUEST + "&limit=1",
     metric="round_trips",
-    place="deployment",
+    scope="worker",
 )
 
 
 PING = Optimization(
     name="ping",
-    step="ping",
+    field="ping",
     baseline=Implementation("never", False),
     further=(Implementation("before_use", True),),
     why="A connection that the server has dropped is found before it fails a request, for round trips each time.",
     source="SQLAlchemy's pool_pre_ping. Our count: 16 round trips instead of 13 with psycopg2.",
     request="/resource_classes",
     metric="round_trips",
-    place="deployment",
+    scope="worker",
 )
 
 
 WORKERS = Optimization(
     name="workers",
-    step="workers",
-    baseline=Implementation("as_told", None),
+    field="workers",
+    baseline=Implementation("configured", None),
     further=(
         Implementation("2x1", (2, 1)),
         Implementation("1x2", (1, 2)),
         Implementation("2x2", (2, 2)),
         Implementation("1x4", (1, 4)),
     ),
-    why="Threads share memory and the interpreter's lock, so that they help while the database works; processes share "
+    why="Threads share memory and the interpreter lock, so they help while the database works; processes share "
     "neither.",
-    source="uWSGI's --processes and --threads. A comparison asks one request at a time, so that it sees the memory; "
-    "throughput and waiting are what `placebench workers` measures.",
+    source="uWSGI's --processes and --threads. A comparison sends one request at a time, so it shows the memory; "
+    "`placebench lab study workers` measures throughput and waiting.",
     metric="pss_bytes",
-    place="deployment",
+    scope="worker",
 )
 
 
 GC_FREQUENCY = Optimization(
     name="seldom",
-    step="passes",
-    of=("dedup", "cached"),
-    baseline=Implementation("as_shipped", keep_gc_defaults),
+    field="gc_frequency",
+    algorithms=("dedup", "cached"),
+    baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("seldom", collect_seldom),
-    why="A pass walks the young lists and dicts with all that they hold, thousands of entries, and finds no cycle.",
+    why="A collection traverses the young lists and dicts, thousands of entries, and finds no cycle.",
     source="Our measurement: a tenth of the worker's CPU on equal trees and a fifth on trees that differ, in 2 and 8 "
-    "passes a request. What it does for `naive` and `tuned` is `collector:seldom`.",
+    "collections per request. For `naive` and `tuned` it is `collector:seldom`.",
     metric="cpu_s",
-    on="nested-perfload with disks that differ",
-    place="deployment",
+    data="nested-perfload with disks that differ",
+    scope="worker",
 )
 
 
@@ -172,13 +172,13 @@ def keep_freed_memory() -> None:
 
 HEAP = Optimization(
     name="heap",
-    step="heap",
-    of=("dedup", "cached"),
-    baseline=Implementation("given_back", keep_malloc_defaults),
-    alternative=Implementation("kept", keep_freed_memory),
-    why="Memory that was given back comes as new pages, each a fault: 1170 a request, and 9 where it is kept.",
-    source="Our measurement: 0.78 times the worker's CPU (0.75 to 0.80, 40 pairs). `tuned`, whose objects lie in "
-    "Python's own arenas, would take 0.96 times (0.91 to 1.01, 30 pairs), `naive` 1.00 (0.97 to 1.03, 20 pairs).",
+    field="heap",
+    algorithms=("dedup", "cached"),
+    baseline=Implementation("default", keep_malloc_defaults),
+    alternative=Implementation("keep_freed", keep_freed_memory),
+    why="Memory returned to the kernel comes back as new pages: 1170 faults per request, and 9 when malloc keeps it.",
+    source="Our measurement: −22 % worker CPU [95 % CI −25, −20; n = 40]. `tuned`, whose objects lie in Python's own "
+    "arenas: −4 % [−9, +1; n = 30]; `naive`: 0 % [−3, +3; n = 20].",
     metric="cpu_s",
-    place="deployment",
+    scope="worker",
 )

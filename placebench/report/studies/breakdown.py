@@ -11,7 +11,7 @@ from placebench.page.charts import Bar, bars
 from placebench.report.model import Chart
 from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
 from placebench.results import Run
-from placebench.stats import middle
+from placebench.stats import median_interval
 
 _PARTS = {
     "http_s": "connection and HTTP, as of a no-op",
@@ -42,7 +42,7 @@ def results(run: Run) -> StudyResults:
 
 def _row(name: str, made: Sequence[Measurement], noop: Sequence[Measurement]) -> dict[str, Any]:
     values = [each.values for each in made]
-    throughput = middle([each["throughput_per_s"] for each in values])
+    throughput = median_interval([each["throughput_per_s"] for each in values])
     ways_s = _mean(values, "way_in_s") + _mean(values, "way_out_s")
     # Parts are means of means, which add up; a median of each part would not.
     floor_s = fmean(each.values["way_in_s"] + each.values["way_out_s"] for each in noop) if noop else None

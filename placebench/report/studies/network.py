@@ -10,7 +10,7 @@ from placebench.page.charts import Line, Role, Traffic, flows, lines
 from placebench.report.model import Chart, Column
 from placebench.report.studies import StudyResults, measured, signed_duration, valid_points
 from placebench.results import Run
-from placebench.stats import Middle, middle
+from placebench.stats import MedianInterval, median_interval
 
 _AGREES_WITHIN = 0.2
 _COUNTS = ("round_trips", "connections", "bytes_sent", "bytes_received", "body_bytes")
@@ -25,7 +25,7 @@ class _Point:
 
     variant: str
     latency_ms: float
-    elapsed: Middle
+    elapsed: MedianInterval
     values: dict[str, float | None]
     times: dict[int, float]
     """Seconds by repeat."""
@@ -51,7 +51,7 @@ def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _points(run: Run) -> Iterator[_Point]:
     for point, made in valid_points(run):
-        elapsed = middle([each.values["elapsed_s"] for each in made])
+        elapsed = median_interval([each.values["elapsed_s"] for each in made])
         names = (*_COUNTS, "cpu_s", "in_transit_s", "proxy_cpu_s", "starved_s")
         yield _Point(
             variant=_axes(point)["variant"],
@@ -65,7 +65,7 @@ def _points(run: Run) -> Iterator[_Point]:
 
 def _median(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return middle(known).median if len(known) == len(values) else None
+    return median_interval(known).median if len(known) == len(values) else None
 
 
 def _rows(run: Run, points: Mapping[_Key, _Point]) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ def _growth(point: _Point, points: Mapping[_Key, _Point], proxies: int) -> _Grow
     surplus = _waits(here, proxies) - _waits(point, proxies)
     if not grown:
         return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3)
-    made = middle(grown)
+    made = median_interval(grown)
     return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3, made.median, made.low, made.high)
 
 

@@ -9,7 +9,7 @@ from placebench.page.charts import Estimate, Role, forest
 from placebench.report.model import Chart
 from placebench.report.studies import StudyResults, measured, service_name, valid_points
 from placebench.results import Run
-from placebench.stats import middle
+from placebench.stats import median_interval
 
 _ORIGINAL = "naive"
 _BEST = "tuned"
@@ -67,7 +67,9 @@ def results(run: Run) -> StudyResults:
 def _rows(run: Run) -> list[dict[str, Any]]:
     published = {(each["topology"], each["clients"]): each for each in run.head.settings["published"]}
     same = run.head.trees == run.head.settings["published_trees"]
-    rates = {_key(point): middle([each.values["rate_per_s"] for each in made]) for point, made in valid_points(run)}
+    rates = {
+        _key(point): median_interval([each.values["rate_per_s"] for each in made]) for point, made in valid_points(run)
+    }
     rows = []
     for point, made in valid_points(run):
         known = published.get((point["topology"], point["clients"]), {})
@@ -80,14 +82,14 @@ def _rows(run: Run) -> list[dict[str, Any]]:
                 **point,
                 "requests": requests,
                 "trees": run.head.trees,
-                "elapsed_s": middle([each.values["elapsed_s"] for each in made]).median,
+                "elapsed_s": median_interval([each.values["elapsed_s"] for each in made]).median,
                 "rate_per_s": rate.median,
                 "rate_low_per_s": rate.low,
                 "rate_high_per_s": rate.high,
                 "confidence": rate.confidence,
                 "n": rate.n,
-                "latency_s_median": middle([each.values["latency_s_median"] for each in made]).median,
-                "cpu_s_per_request": middle(cpu).median / requests if cpu else None,
+                "latency_s_median": median_interval([each.values["latency_s_median"] for each in made]).median,
+                "cpu_s_per_request": median_interval(cpu).median / requests if cpu else None,
                 "body_bytes": made[0].values["body_bytes"],
                 "times_naive": rate.median / naive.median if naive else None,
                 "published_before_per_s": known.get("before_per_s"),

@@ -10,7 +10,7 @@ from placebench.page.charts import Line, PointSeries, Role, lines, points
 from placebench.report.model import Chart
 from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
 from placebench.results import Run
-from placebench.stats import middle
+from placebench.stats import median_interval
 
 _MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "lost_bytes", "client_cpu_s")
 _LOST = 4
@@ -47,11 +47,11 @@ def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any]:
     values = [each.values for each in made]
-    elapsed = middle([each["elapsed_s"] for each in values])
-    medians = {name: middle([each[name] for each in values]).median for name in _MEDIANS}
+    elapsed = median_interval([each["elapsed_s"] for each in values])
+    medians = {name: median_interval([each[name] for each in values]).median for name in _MEDIANS}
     cpu = [_cpu_s(each) for each in values]
     known = [each for each in cpu if each is not None]
-    cpu_s = middle(known).median if len(known) == len(cpu) else None
+    cpu_s = median_interval(known).median if len(known) == len(cpu) else None
     share = medians.pop("client_cpu_s") / elapsed.median
     return {
         **_axes(point),
@@ -192,7 +192,7 @@ def _mebibytes(value: float) -> str:
 
 
 def _median_measurement(made: Sequence[Measurement]) -> Measurement:
-    median = middle([each.values["elapsed_s"] for each in made]).median
+    median = median_interval([each.values["elapsed_s"] for each in made]).median
     return min(made, key=lambda each: abs(each.values["elapsed_s"] - median))
 
 

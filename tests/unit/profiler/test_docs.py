@@ -1,144 +1,181 @@
-"""What README.md and docs/profiler.md show is what a reader gets: every block is run as it is written."""
+"""What README.md and the pages about the profiler show is what a reader gets: each block is run as it is written."""
 
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 
-from placebench.cli import main
 from placebench.profiler import Keep, PlanNode, Recording, Sampling, SqlProfiler, Statement
 
 ROOT = Path(__file__).parents[3]
-SHOP = """
-from sqlalchemy import create_engine, text
-
-engine = create_engine("sqlite://")
-
-
-def application(environ, start_response):
-    with engine.connect() as connection:
-        connection.execute(text("select 1")).all()
-    start_response("200 OK", [])
-    return [environ["QUERY_STRING"].encode()]
-"""
+DOCS = ROOT / "docs"
 CONFTEST = """
 import pytest
-
-from wsgi import application
+from sqlalchemy import create_engine, text
 
 
 @pytest.fixture
 def client():
     class Client:
         def get(self, path):
-            return application({"QUERY_STRING": ""}, lambda *_: None)
+            with create_engine("sqlite://").connect() as connection:
+                connection.execute(text("select 1")).all()
     return Client()
 """
 
 
-def in_fences(page: str) -> str:
-    """The one block of Python of a page's that matters here."""
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)[-1]
+def block(page: str, containing: str = "", language: str = "python") -> str:
+    """The first block of a page in this language that contains this."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    return next(each for each in blocks if containing in each)
 
 
-def indented(beginning: str) -> str:
-    """The indented block of docs/profiler.md that begins so."""
-    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", (ROOT / "docs" / "profiler.md").read_text(), flags=re.MULTILINE)
-    (block,) = (block for block in blocks if block.strip().startswith(beginning))
-    return "\n".join(line.removeprefix("    ") for line in block.splitlines()).strip() + "\n"
+def skeleton(printed: str) -> list[str]:
+    """The lines of an output without figures, places and their widths, and without the last line, a file's address."""
+    lines = [line for line in printed.splitlines() if not line.startswith("file:")]
+    lines = [re.sub(r"\S*?(\w+\.py):\d+", r"\1", line) for line in lines]
+    return [" ".join(re.sub(r"\d[\d.]*( [mµn]?s)?|not measured", "#", line).split()) for line in lines]
 
 
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the application of the examples, as the current one."""
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "wsgi.py").write_text(SHOP)
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of the test's own as the current one, from which modules are imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     sys.modules.pop("shop", None)
-    if wsgi := sys.modules.pop("shop.wsgi", None):
-        wsgi.engine.dispose()
 
 
-def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its assertions hold, and its files are written."""
-    monkeypatch.chdir(tmp_path)
-    script = f"{in_fences('docs/profiler.md')}\nengine.dispose()\n"
-
-    exec(compile(script, "docs/profiler.md", "exec"), {})
-
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["before.html", "before.json"]
+def run(script: str, values: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the names of a script are after it ran, with these values before."""
+    names = values or {}
+    exec(compile(script, "orders.py", "exec"), names)
+    return names
 
 
-def test_the_readmes_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an engine, something to handle and an application, which a reader has."""
-    monkeypatch.chdir(tmp_path)
+def test_the_example_of_the_readme_prints_what_it_shows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten lines, as they are: the same lines with other figures, and a page."""
+    names = run(block("README.md"))
+
+    names["profiler"].remove()
+    names["engine"].dispose()
+    assert skeleton(capsys.readouterr().out) == skeleton(block("README.md", "n+1", language="text"))
+    assert (here / "orders.html").stat().st_size > 10_000
+
+
+def test_the_line_of_the_readme_wraps_an_application(here: Path) -> None:
+    """A request leaves a recording."""
+    profiler = SqlProfiler(create_engine("sqlite://"))
+    application = run(
+        block("README.md", "profiler.wsgi"),
+        {"profiler": profiler, "application": lambda *_: [b"x"], "Path": Path},
+    )["application"]
+
+    application({}, None)
+
+    profiler.remove()
+    assert len(list((here / "recordings").iterdir())) == 1
+
+
+def test_the_script_runs(here: Path) -> None:
+    """docs/howto/script.md: its assertion holds, and its files are written."""
+    run(block("docs/howto/script.md") + "\nengine.dispose()\n")
+
+    assert sorted(path.name for path in here.iterdir()) == ["before.html", "before.json"]
+
+
+def test_the_shop_has_the_finding_of_the_tutorial_and_not_after_the_fix(here: Path) -> None:
+    """docs/start: the summary and the N+1 with its relationship; two statements and no N+1 after the change."""
+    source = (DOCS / "start" / "shop.py").read_text()
+    shown = skeleton(block("docs/start/first-profile.md", "statements 51", language="text"))
+    change = re.search(r"replace `(.+?)` by `(.+?)`", (DOCS / "start" / "first-profile.md").read_text(encoding="utf-8"))
+    assert change is not None
+
+    before, after = profiled(source), profiled(source.replace(*change.groups()))
+
+    findings = [str(each) for each in before.findings() if each.kind == "n+1"]
+    assert skeleton("\n".join([str(before.summary()), *findings])) == shown
+    assert (before.statement_count, after.statement_count) == (51, 2)
+    assert [each.kind for each in after.findings() if each.kind == "n+1"] == []
+
+
+def profiled(source: str) -> Recording:
+    """The second request to the shop of this source, in mode full."""
+    Path("shop.py").write_text(source)
+    sys.modules.pop("shop", None)
+    profiler = SqlProfiler()
+    import shop
+
+    for _ in range(2):
+        with profiler.record("GET /orders", mode="full") as recording:
+            shop.application({}, lambda *_: None)
+    profiler.remove()
+    shop.engine.dispose()
+    return recording
+
+
+def test_the_wsgi_page_runs(here: Path) -> None:
+    """The middleware leaves a recording, and the second block loads it."""
     engine = create_engine("sqlite://")
-    readers: dict[str, Any] = {
-        "engine": engine,
-        "handle": lambda request: engine.connect().execute(text(request)).all(),
-        "request": "select 1",
-        "application": lambda _environ, _start_response: [b"x"],
-    }
+    names = run(block("docs/howto/wsgi.md"), {"engine": engine, "application": lambda *_: [b"x"]})
+    names["application"]({}, None)
+    (path,) = (here / "recordings").glob("*.recording.json")
 
-    exec(compile(in_fences("README.md"), "README.md", "exec"), readers)
-    readers["application"]({}, None)
+    names["profiler"].remove()
+    loaded = run(block("docs/howto/wsgi.md", "load").replace("1234-1.recording.json", path.name))
 
-    readers["profiler"].remove()
     engine.dispose()
-    assert readers["recording"].statement_count == 1
-    assert len(list((tmp_path / "recordings").iterdir())) == 1
+    assert loaded["recording"].name == "? "
 
 
-def test_the_commands_run(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both, one after the other; mode plans says that SQLite has none."""
-    commands = indented("placebench profile").splitlines()
+def test_the_asgi_page_runs() -> None:
+    """The wrapped application is one that can be served."""
+    engine = create_engine("sqlite://")
 
-    codes = [main(shlex.split(command)[1:]) for command in commands]
+    names = run(block("docs/howto/asgi.md"), {"engine": engine, "app": None})
 
-    assert (len(commands), codes) == (2, [0, 0])
-    assert "no plans: only PostgreSQL" in capsys.readouterr().out
-    assert {"index.html", "recording.json", "flame.html", "flame.speedscope.json"} <= {
-        path.name for path in (shop / "profile").iterdir()
-    }
+    names["profiler"].remove()
+    engine.dispose()
+    assert names["app"].counts.seen == 0
 
 
-def test_the_budgets_hold(shop: Path) -> None:
-    """In a run of pytest of its own, with a client of the shop's."""
-    (shop / "shop" / "conftest.py").write_text(CONFTEST)
-    (shop / "shop" / "test_orders.py").write_text(f"import pytest\n\n{indented('@pytest.mark.sql_budget')}")
+def test_the_budgets_hold(here: Path) -> None:
+    """docs/howto/pytest.md, in a run of pytest of its own."""
+    (here / "conftest.py").write_text(CONFTEST)
+    (here / "test_orders.py").write_text(f"import pytest\n\n{block('docs/howto/pytest.md')}")
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers"]
-    told = subprocess.run(command, cwd=shop / "shop", capture_output=True, text=True, check=False).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
-    assert "2 passed" in told
+    assert "2 passed" in printed
 
 
-def test_production_takes_what_is_shown(tmp_path: Path) -> None:
+def test_production_takes_what_is_shown(here: Path) -> None:
     """Rate, token, mode and folder; the folder is another one here."""
     profiler = SqlProfiler(create_engine("sqlite://"))
-    readers: dict[str, Any] = {
+    names: dict[str, Any] = {
         "profiler": profiler,
         "application": lambda _environ, _start_response: [b"x"],
         "os": SimpleNamespace(environ={"PROFILE_TOKEN": "token"}),
-        "Path": lambda _there: tmp_path / "profiles",
+        "Path": lambda _there: here / "profiles",
         "Keep": Keep,
         "Sampling": Sampling,
     }
 
-    exec(indented("application = profiler.wsgi(\n"), readers)
-    readers["application"]({"HTTP_X_PLACEBENCH_PROFILE": "token full"}, None)
-    readers["application"]({}, None)
+    application = run(block("docs/howto/production.md"), names)["application"]
+    application({"HTTP_X_PLACEBENCH_PROFILE": "token full"}, None)
+    application({}, None)
 
     profiler.remove()
-    assert (readers["application"].counts.seen, readers["application"].counts.profiled) == (2, 1)
+    assert (application.counts.seen, application.counts.profiled) == (2, 1)
 
 
 def test_the_walk_through_a_plan_prints_its_nodes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,9 +183,25 @@ def test_the_walk_through_a_plan_prints_its_nodes(capsys: pytest.CaptureFixture[
     plan = PlanNode("Sort", elapsed_s=0.5, children=(PlanNode("Seq Scan", "orders", elapsed_s=0.25),))
     recording = Recording("r", "plans", statements=[Statement("select 1", "f", 0.0, plan=plan)])
 
-    exec(indented("for depth, node"), {"recording": recording})
+    run(block("docs/howto/query-plans.md"), {"recording": recording})
 
     assert [line.split(" 0.25")[0] for line in capsys.readouterr().out.splitlines()] == [
         " Sort",
         "   Seq Scan on orders",
     ]
+
+
+def test_limits_are_passed_as_shown() -> None:
+    """docs/reference/findings.md."""
+    assert run(block("docs/reference/findings.md"), {"recording": Recording("r", "full")})["findings"] == ()
+
+
+# The commands of the tutorial join when the command line has their shape: placebench profile run, and profile diff.
+@pytest.mark.parametrize("commands", [])
+def test_the_commands_of_the_tutorial_run(here: Path, commands: str) -> None:
+    """Each with exit code 0, on the shop of the tutorial."""
+    from placebench.cli import main
+
+    (here / "shop.py").write_text((DOCS / "start" / "shop.py").read_text())
+
+    assert [main(shlex.split(command)[1:]) for command in commands.splitlines()] == [0] * len(commands.splitlines())

@@ -37,7 +37,7 @@ def test_a_statement_in_a_loop_is_n_plus_one() -> None:
         "n+1: 5 times in one request from one line, with different values (5.00 ms)",
         "    /app/views.py:10 view",
         "    select ?",
-        "    → ask once for all of them: a join, an IN list, or selectinload/joinedload for a relationship",
+        "    → load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship",
     ]
 
 
@@ -65,9 +65,7 @@ def test_a_light_recording_claims_neither_line_nor_values() -> None:
     """It has none of them, so it says how to see them."""
     (finding,) = find(Recording("r", "light", statements=[statement(caller=None)] * 5))
 
-    assert finding.title == (
-        "5 times in one request; a recording in mode full tells from where, and whether with other values"
-    )
+    assert finding.title == ("5 times in one request; mode full records from where, and whether with other values")
 
 
 def test_the_batches_of_one_insert_are_no_loop() -> None:
@@ -83,14 +81,14 @@ def test_of_merged_requests_the_mean_one_is_told() -> None:
 
     assert (finding.count, finding.seconds, finding.mean_s) == (6, pytest.approx(0.006), pytest.approx(0.003))
     assert str(finding).splitlines()[0] == (
-        "duplicate: 3 times in one request with values that it had asked for already (3.00 ms)"
+        "duplicate: 3 times in one request with values that it had run with before (3.00 ms)"
     )
 
 
 def test_rows_fetched_by_another_statement_are_found() -> None:
     """From 100 of them in each request on."""
-    assert kinds(statement(row_count=500, rows_again=400)) == [("rows again", 400)]
-    assert kinds(statement(row_count=500, rows_again=400), requests=5) == []
+    assert kinds(statement(row_count=500, redundant_rows=400)) == [("redundant fetch", 400)]
+    assert kinds(statement(row_count=500, redundant_rows=400), requests=5) == []
 
 
 def test_wide_rows_are_found_but_not_where_plans_were_sent() -> None:
@@ -103,13 +101,13 @@ def test_wide_rows_are_found_but_not_where_plans_were_sent() -> None:
 
 def test_a_statement_compiled_three_times_is_found() -> None:
     """The first time is everybody's."""
-    assert kinds(*[statement(cache_hit=False, compile_s=0.1)] * 3) == [("compiled again", 3)]
+    assert kinds(*[statement(cache_hit=False, compile_s=0.1)] * 3) == [("statement-cache miss", 3)]
     assert kinds(*[statement(cache_hit=False)] * 2, statement(cache_hit=True)) == []
 
 
 def test_a_wait_for_the_pool_is_found() -> None:
     """10 ms."""
-    assert kinds(statement(pool_wait_s=0.02), statement(pool_wait_s=0.001)) == [("slow pool", 1)]
+    assert kinds(statement(pool_wait_s=0.02), statement(pool_wait_s=0.001)) == [("connection-pool wait", 1)]
 
 
 def test_a_large_sequential_scan_with_a_condition_is_found() -> None:
@@ -137,8 +135,8 @@ def test_an_estimate_off_by_ten_times_is_found() -> None:
     """Either way, if there are many rows."""
     node = {"kind": "Hash Join", "loops": 1, "elapsed_s": 0.1}
 
-    assert kinds(statement(plan=PlanNode(**node, rows=2000.0, rows_expected=10))) == [("wrong estimate", 1)]
-    assert kinds(statement(plan=PlanNode(**node, rows=10.0, rows_expected=2000))) == [("wrong estimate", 1)]
+    assert kinds(statement(plan=PlanNode(**node, rows=2000.0, rows_expected=10))) == [("row-estimate error", 1)]
+    assert kinds(statement(plan=PlanNode(**node, rows=10.0, rows_expected=2000))) == [("row-estimate error", 1)]
     assert kinds(statement(plan=PlanNode(**node, rows=50.0, rows_expected=1))) == []
 
 
@@ -147,7 +145,7 @@ def test_rows_that_nobody_asked_for_are_no_wrong_estimate() -> None:
     scan = PlanNode("Seq Scan", loops=1, elapsed_s=0.1, rows=1.0, rows_expected=2000)
 
     assert kinds(statement(plan=PlanNode("Limit", rows=1.0, rows_expected=1, children=(scan,)))) == []
-    assert kinds(statement(plan=scan)) == [("wrong estimate", 1)]
+    assert kinds(statement(plan=scan)) == [("row-estimate error", 1)]
 
 
 def test_a_spill_is_found() -> None:
@@ -188,7 +186,7 @@ def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine
             pass
         connection.execute(text("select * from t")).all()
 
-    assert [(each.repeated, each.rows_again) for each in recording.statements] == [
+    assert [(each.repeated, each.redundant_rows) for each in recording.statements] == [
         (False, 0),
         (False, 3),
         (True, 3),

@@ -1,5 +1,6 @@
 """A recording for each request: when it ends, where it goes, and that none gets lost."""
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -301,3 +302,62 @@ def test_the_slowest_requests_are_kept_in_memory_too(profiler: SqlProfiler, cloc
 
     assert [recording.elapsed_s for recording in profiler.recordings] == [3.0, 2.0]
     assert profiled.counts.dropped == 1
+
+
+async def asgi_application(scope: Any, receive: Any, send: Any) -> None:
+    """Responds in two parts."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"a", "more_body": True})
+    await send({"type": "http.response.body", "body": b"b"})
+
+
+async def asgi_messages(app: Any, path: str, *, headers: tuple[tuple[bytes, bytes], ...] = ()) -> list[Any]:
+    """The messages of the response."""
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": "GET", "path": path, "headers": headers}, receive, send)
+    return sent
+
+
+def test_an_asgi_request_that_raises_is_recorded(profiler: SqlProfiler) -> None:
+    """With the class of its error."""
+
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(asgi_messages(profiler.asgi(broken), "/"))
+
+    assert [recording.error for recording in profiler.recordings] == ["ZeroDivisionError"]
+
+
+def test_what_is_no_http_is_passed_on(profiler: SqlProfiler) -> None:
+    """Lifespan and websockets."""
+    seen = []
+
+    async def lifespan(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["type"])
+
+    asyncio.run(profiler.asgi(lifespan)({"type": "lifespan"}, None, None))
+
+    assert (seen, list(profiler.recordings)) == (["lifespan"], [])
+
+
+def test_a_token_in_an_asgi_header_asks_for_a_recording(profiler: SqlProfiler) -> None:
+    """And for a mode; without it, or with a wrong one, nothing is recorded."""
+    profiled = profiler.asgi(asgi_application, sampling=Sampling(rate=0.0, token="geheim"))
+
+    async def three() -> None:
+        await asgi_messages(profiled, "/1")
+        await asgi_messages(profiled, "/1", headers=((b"x-placebench-profile", b"falsch"),))
+        await asgi_messages(profiled, "/1", headers=((b"x-placebench-profile", b"geheim full"),))
+
+    asyncio.run(three())
+
+    assert [recording.mode for recording in profiler.recordings] == ["full"]

@@ -1,4 +1,4 @@
-"""The flame's page: one file that fetches nothing and in which a statement stays text."""
+"""The pages of a recording, a difference and a flame graph: everything in them, nothing fetched, all text escaped."""
 
 import json
 import re
@@ -6,11 +6,88 @@ from pathlib import Path
 
 import pytest
 from pyinstrument.session import Session
+from sqlalchemy import Engine
 
+from placebench.profiler import (
+    PlanNode,
+    Recording,
+    SqlProfiler,
+    Statement,
+    write_difference_page,
+    write_flame_page,
+    write_speedscope,
+)
 from placebench.profiler.capture.stack import leaf
-from placebench.profiler.output.flame_page import write_flame_page, write_speedscope
+from placebench.profiler.model.statement import Caller
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+HOSTILE = "</td><script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
+HOSTILE_SCRIPT = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def recording() -> Recording:
+    """A statement with everything, five times; a hostile one; a note."""
+    node = PlanNode("Seq Scan", relation=HOSTILE, rows_expected=5, rows=2000.0, loops=1, elapsed_s=0.004)
+    statement = Statement(
+        "select 1", "f", 0.0, execute_s=0.005, row_count=3, plan=node, caller=Caller("/app/views.py", 7, "view")
+    )
+    hostile = Statement(HOSTILE, "g", 0.1, parameters=HOSTILE, error=HOSTILE, execute_s=0.001)
+    return Recording(HOSTILE, "plans", statements=[statement] * 5 + [hostile], elapsed_s=0.2, notes=(HOSTILE,))
+
+
+def test_the_page_tells_all_and_escapes_all(recording: Recording, tmp_path: Path) -> None:
+    """Findings, statements, plans, notes; text stays text."""
+    recording.write_page(tmp_path / "page.html")
+
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert all(words in page for words in ("n+1", "/app/views.py:7 view", "Seq Scan on &lt;/td&gt;", "With plans"))
+    assert page.count("&lt;script&gt;") >= 5
+
+
+def test_of_merged_requests_the_page_shows_the_mean_one(recording: Recording, tmp_path: Path) -> None:
+    """Its figures are means, its lists are of the first request, and the flame's own page is one link away."""
+    Recording.merge([recording, recording]).write_page(tmp_path / "page.html", flame_page="flame.html")
+
+    page = " ".join((tmp_path / "page.html").read_text().split())
+    assert "mean of 2 requests" in page
+    assert "200 ms, of which SQL" in page
+    assert "<summary>Statements of the first request: 6</summary>" in page
+    assert "6 of 12; all are in the JSON file." in page
+
+
+def test_the_time_is_a_bar_unless_statements_overlapped(tmp_path: Path) -> None:
+    """Half of it SQL, half of it Python; overlapping times are no parts of a whole."""
+    statement = Statement("select 1", "f", 0.0, execute_s=0.1)
+    Recording("r", "full", statements=[statement], elapsed_s=0.2, sql_s=0.1).write_page(tmp_path / "whole.html")
+    Recording("r", "full", statements=[statement] * 3, elapsed_s=0.2, sql_s=0.3).write_page(tmp_path / "overlap.html")
+
+    pages = [(tmp_path / name).read_text() for name in ("whole.html", "overlap.html")]
+    assert "(Python 50 %, compile 0 %, connection-pool wait 0 %, fetch 0 %, execute 50 %" in pages[0].replace(
+        "50.0", "50"
+    )
+    assert "where the time went" not in pages[1]
+
+
+def test_the_page_of_a_difference_escapes_all(recording: Recording, tmp_path: Path) -> None:
+    """Its names and statements too."""
+    write_difference_page(recording.diff(Recording("after", "full")), tmp_path / "page.html")
+
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page
+    assert "gone" in page
+
+
+def test_a_flame_is_a_picture_on_the_page(profiler: SqlProfiler, engine: Engine, clock: object, tmp_path: Path) -> None:
+    """Without a script: boxes as wide as their times, and the statement among them."""
+    with profiler.record("flame", mode="flame") as recording, engine.connect() as connection:
+        connection.exec_driver_sql("select wait(3)").all()
+    recording.write_page(tmp_path / "page.html")
+
+    page = (tmp_path / "page.html").read_text()
+    assert 'class="frame sql"' in page
+    assert "select wait(?)" in page
 
 
 @pytest.fixture
@@ -18,7 +95,7 @@ def session() -> Session:
     """One request of 0.25 s with a hostile statement of 0.1 s."""
     view = "view\x00/app/views.py\x001"
     return Session(
-        frame_records=[([view], 0.15), ([view, leaf(f"select '{HOSTILE}'", "sql")], 0.1)],
+        frame_records=[([view], 0.15), ([view, leaf(f"select '{HOSTILE_SCRIPT}'", "sql")], 0.1)],
         start_time=0.0,
         duration=0.25,
         min_interval=0.001,
@@ -33,55 +110,47 @@ def session() -> Session:
 
 
 @pytest.fixture
-def page(session: Session, tmp_path: Path) -> str:
+def flame_page(session: Session, tmp_path: Path) -> str:
     """That session's page."""
     write_flame_page(
         session,
         tmp_path / "flame.html",
         title="naive <i>",
         requests=3,
-        slowdown=1.5,
         notes=["Python's time is <estimated>"],
         back="../index.html",
     )
     return (tmp_path / "flame.html").read_text()
 
 
-def test_the_page_asks_nobody_for_anything(page: str) -> None:
+def test_the_page_of_a_flame_graph_requests_nothing(flame_page: str) -> None:
     """No address is loaded: only the names of SVG and the link back are there; and the policy forbids the rest."""
-    addresses = set(re.findall(r"""(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^"'\s)]*""", page))
+    addresses = set(re.findall(r"""(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^"'\s)]*""", flame_page))
 
     assert addresses == {"http://www.w3.org/2000/svg"}
-    assert "googleapis" not in page
-    assert re.findall(r'(?:src|href)="([^"]*)"', page) == ["../index.html"]
-    assert "default-src 'none'" in page
+    assert "googleapis" not in flame_page
+    assert re.findall(r'(?:src|href)="([^"]*)"', flame_page) == ["../index.html"]
+    assert "default-src 'none'" in flame_page
 
 
-def test_the_header_says_what_it_is(page: str) -> None:
-    """Title, number of requests, mean time, what the profiler cost, what was noted; all escaped."""
-    assert "<title>naive &lt;i&gt;</title>" in page
-    assert "One mean request of 3: 250 ms" in page
-    assert "Python&#39;s time is &lt;estimated&gt;." in page
-    assert "slowed these requests down by\n1.50 ×" in page
+def test_the_header_says_what_it_is(flame_page: str) -> None:
+    """Title, number of requests, mean time, that a profile is no measurement of speed, what was noted; all escaped."""
+    assert "<title>naive &lt;i&gt;</title>" in flame_page
+    assert "Mean of 3 requests: 250 ms" in flame_page
+    assert "Python&#39;s time is &lt;estimated&gt;." in flame_page
+    assert "A profiler slows down what it measures" in flame_page
 
 
-def test_without_a_measured_slowdown_the_header_warns_all_the_same(session: Session, tmp_path: Path) -> None:
-    """A profile is never a measurement of speed."""
-    write_flame_page(session, tmp_path / "flame.html", title="tuned")
-
-    assert "A profiler slows down what it watches" in (tmp_path / "flame.html").read_text()
-
-
-def test_a_hostile_statement_cannot_leave_its_string(page: str) -> None:
+def test_a_hostile_statement_cannot_leave_its_string(flame_page: str) -> None:
     """pyinstrument's own page would have ended its script at the statement's."""
-    assert HOSTILE not in page
-    assert page.count("</script>") == 2
-    assert "\\u003c/script>\\u003cscript>alert(1)" in page
+    assert HOSTILE_SCRIPT not in flame_page
+    assert flame_page.count("</script>") == 2
+    assert "\\u003c/script>\\u003cscript>alert(1)" in flame_page
 
 
-def test_without_javascript_the_page_shows_the_flame_as_text(page: str) -> None:
+def test_without_javascript_the_page_shows_the_flame_as_text(flame_page: str) -> None:
     """Inside of noscript, escaped."""
-    noscript = page.partition("<noscript>")[2].partition("</noscript>")[0]
+    noscript = flame_page.partition("<noscript>")[2].partition("</noscript>")[0]
 
     assert "0.250 view" in noscript
     assert "&lt;/script&gt;" in noscript

@@ -48,7 +48,7 @@ def test_a_saved_recording_loads_as_it_was(tmp_path: Path) -> None:
     recording().save(tmp_path / "one.json")
 
     assert Recording.load(tmp_path / "one.json") == recording()
-    assert json.loads((tmp_path / "one.json").read_text())["format_version"] == 1
+    assert json.loads((tmp_path / "one.json").read_text())["format_version"] == 2
     assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
 
 
@@ -72,9 +72,9 @@ def test_a_flame_is_saved_and_loaded_with_its_recording(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "cannot be read as a recording"),
-        ("[]", "has format_version None, expected 1"),
-        ('{"format_version": 2}', "has format_version 2, expected 1"),
-        ('{"format_version": 1, "name": "x", "mode": "full"}', "is no recording: 'statements'"),
+        ("[]", "has format_version None, expected 2"),
+        ('{"format_version": 1}', "has format_version 1, expected 2"),
+        ('{"format_version": 2, "name": "x", "mode": "full"}', "is no recording: 'statements'"),
     ],
 )
 def test_what_is_no_recording_is_an_error_of_the_user(tmp_path: Path, text: str, message: str) -> None:
@@ -130,8 +130,8 @@ def test_the_summary_is_a_table_too() -> None:
 
     assert text.splitlines()[:3] == [
         "GET /: 8.00 s",
-        "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms · profiler not measured",
-        "  compile 250 ms · pool wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
+        "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms · profiler overhead not measured",
+        "  compile 250 ms · connection-pool wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
     ]
 
 

@@ -21,9 +21,9 @@ from sqlalchemy import Engine, text
 import placebench
 from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.analysis.merging import mean_session
-from placebench.profiler.capture import flame, sampling_thread
+from placebench.profiler.capture import flame_graph, sampling_thread
 from placebench.profiler.capture.sampling_thread import profile_function_defect, thread_interval_s
-from placebench.profiler.capture.stack import Frames, frames_of, named
+from placebench.profiler.capture.stack import Frames, frames_of, name_frame
 
 STRESS = Path(__file__).with_name("sampled_under_stress.py")
 STRESS_S = 3.0
@@ -52,9 +52,9 @@ def test_below_3_11_3_a_thread_stands_in_for_the_profile_function(
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """This Python as one that dies of a profile function."""
-    monkeypatch.setattr(flame, "thread_interval_s", lambda mode: thread_interval_s(mode, (3, 11, 2)))
-    monkeypatch.setattr(flame, "profile_function_defect", lambda: profile_function_defect((3, 11, 2)))
-    monkeypatch.setattr(flame, "_UNLOGGED", threading.Lock())
+    monkeypatch.setattr(flame_graph, "thread_interval_s", lambda mode: thread_interval_s(mode, (3, 11, 2)))
+    monkeypatch.setattr(flame_graph, "profile_function_defect", lambda: profile_function_defect((3, 11, 2)))
+    monkeypatch.setattr(flame_graph, "_UNLOGGED", threading.Lock())
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def test_fast_requests_are_sampled_too(engine: Engine) -> None:
 @pytest.mark.usefixtures("stand_in")
 def test_time_of_a_request_without_a_sample_is_its_own(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the profiler's, whose middleware called the application."""
-    monkeypatch.setattr(flame.ThreadSamples, "samples", lambda _self: [])
+    monkeypatch.setattr(flame_graph.ThreadSamples, "samples", lambda _self: [])
     profiler = SqlProfiler(engine)
     application = profiler.wsgi(lambda *_: [b""], mode="flame")
 
@@ -171,7 +171,7 @@ def test_many_records_at_once_have_one_sampling_thread(engine: Engine) -> None:
     def use(name: str) -> None:
         def wait_for_the_others() -> None:
             together.wait()
-            until(lambda: profiler._hooks.current.get().flame._source._samples)
+            until(lambda: profiler._hooks.current.get().flame_graph._source._samples)
             together.wait()
 
         wait_for_the_others.__code__ = wait_for_the_others.__code__.replace(co_name=name)
@@ -199,7 +199,7 @@ def test_merged_estimates_begin_with_the_request(engine: Engine) -> None:
     profiler = SqlProfiler(engine)
 
     def compute() -> None:
-        until(lambda: profiler._hooks.current.get().flame._source._samples)
+        until(lambda: profiler._hooks.current.get().flame_graph._source._samples)
 
     with profiler.record("estimate", mode="sampled") as recording:
         compute()
@@ -234,7 +234,7 @@ def test_a_frame_is_named_as_pyinstrument_names_it() -> None:
     code, instruction = Shop().view()[:2]
     first = code.co_firstlineno
 
-    assert f"view\x00{__file__}\x00{first}\x01cShop\x01l{first + 2}" == named(code, instruction)
+    assert f"view\x00{__file__}\x00{first}\x01cShop\x01l{first + 2}" == name_frame(code, instruction)
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ profiler = SqlProfiler(create_engine("sqlite://"))
 def samples():
     until = time.monotonic() + 10
     with profiler.record("request", mode="sampled") as recording:
-        while not profiler._hooks.current.get().flame._source._samples and time.monotonic() < until:
+        while not profiler._hooks.current.get().flame_graph._source._samples and time.monotonic() < until:
             pass
     return recording.session.sample_count
 before = samples()

@@ -1,4 +1,4 @@
-"""docs/optimizations.md and its experiments say what the catalogue says."""
+"""docs/lab/optimizations.md and its plans say what the catalogue says."""
 
 from pathlib import Path
 
@@ -9,22 +9,22 @@ from placebench.experiment.variants import read_variants
 from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, Optimization
 from placebench.reference.variants import CATALOGUE
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "lab"
 PAGE = (DOCS / "optimizations.md").read_text()
-EXPERIMENTS = sorted((DOCS / "experiments").glob("*.toml"))
+EXPERIMENTS = sorted(path for path in (DOCS / "plans").glob("*.toml") if path.stem != "versions")
 
 
 def row(each: Optimization) -> str:
     """Its line in the table."""
     name = f"`{each.name}`" if each.alternative else "–"
-    ways = ", ".join(f"`{each.step}:{way.name}`" for way in each.implementations)
-    request = f"`{each.request}`".replace(f"`{REFERENCE_REQUEST}", "the headline request with `").replace(
+    ways = ", ".join(f"`{each.field}:{way.name}`" for way in each.implementations)
+    request = f"`{each.request}`".replace(f"`{REFERENCE_REQUEST}", "the reference request with `").replace(
         " with ``", ""
     )
-    return f"| {name} | {ways} | {each.metric} | {each.on}, {request} | {each.why} | {each.source} |"
+    return f"| {name} | {ways} | {each.metric} | {each.data}, {request} | {each.why} | {each.source} |"
 
 
-@pytest.mark.parametrize("each", CATALOGUE, ids=lambda each: each.step)
+@pytest.mark.parametrize("each", CATALOGUE, ids=lambda each: each.field)
 def test_the_table_has_each_step(each: Optimization) -> None:
     """Name, ways, where it shows, why and source, word for word."""
     assert row(each) in PAGE.splitlines()
@@ -35,7 +35,7 @@ def test_each_experiment_can_be_run(path: Path) -> None:
     """Every variant exists, every trial says why and in what it should show, and the page names the file."""
     made = read_experiment(path)
 
-    assert f"placebench experiment docs/experiments/{path.name}" in PAGE
+    assert f"placebench compare --plan docs/lab/plans/{path.name}" in PAGE
     assert len(read_variants(made.variants)) == len(made.variants) >= 4
     assert [each.name for each in made.trials if not (each.shows_in and each.why)] == [
         name for name in ("tuned+driver:psycopg3+binding:any_array",) if path.stem == "drivers"

@@ -15,9 +15,9 @@ from placebench.reference.optimizations.worker import (
     keep_malloc_defaults,
 )
 from placebench.reference.variants import (
+    ALGORITHM_OPTIMIZATIONS,
     CATALOGUE,
     OPTIMIZATIONS,
-    PATHS,
     algorithms_leave_one_out,
     cumulative,
     differing,
@@ -33,8 +33,8 @@ def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:
     """Step by step."""
     naive, tuned = variant("naive").implementations, variant("tuned").implementations
 
-    assert [getattr(naive, each.step) for each in OPTIMIZATIONS] == [each.baseline.value for each in OPTIMIZATIONS]
-    assert [getattr(tuned, each.step) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
+    assert [getattr(naive, each.field) for each in OPTIMIZATIONS] == [each.baseline.value for each in OPTIMIZATIONS]
+    assert [getattr(tuned, each.field) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
 
 
 def test_the_ladder_goes_from_naive_to_tuned_one_optimization_a_rung() -> None:
@@ -68,8 +68,8 @@ def test_a_choice_is_open_to_both() -> None:
     """naive and tuned take its plain way; either may take another, beside what else it changes."""
     assert variant("naive").worker == variant("tuned").worker
     assert variant("tuned-slots+pool:1+ping:before_use").worker.ping is True
-    assert variant("naive+rows+totals:kept").revisions == ("kept_usages",)
-    assert variant("naive+rows+totals:kept").postgresql_only is True
+    assert variant("naive+rows+totals:by_trigger").revisions == ("kept_usages",)
+    assert variant("naive+rows+totals:by_trigger").postgresql_only is True
     assert [each.name for each in differing("tuned", "tuned+driver:psycopg3")] == ["driver"]
     assert differing("tuned", "app=a:b") == ()
 
@@ -77,13 +77,13 @@ def test_a_choice_is_open_to_both() -> None:
 def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
     """`dedup` reads all trees under a limit, and nothing else is different; naive and tuned have no such path."""
     assert variant("dedup-few").implementations.reach is read_all_trees
-    assert variant("dedup-few").implementations.likeness is variant("dedup").implementations.likeness
+    assert variant("dedup-few").implementations.equivalence is variant("dedup").implementations.equivalence
     assert variant("dedup-few").algorithm == "dedup"
     assert variant("dedup-few").postgresql_only is True
     both = ("alike", "heap", "seldom")
     expected = ("dedup-few", "dedup-unshared", *(f"{of}-{name}" for name in both for of in ("dedup", "cached")))
     assert expected == algorithms_leave_one_out()
-    assert [each.name for each in differing("dedup", "dedup-few")] == ["few"] == [PATHS[0].name]
+    assert [each.name for each in differing("dedup", "dedup-few")] == ["few"] == [ALGORITHM_OPTIMIZATIONS[0].name]
     for name in ("tuned-few", "cached-few", "dedup-slots", "dedup+few"):
         with pytest.raises(VariantError, match="dedup-few"):
             variant(name)
@@ -92,7 +92,7 @@ def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
 def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of all ways stay known; who asks for this one is told what to install."""
     monkeypatch.setattr(optimization, "find_spec", lambda _: None)
-    line = "the way versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
+    line = "versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
 
     assert "naive+model:versioned_objects" in further_alternatives()
     assert missing_extra("naive+model:versioned_objects") == line
@@ -135,7 +135,7 @@ def test_a_step_cannot_be_changed_twice() -> None:
 def test_every_optimization_can_be_named_and_explains_itself() -> None:
     """Names for the command line, a reason, a source, and a request to see it on."""
     for each in CATALOGUE:
-        names = (each.name, each.step, *(way.name for way in each.implementations))
+        names = (each.name, each.field, *(way.name for way in each.implementations))
         assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
         assert each.why
         assert each.source
@@ -145,9 +145,9 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
 
 def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_ladder() -> None:
     """Beside being frozen as in tuned, whose passes are Python's."""
-    assert variant("dedup").worker.passes is variant("tuned+collector:seldom").implementations.collector
+    assert variant("dedup").worker.gc_frequency is variant("tuned+collector:seldom").implementations.collector
     assert variant("dedup").implementations.collector is freeze_gc is variant("tuned").implementations.collector
-    assert variant("dedup-seldom").worker.passes is keep_gc_defaults is variant("tuned").worker.passes
+    assert variant("dedup-seldom").worker.gc_frequency is keep_gc_defaults is variant("tuned").worker.gc_frequency
 
 
 def test_the_heap_is_kept_by_the_algorithms_beside_the_ladder() -> None:

@@ -21,8 +21,8 @@ from placebench.report.effects import (
 )
 from placebench.report.figures import Figures, figures_of
 from placebench.report.optimizations import experiment_results, keep_sentence
-from placebench.stats import Comparison, compare_counts, compare_watched
-from placebench.stats.verdict import CANNOT_TELL, SMALL
+from placebench.stats import Comparison, compare_counts, compare_profiled
+from placebench.stats.verdict import BELOW_MARGIN, INCONCLUSIVE
 
 MADE = Comparison(
     baseline="naive",
@@ -51,7 +51,7 @@ MADE = Comparison(
             "tuned is slower than naive: +4.2 % wall time [95 % CI +3.9, +4.5; n = 6].",
         ),
         (
-            replace(MADE, ratio=0.995, low=0.992, high=0.999, verdict=SMALL),
+            replace(MADE, ratio=0.995, low=0.992, high=0.999, verdict=BELOW_MARGIN),
             "tuned differs from naive by less than the margin of 1 %: −0.50 % CPU [95 % CI −0.80, −0.10; n = 6].",
         ),
         (
@@ -59,11 +59,11 @@ MADE = Comparison(
             "tuned and naive are equivalent (margin 1 %): +0.10 % CPU [95 % CI −0.20, +0.40; n = 6].",
         ),
         (
-            replace(MADE, ratio=0.98, low=0.95, high=1.02, verdict=CANNOT_TELL),
+            replace(MADE, ratio=0.98, low=0.95, high=1.02, verdict=INCONCLUSIVE),
             "tuned against naive is inconclusive: −2.0 % CPU [95 % CI −5.0, +2.0; n = 6].",
         ),
         (
-            replace(MADE, low=None, high=None, verdict=CANNOT_TELL, reason=f"{CANNOT_TELL}: 3 replicates, 6 needed"),
+            replace(MADE, low=None, high=None, verdict=INCONCLUSIVE, reason=f"{INCONCLUSIVE}: 3 replicates, 6 needed"),
             "tuned against naive is inconclusive: 3 replicates, 6 needed.",
         ),
     ],
@@ -96,7 +96,7 @@ def test_an_effect_has_as_many_digits_as_tell_its_limits_apart() -> None:
 
 def test_what_was_not_measured_is_called_so() -> None:
     """Neither 0 % nor an empty place, and no verdict."""
-    missing = replace(MADE, ratio=None, low=None, high=None, verdict=CANNOT_TELL, log_ratios=())
+    missing = replace(MADE, ratio=None, low=None, high=None, verdict=INCONCLUSIVE, log_ratios=())
 
     assert [effect_text(missing), verdict_text(missing)] == ["not measured"] * 2
 
@@ -122,7 +122,7 @@ def test_counts_are_reported_as_counts(
 
 def test_pauses_that_are_gone_are_reported_by_their_values() -> None:
     """120 ms of GC pauses and none at all: there is no ratio, and both were measured."""
-    gone = compare_watched([0.12] * 3, [0.0] * 3, "naive", "tuned", "gc_s")
+    gone = compare_profiled([0.12] * 3, [0.0] * 3, "naive", "tuned", "gc_s")
 
     assert effect_text(gone) == "120 ms → 0 s"
 
@@ -159,10 +159,10 @@ FASTER = replace(MADE, variant="slots", ratio=0.8, low=0.79, high=0.81, replicat
 SLOWER = replace(FASTER, variant="sets", ratio=1.1, low=1.09, high=1.11, verdict="slower")
 ALIKE = replace(FASTER, variant="rows", ratio=1.0, low=0.999, high=1.001, verdict="equivalent")
 OPEN = replace(
-    ALIKE, variant="none", low=None, high=None, verdict=CANNOT_TELL, reason=f"{CANNOT_TELL}: 3 replicates, 6"
+    ALIKE, variant="none", low=None, high=None, verdict=INCONCLUSIVE, reason=f"{INCONCLUSIVE}: 3 replicates, 6"
 )
-MARGINAL = replace(FASTER, variant="copies", ratio=0.991, low=0.983, high=0.999, verdict=SMALL)
-WIDE = replace(FASTER, variant="freeze", ratio=1.08, low=0.98, high=1.18, verdict=CANNOT_TELL)
+MARGINAL = replace(FASTER, variant="copies", ratio=0.991, low=0.983, high=0.999, verdict=BELOW_MARGIN)
+WIDE = replace(FASTER, variant="freeze", ratio=1.08, low=0.98, high=1.18, verdict=INCONCLUSIVE)
 UNMEASURED = replace(OPEN, variant="pool", ratio=None, log_ratios=(), reason="not measured: cpu_s")
 NAMES = {("naive", each.variant): each.variant for each in (FASTER, SLOWER, ALIKE, OPEN, MARGINAL, WIDE, UNMEASURED)}
 SLOTS = "Largest: slots −20 % CPU [95 % CI −21, −19; n = 12]."

@@ -20,7 +20,21 @@ def made(
     """A comparison with these limits, or with this value of the variant."""
     middle = None if low is None or high is None else (low + high) / 2
     return Comparison(
-        "base", "change", metric, middle, low, high, 0.95, 12, 0, "cannot tell", 0.01, 0.01, "", (), variant_value=value
+        "base",
+        "change",
+        metric,
+        middle,
+        low,
+        high,
+        0.95,
+        12,
+        0,
+        "inconclusive",
+        0.01,
+        0.01,
+        "",
+        (),
+        variant_value=value,
     )
 
 

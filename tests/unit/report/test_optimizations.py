@@ -16,8 +16,8 @@ from placebench.report import comparisons_of, write_report
 from placebench.report.figures import figures_of
 from placebench.report.optimizations import ExperimentResults, experiment_results
 from placebench.stats import Comparison
-from placebench.stats.multiple_testing import remainder
-from placebench.stats.verdict import EQUIVALENT, SMALL, Verdict
+from placebench.stats.multiple_testing import interaction_effects
+from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, Verdict
 
 
 def experiment(
@@ -103,7 +103,7 @@ def test_the_results_are_a_table(run: results.Run) -> None:
     assert "| __slots__ saves CPU | yes | alone −18" in markdown
 
 
-@pytest.mark.parametrize("verdict", [EQUIVALENT, SMALL])
+@pytest.mark.parametrize("verdict", [EQUIVALENT, BELOW_MARGIN])
 def test_fewer_statements_at_more_cpu_are_not_kept(run: results.Run, verdict: Verdict) -> None:
     """Under the margin, and yet its whole interval is more: 0.55 % (0.2 to 0.9 %)."""
     dearer = [
@@ -124,7 +124,7 @@ def test_fewer_statements_at_more_cpu_are_not_kept(run: results.Run, verdict: Ve
 def test_a_small_change_is_not_within_the_margin(run: results.Run) -> None:
     """0.9 % less, 0.1 to 1.7 %: only the estimate is under 1 %."""
     small = [
-        replace(each, ratio=0.991, low=0.983, high=0.999, verdict=SMALL)
+        replace(each, ratio=0.991, low=0.983, high=0.999, verdict=BELOW_MARGIN)
         if (each.baseline, each.metric) == ("tuned-sets", "cpu_s")
         else each
         for each in comparisons_of(run)
@@ -320,7 +320,7 @@ def test_a_run_that_tried_nothing_twice_has_none_to_speak_of(tmp_path: Path) -> 
 def test_the_remainder_is_taken_replicate_by_replicate(tmp_path: Path) -> None:
     """The whole, −0.7, less slots alone, −0.2, and sets alone, 0."""
     run = experiment(tmp_path / "run", VARIANTS)
-    left = remainder(run.blocks, ("naive", "tuned"), [("naive", "naive+slots"), ("naive", "naive+sets")])
+    left = interaction_effects(run.blocks, ("naive", "tuned"), [("naive", "naive+slots"), ("naive", "naive+sets")])
 
     assert len(left) == 12
     assert left == pytest.approx([-0.5] * 12, abs=0.05)
@@ -335,4 +335,4 @@ def test_the_remainder_lines_up_replicates_by_their_number(tmp_path: Path) -> No
     ]
     pairs = ("naive", "tuned"), [("naive", "naive+slots")]
 
-    assert remainder(blocks, *pairs) == remainder(run.blocks, *pairs)[1:-1]
+    assert interaction_effects(blocks, *pairs) == interaction_effects(run.blocks, *pairs)[1:-1]

@@ -87,7 +87,11 @@ def test_trees_and_seed_of_the_caller_go_first(file: Path) -> None:
         ('["CUSTOM_A"]', '["custom_a"]', "providers[1].traits[0]: expected a standard trait (COMPUTE_…, HW_…,"),
         ('["CUSTOM_A"]', "[1]", "providers[1].traits[0]: expected a text, saw 1"),
         ("VCPU = {", "VCPUS = {", "inventories.VCPUS: expected a standard resource class or CUSTOM_[A-Z0-9_]+, saw"),
-        ("CUSTOM_SLOT = { total = 1 }", "CUSTOM_SLOT = 1", "providers[1].inventories[...]: expected an object, saw"),
+        (
+            "CUSTOM_SLOT = { total = 1 }",
+            "CUSTOM_SLOT = 1",
+            "providers[1].inventories.CUSTOM_SLOT: expected an object, saw 1",
+        ),
         ("total = 8", "totl = 8", "inventories.VCPU: unknown key 'totl', expected one of total, reserved, min_unit"),
         ("total = 8,", "", "inventories.VCPU: total is missing"),
         ("total = 8", "total = -8", "inventories.VCPU.total: expected a whole number >= 1, saw -8"),

@@ -1,0 +1,113 @@
+"""What one driver connection did within one recording, and the bytes that its socket read_bytes.
+
+The main classes are `ConnectionState` and `SocketMeter`. Linux reports the bytes of a TCP connection in TCP_INFO; over
+TLS they are not those of the protocol, and a Unix socket does not count: both are "not measured".
+"""
+
+import socket
+import struct
+from collections import deque
+
+from placebench.profiler.capture.auto_explain import PlanFeed
+
+# struct tcp_info of linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received, both 64 bits wide.
+_OFFSET = 120
+_SIZE = _OFFSET + 16
+_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+
+
+class SocketMeter:
+    """Reads the byte counters of one TCP socket that belongs to somebody else; some 2 µs per reading."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self) -> tuple[int, int]:
+        """Bytes sent (and acknowledged) and received since the connection was made. Raises OSError if it is closed."""
+        if _TCP_INFO is None:
+            raise OSError("this system has no TCP_INFO")
+        # The plain C type costs half of socket.socket; what is named here Python need not ask the kernel for.
+        borrowed = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=self._descriptor)
+        try:
+            info = borrowed.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _SIZE)
+        finally:
+            borrowed.detach()
+        if len(info) < _SIZE:
+            raise OSError("this kernel's TCP_INFO has no byte counters")
+        sent, received = struct.unpack_from("=QQ", info, _OFFSET)
+        return sent, received
+
+
+def socket_meter(descriptor: int, *, encrypted: bool) -> SocketMeter | None:
+    """A meter of the socket, or None where its bytes cannot be measured."""
+    meter = SocketMeter(descriptor)
+    try:
+        meter.read()
+    except OSError:
+        return None
+    return None if encrypted else meter
+
+
+def driver_connection(dbapi_connection: object) -> object:
+    """The driver's own connection behind SQLAlchemy's adapter of an async one; any other as it is."""
+    if hasattr(type(dbapi_connection), "placebench_recorder"):  # a timed one, which may be an adapter itself
+        return dbapi_connection
+    return getattr(dbapi_connection, "driver_connection", dbapi_connection)
+
+
+class ConnectionState:
+    """What one pooled connection did within one recording.
+
+    compilations: (start, measured_s then) of each statement between SQLAlchemy's before_execute and its cursor; a
+        Python default that queries nests there. A failed compilation fires no further event, hence the limited length.
+    measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
+    plans: where the server's plans arrive; None if none will.
+    quiet: whether there is nothing to read after a round trip: no bytes, no plans.
+    """
+
+    __slots__ = ("_meter", "_read", "compilations", "measured_s", "plans", "pool_wait_s", "quiet", "transaction")
+
+    def __init__(self, meter: SocketMeter | None) -> None:
+        self._meter = meter
+        self._read = (0, 0)
+        self.quiet = meter is None
+        self.read_bytes()
+        self.compilations: deque[tuple[float, float]] = deque(maxlen=16)
+        self.plans: PlanFeed | None = None
+        self.measured_s = 0.0
+        self.pool_wait_s: float | None = None
+        self.transaction: int | None = None
+
+    def exclude_from_compilation(self, seconds: float) -> None:
+        """Leave the profiler's own work out of the compilation that is running."""
+        if self.compilations:
+            started, measured_s = self.compilations.pop()
+            self.compilations.append((started + seconds, measured_s))
+
+    def end_compilation(self, now: float) -> float:
+        """Seconds since the innermost before_execute, without what other statements took meanwhile; 0 if none."""
+        if not self.compilations:
+            return 0.0
+        started, measured_s = self.compilations.pop()
+        seconds = max(0.0, now - started - (self.measured_s - measured_s))
+        self.measured_s += seconds
+        return seconds
+
+    def read_bytes(self) -> tuple[int, int] | None:
+        """Bytes sent and received since the last call; None if they cannot be measured."""
+        if self._meter is None:
+            return None
+        try:
+            now = self._meter.read()
+        except OSError:
+            self._meter = None  # the connection is gone
+            return None
+        before, self._read = self._read, now
+        return now[0] - before[0], now[1] - before[1]
+
+    def take_pool_wait(self) -> float | None:
+        """The wait of this checkout, once: it is charged to its first statement, and the next ones get 0."""
+        wait_s = self.pool_wait_s
+        if wait_s:
+            self.pool_wait_s = 0.0
+        return wait_s

@@ -1,0 +1,181 @@
+"""Calls of timed cursors and connections as statements of the running recording; needs no SQLAlchemy.
+
+The main class is `DriverRecorder`. A ContextVar holds the recording of this thread or task. A failure switches the
+profiler off and is logged once: it never becomes the application's.
+"""
+
+import functools
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.auto_explain import arm, disarm, estimated_plan
+from placebench.profiler.capture.connection_state import driver_connection
+from placebench.profiler.capture.pending_statement import PendingStatement, guarded
+from placebench.profiler.capture.stack import find_caller
+from placebench.profiler.drivers.base import TimedConnection, TimedCursor
+from placebench.profiler.model.fingerprint import fingerprint, transaction_step
+
+_LOG = logging.getLogger("placebench.profiler")
+# psycopg 3 is pinged with an empty statement.
+_PING = re.compile(r"\s*(?:select\s+1\s*)?;?\s*\Z", re.IGNORECASE)
+
+
+def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
+    """*hook* as a listener: called with the running recording, not at all without one, and never raising."""
+
+    @functools.wraps(hook)
+    def listener(self: "DriverRecorder", *args: Any) -> None:
+        recording = self.current.get()
+        if recording is None or self.failed:
+            return
+        try:
+            hook(self, recording, *args)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self.give_up(error)
+
+    return listener
+
+
+class DriverRecorder:
+    """Records what timed cursors and connections do; without effect once a part of the profiler has failed.
+
+    current: the recording that runs in this thread or task.
+    connecting: the CONNECT that runs there. pool_wait_s: between the pool's queue and its checkout, the wait.
+    """
+
+    def __init__(self) -> None:
+        self.current: ContextVar[ActiveRecording | None] = ContextVar("placebench_recording", default=None)
+        self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
+        self.pool_wait_s: ContextVar[float | None] = ContextVar("placebench_pool_wait", default=None)
+        self.timed_classes: dict[tuple[type, type], type] = {}
+        self.failed = False
+
+    def give_up(self, error: Exception) -> None:
+        """Record nothing more because of *error*, and log it once.
+
+        Listeners stay where they are: SQLAlchemy may be walking through them at this moment.
+        """
+        if not self.failed:
+            self.failed = True
+            _LOG.warning("the SQL profiler failed and has switched itself off: %r", error, exc_info=error)
+
+    def active_recording(self) -> ActiveRecording | None:
+        """The recording to write into; None if nothing is being recorded."""
+        return None if self.failed else self.current.get()
+
+    @guarded
+    def driver_call(self, cursor: TimedCursor, sql: object) -> PendingStatement | None:
+        """The statement of an execute: SQLAlchemy's own, or a new one for a cursor that the application uses itself."""
+        pending = cursor.placebench_pending
+        if pending is not None and pending.executing:
+            pending.hand_over()
+            return pending
+        recording = self.active_recording()
+        # What runs while connecting is part of the CONNECT.
+        connecting = recording is None or self.connecting.get() is not None
+        cursor.placebench_pending = None if recording is None or connecting else self._start(recording, cursor, sql)
+        return cursor.placebench_pending
+
+    @guarded
+    def driver_step(self, connection: TimedConnection, step: str) -> PendingStatement | None:
+        """A new transaction step; None for the pool's rollback of what is not open, and in a CONNECT."""
+        recording = self.active_recording()
+        if recording is None or self.connecting.get() is not None:
+            return None
+        in_transaction = recording.connection_state(connection).transaction is not None
+        if step != "PING" and not in_transaction and not connection.in_a_transaction():
+            return None
+        pending = recording.start_statement(connection, step, step)
+        pending.connection.transaction = None
+        return pending
+
+    def _start(self, recording: ActiveRecording, cursor: Any, sql: object) -> PendingStatement:
+        """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
+        text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+        # Between the pool's queue and its checkout event only the pool's own test of a connection runs.
+        ping = self.pool_wait_s.get() is not None and _PING.match(text)
+        pending = recording.start_statement(cursor.connection, text, "PING" if ping else transaction_step(text))
+        pending.compile_s = 0.0
+        locate(pending, text)
+        pending.enter()
+        return pending
+
+    # Plans.
+
+    def request_plans(self, recording: ActiveRecording, dbapi_connection: object) -> None:
+        """Have this connection send its plans to *recording*, or note there why it does not."""
+        state = recording.connection_state(dbapi_connection)
+        if state.plans is not None and state.plans.armed:
+            return
+        connection = driver_connection(dbapi_connection)
+        feed = connection.placebench_plans if isinstance(connection, TimedConnection) else None
+        if not isinstance(connection, TimedConnection) or feed is None:
+            recording.note(
+                "no plans: only PostgreSQL by psycopg2 or psycopg 3 sends them, on connections made after SqlProfiler"
+            )
+        elif feed.refusal is None and not feed.armed and connection.in_a_transaction():
+            recording.note("no plans for a transaction that had begun before the recording")
+        else:
+            started = recording.clock()
+            if not feed.armed and feed.refusal is None:
+                with self._unrecorded():
+                    arm(feed, dbapi_connection)
+            if feed.refusal is None:
+                state.plans, state.quiet = feed, False
+            else:
+                recording.note(feed.refusal)
+            state.exclude_from_compilation(recording.clock() - started)
+
+    def stop_plans(self, dbapi_connection: object) -> None:
+        """Give a connection that sends plans its own settings back, unless it is in a transaction."""
+        connection = driver_connection(dbapi_connection)
+        if not isinstance(connection, TimedConnection):
+            return
+        feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # asking for it would make it
+        if feed is not None and feed.armed and not connection.in_a_transaction():
+            with self._unrecorded():
+                disarm(feed, dbapi_connection)
+
+    def explain(self, pending: PendingStatement, dbapi_connection: object, sql: str, parameters: object) -> None:
+        """Ask for the estimated plan of a statement that has just run."""
+        connection = driver_connection(dbapi_connection)
+        if isinstance(connection, TimedConnection) and connection.placebench_plans is not None:
+            with self._unrecorded():
+                pending.plan_text = estimated_plan(dbapi_connection, sql, parameters)
+
+    @contextmanager
+    def _unrecorded(self) -> Iterator[None]:
+        """Around statements of the profiler's own."""
+        recording = self.current.get()
+        self.current.set(None)
+        try:
+            yield
+        finally:
+            self.current.set(recording)
+
+    @while_recording
+    def garbage_collected(self, recording: ActiveRecording, phase: str, details: dict[str, int]) -> None:
+        """The garbage collector begins or ends; for `gc.callbacks`."""
+        if phase == "start":
+            recording.gc_started = recording.clock()
+        elif recording.gc_started is not None:
+            now = recording.clock()
+            recording.gc_s += now - recording.gc_started
+            recording.gc_collections += 1
+            label = f"garbage collection, generation {details['generation']}"
+            recording.add_leaf(recording.gc_started, now, label, "gc")
+            recording.gc_started = None
+
+
+def locate(pending: PendingStatement, sql: str) -> None:
+    """Note the fingerprint of a statement that SQLAlchemy did not prepare and, unless in mode light, its call site."""
+    pending.executing = False
+    pending.fingerprint = fingerprint(sql)
+    if pending.recording.options.mode != "light":
+        pending.caller = find_caller(sys._getframe(1))

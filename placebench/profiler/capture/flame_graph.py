@@ -1,0 +1,361 @@
+"""A flame graph of Python and SQL: samples of Python's stacks, with each statement as a leaf on the frame that ran it.
+
+The main class is `FlameGraphRecorder`: the samples of one record, by a profile function or by a sampling thread
+(`_start_sampler`), and the SQL intervals beside them. The intervals have their own stacks and are exact; `timeline`
+gives the time between them to the samples. The profiler's frames are taken out; what they took is a leaf of its own.
+
+`Sampler` is pyinstrument's with samples that cost a fiftieth, so that it takes them four times as often. pyinstrument
+names each frame when it takes a sample, class and all, which takes 0.5 ms for the sixty frames of an ORM below a web
+framework: as long as a statement. Here a sample keeps code and instruction, and names come at the end. The sampling is
+private to pyinstrument (`StackSampler._sample`); where another profiler runs on the same thread too, the samples are
+pyinstrument's own.
+"""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, Protocol
+
+import pyinstrument
+from pyinstrument import stack_sampler
+from pyinstrument.frame_info import frame_info_get_identifier
+from pyinstrument.session import Session
+
+from placebench.profiler.capture.options import Clock, inside_event_loop
+from placebench.profiler.capture.sampling_thread import ThreadSamples, profile_function_defect, thread_interval_s
+from placebench.profiler.capture.stack import (
+    PROFILER_FOLDER,
+    Frames,
+    Stacks,
+    application_frame,
+    awaiting_frames,
+    frames_of,
+    leaf,
+    root_of_thread,
+)
+from placebench.profiler.model.plan import PlanNode
+
+_LOG = logging.getLogger("placebench.profiler")
+_UNLOGGED = threading.Lock()
+"""Free until it has been logged once that a thread samples."""
+_MOST_INTERVALS = 100_000
+_SAMPLE_INTERVAL_S = 0.00025
+_MOST_SAMPLES = 40_000
+
+_Record = tuple[list[str], float]
+"""A stack and its seconds."""
+_Sample = tuple[float, list[str]]
+"""A reading of the clock and the stack that ran then."""
+
+
+class _Planned(Protocol):
+    """A statement that the server may have sent a plan for."""
+
+    def plan(self) -> PlanNode | None:
+        """The plan, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackInterval:
+    """An interval of the clock with a leaf of its own: a statement, a fetch, a COMMIT, a garbage collection.
+
+    statement: what the server worked on, whose plan belongs below.
+    """
+
+    started: float
+    ended: float
+    stack: list[str]
+    statement: _Planned | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _NotedInterval:
+    """An interval as it was noted: its stack is named when the flame graph ends."""
+
+    started: float
+    ended: float
+    frames: Frames
+    leaf: str
+    statement: _Planned | None
+
+
+class _SampleSource(Protocol):
+    """Samples a thread's stack from its making on.
+
+    interval_s: how often, if Python lets it. holds: whether a sample describes what ran after it too; one that is taken
+    when a function returns does not.
+    """
+
+    interval_s: float
+    holds: bool
+
+    def samples(self) -> list[_Sample]:
+        """End; the samples in order of time."""
+
+
+def _start_sampler(mode: str, clock: Clock, give_up: Callable[[Exception], None]) -> _SampleSource:
+    """What samples this thread in a mode with a flame graph: never a profile function where Python can crash of one."""
+    interval_s = thread_interval_s(mode)
+    if interval_s is None:
+        return Sampler(clock, give_up)
+    if mode != "sampled" and _UNLOGGED.acquire(blocking=False):
+        _LOG.warning(
+            "%s: a sampling thread estimates Python's time in the modes flame and plans", profile_function_defect()
+        )
+    return ThreadSamples(clock, interval_s, give_up)
+
+
+class FlameGraphRecorder:
+    """Samples this thread from its making until `stop`."""
+
+    def __init__(self, mode: str, clock: Clock, caller: FrameType | None, give_up: Callable[[Exception], None]) -> None:
+        self._noted: list[_NotedInterval] = []
+        self._stacks = Stacks(root_of_thread())
+        self._above = self._stacks(frames_of(application_frame(caller)))
+        self._cpu_started = time.process_time()
+        self._source = _start_sampler(mode, clock, give_up)
+        self.notes = _notes(mode, self._source)
+
+    def add(self, started: float, ended: float, label: str, kind: str, statement: _Planned | None = None) -> None:
+        """Something from *started* to *ended* in the running frame, unless the flame graph is full."""
+        if len(self._noted) >= _MOST_INTERVALS:
+            return
+        frames = [*frames_of(application_frame(sys._getframe(1))), *awaiting_frames()]
+        self._noted.append(_NotedInterval(started, ended, frames, leaf(label, kind), statement))
+
+    def stop(self, started: float, ended: float) -> Session:
+        """The session from *started* to *ended* with its leaves; for the thread that made it."""
+        samples = [(taken, _rooted(stack, self._above)) for taken, stack in self._source.samples()]
+        intervals = innermost(with_plans(self._intervals()))
+        records = timeline(samples, intervals, StackInterval(started, ended, self._above), holds=self._source.holds)
+        return Session(
+            frame_records=[(without_profiler(stack), seconds) for stack, seconds in records],
+            start_time=time.time() - (ended - started),
+            duration=ended - started,
+            min_interval=self._source.interval_s,
+            max_interval=self._source.interval_s,
+            sample_count=len(samples),
+            start_call_stack=self._above,
+            target_description="one record",
+            cpu_time=time.process_time() - self._cpu_started,
+            sys_path=sys.path,
+            sys_prefixes=Session.current_sys_prefixes(),
+        )
+
+    def _intervals(self) -> list[StackInterval]:
+        """The intervals with their stacks."""
+        return [
+            StackInterval(each.started, each.ended, [*self._stacks(each.frames), each.leaf], each.statement)
+            for each in self._noted
+        ]
+
+
+def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
+    """What a reader has to know of a flame graph whose samples another thread takes."""
+    if isinstance(source, Sampler):
+        return ()
+    why = "" if mode == "sampled" else f"{profile_function_defect()}: "
+    every = f"{source.interval_s * 1e3:g} ms"
+    shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
+    return (
+        f"{why}Python's time is estimated by a sampling thread, every {every}; statements and collections are exact",
+        *shared,
+    )
+
+
+def _rooted(stack: list[str], above: list[str]) -> list[str]:
+    """*stack*, below *above* if it begins elsewhere: seen by another thread, a greenlet has none of who awaits it."""
+    return stack if len(_common(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
+
+
+def timeline(
+    samples: Sequence[_Sample], intervals: Iterator[StackInterval], whole: StackInterval, *, holds: bool
+) -> list[_Record]:
+    """The time of *whole* as stacks with seconds, in order: of each interval its own stack, between them the samples'.
+
+    samples: in order of time; those inside of an interval are left out. intervals: disjoint, in order of time. A sample
+    stands for the time since the sample or interval before it. What is left before an interval goes to what the stacks
+    on both sides have in common: the end of a call into the driver is where pyinstrument samples most often, and what
+    ran before it is not the driver's. If a sample *holds*, it goes to that sample.
+    """
+    records: list[_Record] = []
+    at, before = whole.started, whole.stack
+    waiting = iter([*samples, (float("inf"), whole.stack)])
+    taken, stack = next(waiting)
+    for interval in (*intervals, StackInterval(whole.ended, whole.ended, whole.stack)):
+        sampled = False
+        begin = min(interval.started, whole.ended)
+        while taken <= max(at, begin):
+            if taken > at:
+                records.append((stack, taken - at))
+                at, before, sampled = taken, stack, holds
+            taken, stack = next(waiting)
+        if begin > at:
+            here = before if sampled else _common(before, interval.stack) or whole.stack
+            records.append((here, begin - at))
+            at = begin
+        if min(interval.ended, whole.ended) > at:
+            records.append((interval.stack, min(interval.ended, whole.ended) - at))
+            at, before = min(interval.ended, whole.ended), interval.stack
+    return records
+
+
+def with_plans(intervals: Sequence[StackInterval]) -> list[StackInterval]:
+    """The intervals, those of a statement with a plan cut into its nodes, each below the node that asked it for rows.
+
+    A node gets its own time; what the plan does not explain (parsing, planning, the network) stays on the statement.
+    Parallel workers may make a plan longer than its statement: it is then shortened to fit.
+    """
+    by_statement: dict[int, list[StackInterval]] = {}
+    for each in intervals:
+        by_statement.setdefault(id(each.statement), []).append(each)
+    cut: list[StackInterval] = []
+    for group in by_statement.values():
+        statement, length = group[0].statement, sum(each.ended - each.started for each in group)
+        plan = None if statement is None else statement.plan()
+        for each in group:
+            cut.extend([each] if plan is None else _nodes(each, plan, length))
+    return cut
+
+
+def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[StackInterval]:
+    """One interval of a statement whose intervals are *length* seconds together, cut into its plan's nodes."""
+    stacks: list[tuple[list[str], float]] = []
+    path: list[str] = []
+    for depth, node in plan.walk():
+        path[depth:] = [leaf(node.title, "plan")]
+        stacks.append(([*interval.stack, *path], node.self_s or 0.0))
+    planned = sum(seconds for _, seconds in stacks)
+    scale = (interval.ended - interval.started) / max(length, planned) if planned else 0.0
+    at = interval.ended - planned * scale
+    yield StackInterval(interval.started, at, interval.stack)
+    for stack, seconds in stacks:
+        yield StackInterval(at, at + seconds * scale, stack)
+        at += seconds * scale
+
+
+_OURS = f"\x00{PROFILER_FOLDER}"
+_SAMPLERS = f"\x00{Path(pyinstrument.__file__).parent}"
+_BUILT_IN = "\x00<built-in>\x00"
+_OWN_WORK = leaf("the profiler's own work", "profiler")
+
+
+def without_profiler(stack: Sequence[str]) -> list[str]:
+    """The stack without the profiler's and pyinstrument's frames; a leaf stands for them if they were working.
+
+    A built-in called by a timed cursor is the driver, one called by pyinstrument is the profiler's own work.
+    """
+    python = next((frame for frame in reversed(stack) if _BUILT_IN not in frame), "")
+    working = _SAMPLERS in python or (bool(stack) and _OURS in stack[-1])
+    kept = [frame for frame in stack if _OURS not in frame and _SAMPLERS not in frame]
+    while working and kept and _BUILT_IN in kept[-1]:
+        kept.pop()
+    return [*kept, _OWN_WORK] if working else kept
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """The frames that both stacks begin with, whatever their lines."""
+    return [frame for frame, _ in takewhile(_are_same, zip(one, other, strict=False))]
+
+
+def _are_same(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1] or frame_info_get_identifier(pair[0]) == frame_info_get_identifier(pair[1])
+
+
+def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
+    """The intervals as disjoint intervals in order of time: where one lies inside of another, the inner one counts."""
+    open_intervals: list[StackInterval] = []
+    at = float("-inf")
+    for interval in [*sorted(intervals, key=lambda interval: (interval.started, -interval.ended)), None]:
+        until = float("inf") if interval is None else interval.started
+        while open_intervals and open_intervals[-1].ended <= until:
+            closed = open_intervals.pop()
+            if closed.ended > at:
+                yield StackInterval(max(at, closed.started), closed.ended, closed.stack)
+                at = closed.ended
+        if interval is not None:
+            if open_intervals and interval.started > max(at, open_intervals[-1].started):
+                yield StackInterval(max(at, open_intervals[-1].started), interval.started, open_intervals[-1].stack)
+            at = max(at, interval.started)
+            open_intervals.append(interval)
+
+
+class Sampler(pyinstrument.Profiler):
+    """Samples the thread or task that makes it; *give_up* is called for a sample that fails."""
+
+    holds = False
+
+    def __init__(
+        self, clock: Clock, give_up: Callable[[Exception], None], *, interval_s: float = _SAMPLE_INTERVAL_S
+    ) -> None:
+        # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
+        mode: Literal["enabled", "disabled"] = "enabled" if inside_event_loop() else "disabled"
+        super().__init__(interval=interval_s, async_mode=mode)
+        self.interval_s = interval_s
+        self.give_up = give_up
+        self._stacks = Stacks(root_of_thread())
+        known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
+        if known is None or (type(known) is stack_sampler.StackSampler and not known.subscribers):
+            stack_sampler.thread_locals.stack_sampler = _StackSampler()
+        self.start()
+        self._started = clock()
+
+    def samples(self) -> list[_Sample]:
+        """End; each sample's reading of the clock and its stack, in order of time. For the thread that made it."""
+        taken, found = self._started, []
+        for sample, seconds in self.stop().frame_records:
+            taken += seconds
+            found.append((taken, self._named(sample)))
+        return found
+
+    def add(self, frames: Frames, built_in: list[str], seconds: float, async_state: Any) -> None:
+        """A sample, *seconds* after the one before; *built_in*: what has just returned to these frames."""
+        records: list[Any] = self._active_session.frame_records if self._active_session else []
+        if len(records) >= _MOST_SAMPLES:  # of a long record only every other sample is kept, with the time of both
+            pairs = zip(records[::2], records[1::2], strict=True)
+            records[:] = [(sample, before + seconds) for (_, before), (sample, seconds) in pairs]
+        if async_state is not None and async_state.state == "out_of_context_awaited":
+            self._sampler_saw_call_stack([], seconds, async_state)
+        else:
+            records.append(((frames, built_in), seconds))
+
+    def _named(self, sample: Any) -> list[str]:
+        """The stack of a sample of ours, or of pyinstrument's own."""
+        return sample if isinstance(sample, list) else [*self._stacks(sample[0]), *sample[1]]
+
+
+class _StackSampler(stack_sampler.StackSampler):
+    """Takes the samples for the samplers of one thread."""
+
+    def _sample(self, frame: FrameType, event: str, arg: Any) -> None:
+        """Called between two steps of the program, once an interval."""
+        samplers = [each for each in map(_behind, self.subscribers) if isinstance(each, Sampler)]
+        if event == "context_changed" or len(samplers) < len(self.subscribers):
+            super()._sample(frame, event, arg)
+            return
+        try:
+            self._take_sample(frame, event, arg, samplers)
+        except Exception as error:  # noqa: BLE001  called inside of the application's own calls
+            for sampler in samplers:
+                sampler.give_up(error)
+
+    def _take_sample(self, frame: FrameType, event: str, arg: Any, samplers: list[Sampler]) -> None:
+        """One sample for all of them."""
+        now: float = self._timer()  # type: ignore[no-untyped-call]  # pyinstrument has not typed it
+        # A function that is being called has done nothing yet; the built-in one that returned has.
+        frames = [*frames_of(frame.f_back if event == "call" else frame), *awaiting_frames()]
+        built_in = [f"{arg.__qualname__}\x00<built-in>\x000"] if event in ("c_return", "c_exception") else []
+        for sampler, subscriber in zip(samplers, self.subscribers, strict=True):
+            sampler.add(frames, built_in, now - self.last_profile_time, subscriber.async_state)
+        self.last_profile_time = now
+
+
+def _behind(subscriber: stack_sampler.StackSamplerSubscriber) -> object:
+    """The profiler whose method is called."""
+    return getattr(subscriber.target, "__self__", None)

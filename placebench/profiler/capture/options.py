@@ -1,0 +1,67 @@
+"""What a recording is asked for, and the clocks that it measures with: `Options` and `Clocks`."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from placebench.errors import ProfilerError
+
+MODES = ("light", "full", "sampled", "flame", "plans")
+FLAME_GRAPH_MODES = ("sampled", "flame", "plans")
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a recording is asked for; raises ProfilerError for an unknown mode.
+
+    mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
+        "plans" (PostgreSQL's plans too); "sampled" is full with an estimated flame graph.
+    explain: in mode "plans", ask EXPLAIN for an estimated plan where the server does not send the actual one.
+    parameters: keep bound values, literals and messages of errors; they may be secrets.
+    max_statements: how many statements, and how many transaction steps, are kept; the others are counted.
+    """
+
+    mode: str = "full"
+    parameters: bool = False
+    max_statements: int = 10_000
+    explain: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ProfilerError(f"unknown mode {self.mode!r}: expected one of {', '.join(MODES)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Where time comes from: elapsed time, and the CPU time of the running thread; seconds."""
+
+    elapsed: Clock = time.perf_counter
+    cpu: Clock = time.thread_time
+
+    def elapsed_safely(self, give_up: Callable[[Exception], None]) -> Clock:
+        """The clock of elapsed time without its failures: it then repeats its last reading, and calls *give_up*."""
+        clock, last = self.elapsed, 0.0
+        if clock is time.perf_counter:
+            return clock
+
+        def never_raises() -> float:
+            nonlocal last
+            try:
+                last = clock()
+            except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+                give_up(error)
+            return last
+
+        return never_raises
+
+
+def inside_event_loop() -> bool:
+    """Whether this thread runs an event loop, whose tasks share its CPU time."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

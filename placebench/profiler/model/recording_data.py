@@ -1,0 +1,174 @@
+"""What one record saw: its statements, transactions and spans, and its sums, as pure data.
+
+The main class is `RecordingData`. Raw times are kept; sums are computed when asked for.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from placebench.errors import ProfilerError
+from placebench.profiler.model.files import checked
+from placebench.profiler.model.statement import Span, Statement, Transaction
+
+if TYPE_CHECKING:
+    from pyinstrument.session import Session
+
+_FORMAT_VERSION = 2
+_LISTS = ("statements", "transactions", "spans", "session")
+
+_Number = TypeVar("_Number", int, float)
+_Numbered = TypeVar("_Numbered", Statement, Transaction)
+
+
+@dataclass
+class RecordingData:
+    """Filled when its record ends; empty until then.
+
+    elapsed_s: wall time of the record. Of merged recordings this and every other sum is the total of all of them.
+    cpu_s: CPU of the recording thread; None under asyncio, whose tasks share a thread.
+    sql_s: seconds in pool waits, connects, compilation, execute, fetch, COMMIT and ROLLBACK. Where statements ran at
+        the same time this is the sum over them, and may be more than elapsed_s. None if the profiler was off.
+    gc_s: pauses of the garbage collector in the recording thread; they lie inside the other times.
+    dropped: statements and transaction steps beyond the limit: counted, and their time is in sql_s, but not kept.
+    requests: how many recordings were merged into this one; 1 for one that was recorded.
+    error: the class of the exception that ended the record.
+    overhead_s: what the profiler itself took of elapsed_s, by its own stamps between its hook and the driver's call;
+        what SQLAlchemy takes to call the hooks, and the sampling for a flame graph, are not in it.
+    notes: what could not be measured and why, one line each.
+    session: pyinstrument's session of a record with a flame graph, the statements as leaves; of merged requests the
+        mean one. It is saved in a file of its own.
+    """
+
+    name: str
+    mode: str
+    statements: Sequence[Statement] = ()
+    transactions: Sequence[Transaction] = ()
+    spans: Sequence[Span] = ()
+    elapsed_s: float = 0.0
+    cpu_s: float | None = None
+    sql_s: float | None = None
+    gc_s: float | None = None
+    gc_collections: int | None = None
+    dropped: int = 0
+    requests: int = 1
+    error: str | None = None
+    overhead_s: float | None = None
+    notes: Sequence[str] = ()
+    session: "Session | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def python_s(self) -> float | None:
+        """Elapsed seconds outside of sql_s: rows into objects, and the application; None if statements overlapped."""
+        seconds = None if self.sql_s is None else self.elapsed_s - self.sql_s
+        return None if seconds is None or seconds < 0 else seconds
+
+    @property
+    def statement_count(self) -> int:
+        """Number of statements that were kept."""
+        return len(self.statements)
+
+    @property
+    def row_count(self) -> int | None:
+        """Rows of all statements that count them; None if none does."""
+        return sum_of_measured(statement.row_count for statement in self.statements)
+
+    @property
+    def round_trips(self) -> int | None:
+        """Round trips of all statements and transaction steps that count them; None if none does."""
+        trips = [statement.round_trips for statement in self.statements]
+        return sum_of_measured(trips + [transaction.round_trips for transaction in self.transactions])
+
+    @property
+    def bytes_sent(self) -> int | None:
+        """Bytes that the statements sent; None if none was measured."""
+        return sum_of_measured(statement.bytes_sent for statement in self.statements)
+
+    @property
+    def bytes_received(self) -> int | None:
+        """Bytes of the responses to the statements; None if none was measured."""
+        return sum_of_measured(statement.bytes_received for statement in self.statements)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dump."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _LISTS}
+        lists = {
+            name: [asdict(each) for each in getattr(self, name)] for name in ("statements", "transactions", "spans")
+        }
+        return {"format_version": _FORMAT_VERSION, **plain, **lists}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any], *, source: str = "the document") -> Self:
+        """The recording that `to_json` wrote. Raises ProfilerError if it is none, or of another format version."""
+        version = document.get("format_version")
+        if version != _FORMAT_VERSION:
+            raise ProfilerError(
+                f"{source} has format_version {version!r}, expected {_FORMAT_VERSION}: "
+                "it is no recording, or one of another version of placebench; record it again"
+            )
+        plain = {key: value for key, value in document.items() if key not in (*_LISTS, "format_version")}
+        try:
+            made = cls(
+                **{**plain, "notes": tuple(map(str, plain.get("notes", ())))},
+                statements=[Statement.from_json(statement) for statement in document["statements"]],
+                transactions=[checked(Transaction(**transaction)) for transaction in document["transactions"]],
+                spans=[checked(Span(**span)) for span in document["spans"]],
+            )
+            if made.requests < 1:
+                raise TypeError(f"requests is {made.requests}")
+            return checked(made)
+        except (KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise ProfilerError(f"{source} is no recording: {error}; record it again") from error
+
+    @classmethod
+    def merge(cls, recordings: Iterable[Self], *, name: str | None = None) -> Self:
+        """One recording with everything of all: sums are totals, started_s stays relative to each own recording.
+
+        A sum is None if one of the recordings has none; the session of a flame graph is left out. Raises ProfilerError
+        if there is nothing to merge.
+        """
+        parts = list(recordings)
+        if not parts:
+            raise ProfilerError("no recordings to merge: expected at least one; were any requests profiled?")
+        modes = {each.mode for each in parts}
+        totals = ("cpu_s", "sql_s", "gc_s", "gc_collections", "overhead_s")
+        return cls(
+            name=name or parts[0].name,
+            mode=modes.pop() if len(modes) == 1 else "mixed",
+            statements=_renumbered((each.statements, each.requests) for each in parts),
+            transactions=_renumbered((each.transactions, each.requests) for each in parts),
+            spans=[span for each in parts for span in each.spans],
+            elapsed_s=sum(each.elapsed_s for each in parts),
+            dropped=sum(each.dropped for each in parts),
+            requests=sum(each.requests for each in parts),
+            error=next((each.error for each in parts if each.error), None),
+            notes=notes_of(parts),
+            **{total: _sum_if_all_measured(getattr(each, total) for each in parts) for total in totals},
+        )
+
+
+def sum_of_measured(values: Iterable[_Number | None]) -> _Number | None:
+    """The sum of those that were measured; None if none was."""
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured else None
+
+
+def notes_of(recordings: Iterable[RecordingData]) -> tuple[str, ...]:
+    """What the recordings could not measure or had to estimate, each note once."""
+    return tuple(dict.fromkeys(note for recording in recordings for note in recording.notes))
+
+
+def _sum_if_all_measured(values: Iterable[_Number | None]) -> Any:
+    """The sum, or None if one of them was not measured."""
+    every = list(values)
+    return None if None in every else sum_of_measured(every)
+
+
+def _renumbered(parts: Iterable[tuple[Sequence[_Numbered], int]]) -> list[_Numbered]:
+    """What is in all parts, numbered by request: each part brings so many requests."""
+    merged: list[_Numbered] = []
+    before = 0
+    for items, requests in parts:
+        merged.extend(replace(item, request=item.request + before) if before else item for item in items)
+        before += requests
+    return merged

@@ -1,0 +1,155 @@
+"""HTML pages of the profiler: a recording, the difference of two recordings, and a flame graph.
+
+The main functions are `write_recording_page`, `write_difference_page` and `write_flame_page`. All pages are
+self-contained and escape everything; the first two run no script. The flame graph's page is pyinstrument's own in a
+shell that fetches nothing and lets no statement's text become markup. `write_speedscope` writes the same flame graph
+for another viewer.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import jinja2
+import pyinstrument
+from markupsafe import Markup
+from pyinstrument.renderers import ConsoleRenderer, SpeedscopeRenderer
+from pyinstrument.renderers.html import JSONForHTMLRenderer
+from pyinstrument.session import Session
+
+from placebench import units
+from placebench.page import environment, shell
+from placebench.page.charts import Bar, bars
+from placebench.profiler.analysis.difference import RecordingDifference
+from placebench.profiler.analysis.findings import find
+from placebench.profiler.analysis.summary import RecordingSummary, summarise
+from placebench.profiler.model.files import write_whole
+from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.statement import Statement
+from placebench.profiler.output.flame_svg import flame_svg
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_MOST_STATEMENTS = 500
+_RESOURCES = Path(pyinstrument.__file__).parent / "renderers" / "html_resources"
+# pyinstrument's page asks Google for two fonts; without them it takes the machine's. Should a later version ask in
+# another way, the page's content security policy still lets nothing out.
+_FONT_LINK = re.compile(
+    r'const (\w+)=document\.createElement\("link"\);\1\.rel="preload".*?document\.head\.appendChild\(\1\);', re.DOTALL
+)
+
+
+def write_recording_page(recording: RecordingData, path: Path, *, flame_page: str | None = None) -> None:
+    """Write the recording as one HTML file that a browser opens without a network; no script, no outside request.
+
+    Figures are of the mean request, lists of the first one. flame_page: the link to its page of `write_flame_page`.
+    """
+    summary = summarise(recording)
+    body = _template("recording.html").render(
+        recording=recording,
+        summary=summary,
+        parts=_parts(summary),
+        findings=find(recording),
+        plans=_longest_plans(recording),
+        flame_graph=None if recording.session is None else flame_svg(recording.session),
+        flame_page=flame_page,
+        statements=[each for each in recording.statements if each.request == 1][:_MOST_STATEMENTS],
+        steps=[each for each in recording.transactions if each.request == 1][:_MOST_STATEMENTS],
+    )
+    write_whole(path, shell(recording.name, Markup(body), description="One recording of the SQL profiler."))
+
+
+def write_difference_page(difference: RecordingDifference, path: Path) -> None:
+    """Write the difference of two recordings as one HTML file like that."""
+    body = _template("difference.html").render(difference=difference)
+    title = f"{difference.before} → {difference.after}"
+    write_whole(path, shell(title, Markup(body), description="The difference of two recordings."))
+
+
+def write_flame_page(
+    session: Session,
+    path: Path,
+    *,
+    title: str,
+    requests: int = 1,
+    notes: Iterable[str] = (),
+    back: str = "index.html",
+) -> None:
+    """Write the session as one HTML file of some 100 kB and up that a browser opens without a network.
+
+    title: what was profiled, such as the variant's name. requests: how many were merged into the session.
+    notes: what a reader has to know, such as the recordings' own. back: the link to the overview.
+    Without JavaScript the page shows the same flame graph as text.
+    """
+    page = _template("flame.html").render(
+        title=title,
+        requests=requests,
+        seconds=sum(seconds for _, seconds in session.frame_records),
+        notes=notes,
+        back=back,
+        text=ConsoleRenderer(unicode=True, color=False).render(session),
+        style=Markup((_RESOURCES / "app.css").read_text(encoding="utf-8")),
+        script=Markup(_FONT_LINK.sub("", (_RESOURCES / "app.js").read_text(encoding="utf-8"))),
+        data=_inside_script(JSONForHTMLRenderer().render(session)),
+    )
+    write_whole(path, page)
+
+
+def write_speedscope(session: Session, path: Path) -> None:
+    """Write the session as a file that https://www.speedscope.app opens, statements among its frames."""
+    write_whole(path, SpeedscopeRenderer().render(session))
+
+
+def _parts(summary: RecordingSummary) -> Markup | None:
+    """Where the time went as a bar; None where statements overlapped, whose times are no parts of a whole."""
+    if summary.python_s is None:
+        return None
+    seconds = (
+        summary.python_s,
+        summary.compile_s,
+        summary.pool_wait_s,
+        summary.fetch_s,
+        summary.execute_s,
+        summary.transactions_s,
+    )
+    return bars(
+        [
+            Bar(
+                "where the time went",
+                tuple(part or 0.0 for part in seconds),
+                value=units.duration(summary.mean(summary.elapsed_s)),
+            )
+        ],
+        part_names=("Python", "compile", "connection-pool wait", "fetch", "execute", "transaction steps"),
+        title="Where the time went",
+        description="A bar whose parts add up to the time of one request.",
+        show=units.duration,
+        is_whole=True,
+    )
+
+
+def _longest_plans(recording: RecordingData) -> list[tuple[Statement, PlanNode]]:
+    """For each fingerprint its statement with the longest plan, the longest first."""
+    longest: dict[str, tuple[Statement, PlanNode]] = {}
+    for statement in recording.statements:
+        if statement.plan is None:
+            continue
+        known = longest.get(statement.fingerprint)
+        if known is None or (statement.plan.elapsed_s or 0.0) > (known[1].elapsed_s or 0.0):
+            longest[statement.fingerprint] = (statement, statement.plan)
+    return sorted(longest.values(), key=lambda each: each[1].elapsed_s or 0.0, reverse=True)
+
+
+def _inside_script(json_text: str) -> Markup:
+    """JSON that cannot end the script element it stands in, whatever its strings hold."""
+    return Markup(json_text.replace("<", "\\u003c"))
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    """A template of the profiler's, which escapes what it is given."""
+    templates = environment(_TEMPLATES)
+    templates.filters["one_line"] = one_line
+    return templates.get_template(name)

@@ -1,0 +1,91 @@
+"""A recording with what can be done with it: `Recording`, which `SqlProfiler` fills."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from placebench.errors import ProfilerError
+from placebench.profiler.model.files import flame_graph_beside, write_whole
+from placebench.profiler.model.recording_data import RecordingData
+
+if TYPE_CHECKING:
+    from placebench.profiler.analysis.difference import RecordingDifference
+    from placebench.profiler.analysis.findings import Finding, Limits
+    from placebench.profiler.analysis.summary import RecordingSummary
+
+
+class Recording(RecordingData):
+    """What one record saw; filled when it ends, empty until then."""
+
+    def summary(self) -> "RecordingSummary":
+        """The sums, and one line per fingerprint, most expensive first; `str()` of it is a table for a terminal."""
+        from placebench.profiler.analysis.summary import summarise
+
+        return summarise(self)
+
+    def findings(self, limits: "Limits | None" = None) -> "tuple[Finding, ...]":
+        """What is worth changing, with the place in the code and what to do, most expensive first."""
+        from placebench.profiler.analysis.findings import find
+
+        return find(self, limits)
+
+    def diff(self, after: "Recording") -> "RecordingDifference":
+        """From this recording to the one *after* a change: by statement, frame and plan, each of one request."""
+        from placebench.profiler.analysis.difference import diff_recordings
+
+        return diff_recordings(self, after)
+
+    def write_page(self, path: Path | str, *, flame_page: str | None = None) -> None:
+        """Write it as one HTML file that opens without a network, runs no script and escapes everything.
+
+        flame_page: the link to its flame graph as a page of its own (`write_flame_page`), if there is one.
+        """
+        from placebench.profiler.output.pages import write_recording_page
+
+        write_recording_page(self, Path(path), flame_page=flame_page)
+
+    def save(self, path: Path | str) -> None:
+        """Write the recording as JSON, whole or not at all: under another name first, then renamed.
+
+        A flame graph is written beside it, as a session of pyinstrument's (`flame_graph_beside`); an older one there is
+        deleted.
+        """
+        flame_graph = flame_graph_beside(Path(path))
+        if self.session is None:
+            flame_graph.unlink(missing_ok=True)
+        else:
+            write_whole(flame_graph, json.dumps(self.session.to_json()))
+        write_whole(Path(path), json.dumps(self.to_json()))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """The recording in a file, with the flame graph beside it if there is one.
+
+        Raises ProfilerError if one of them cannot be read, or holds something else.
+        """
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ProfilerError(f"{path} cannot be read as a recording: {error}") from error
+        recording = cls.from_json(document if isinstance(document, dict) else {}, source=str(path))
+        if (flame_graph := flame_graph_beside(Path(path))).is_file():
+            from placebench.profiler.analysis.merging import load_session
+
+            recording.session = load_session(flame_graph)
+        return recording
+
+    @classmethod
+    def merge(cls, recordings: Iterable[Self], *, name: str | None = None) -> Self:
+        """The same; the flame graph is that of the mean request, if every recording is one request with a flame graph.
+
+        Raises ProfilerError if there is nothing to merge.
+        """
+        parts = list(recordings)
+        merged = super().merge(parts, name=name)
+        sessions = [part.session for part in parts if part.session is not None and part.requests == 1]
+        if len(sessions) == len(parts):
+            from placebench.profiler.analysis.merging import mean_session
+
+            merged.session = mean_session(sessions)
+        return merged

@@ -1,0 +1,342 @@
+"""SQL on the flame: pieces cut at the edges of statements, time conserved, and the mean of many requests."""
+
+import asyncio
+import json
+import math
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyinstrument
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyinstrument.session import Session
+from sqlalchemy import create_engine, text
+from sqlalchemy.util import greenlet_spawn
+
+from placebench.errors import ProfilerError
+from placebench.profiler import SqlProfiler
+from placebench.profiler.analysis.merging import merge_sessions
+from placebench.profiler.capture import flame_graph
+from placebench.profiler.capture.flame_graph import StackInterval, innermost, timeline, without_profiler
+from placebench.profiler.capture.sampling_thread import profile_function_defect
+from placebench.profiler.capture.stack import frames_of, leaf
+
+WITH_PROFILE_FUNCTION = pytest.mark.skipif(profile_function_defect() is not None, reason=str(profile_function_defect()))
+SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000) select count(*) from n"
+
+
+@pytest.fixture(params=[pytest.param(None, marks=WITH_PROFILE_FUNCTION, id="profile function"), 0.005])
+def any_sampler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modes flame and plans by a profile function, where this Python may have one, and by a sampling thread."""
+    monkeypatch.setattr(flame_graph, "thread_interval_s", lambda _mode: request.param)
+
+
+def times(records: Any) -> dict[str, float]:
+    """Seconds by the last frame of the stack."""
+    found: dict[str, float] = {}
+    for stack, seconds in records:
+        found[stack[-1]] = found.get(stack[-1], 0.0) + seconds
+    return found
+
+
+def laid_out(samples: list[tuple[float, list[str]]], *edges: StackInterval, holds: bool = False) -> Any:
+    """The time line of a record from 10 to 20 s that began in python."""
+    return timeline(samples, innermost(edges), StackInterval(10.0, 20.0, ["python"]), holds=holds)
+
+
+def test_statements_have_their_own_time_and_the_samples_the_time_between() -> None:
+    """a until 12 s, a statement until 15, python until 16, another one until 17, then b; a sample inside counts not."""
+    edges = [StackInterval(16.0, 17.0, ["python", "sql b"]), StackInterval(12.0, 15.0, ["python", "sql a"])]
+    samples = [(12.0, ["python", "a"]), (14.0, ["driver"]), (20.0, ["python", "b"])]
+
+    assert laid_out(samples, *edges) == [
+        (["python", "a"], 2.0),
+        (["python", "sql a"], 3.0),
+        (["python"], 1.0),
+        (["python", "sql b"], 1.0),
+        (["python", "b"], 3.0),
+    ]
+
+
+def test_a_fast_request_without_a_sample_is_not_empty() -> None:
+    """Time that nobody sampled belongs to what the stacks on both sides have in common."""
+    edges = [
+        StackInterval(11.0, 12.0, ["python", "view", "load", "sql a"]),
+        StackInterval(15.0, 16.0, ["python", "view", "sql b"]),
+    ]
+
+    assert laid_out([], *edges, holds=True) == [
+        (["python"], 1.0),
+        (["python", "view", "load", "sql a"], 1.0),
+        (["python", "view"], 3.0),
+        (["python", "view", "sql b"], 1.0),
+        (["python"], 4.0),
+    ]
+
+
+def test_a_sample_tells_what_ran_after_it_only_where_a_thread_took_it() -> None:
+    """f at 12 s, a statement at 14 s, f again at 17 s: a function that returned at 12 s did not run on."""
+    samples, edge = [(12.0, ["python", "f"]), (17.0, ["python", "f"])], StackInterval(14.0, 15.0, ["python", "sql"])
+
+    assert laid_out(samples, edge, holds=True) == [
+        (["python", "f"], 2.0),
+        (["python", "f"], 2.0),
+        (["python", "sql"], 1.0),
+        (["python", "f"], 2.0),
+        (["python", "f"], 3.0),
+    ]
+    assert laid_out(samples, edge)[1::3] == [(["python"], 2.0), (["python"], 3.0)]
+
+
+def test_of_nested_edges_the_inner_one_counts() -> None:
+    """A collection of garbage inside of a fetch is the collector's time, not the fetch's."""
+    edges = [StackInterval(0.0, 10.0, ["fetch"]), StackInterval(4.0, 6.0, ["gc"])]
+
+    assert [(edge.started, edge.ended, edge.stack[0]) for edge in innermost(edges)] == [
+        (0.0, 4.0, "fetch"),
+        (4.0, 6.0, "gc"),
+        (6.0, 10.0, "fetch"),
+    ]
+
+
+INTERVALS = st.lists(st.tuples(st.floats(0, 100), st.floats(0.001, 20)), max_size=12)
+
+
+@given(st.lists(st.floats(-10, 110)), INTERVALS, st.booleans())
+def test_time_is_conserved(taken: list[float], intervals: list[tuple[float, float]], holds: bool) -> None:
+    """Whatever the samples and the statements are, also overlapping ones of two tasks, and those outside."""
+    samples = [(at, [f"f{number}"]) for number, at in enumerate(sorted(taken))]
+    edges = [StackInterval(start, start + seconds, ["sql"]) for start, seconds in intervals]
+
+    records = timeline(samples, innermost(edges), StackInterval(20.0, 80.0, ["python"]), holds=holds)
+
+    assert math.isclose(sum(seconds for _, seconds in records), 60.0, abs_tol=1e-9)
+    assert all(seconds > 0 for _, seconds in records)
+
+
+@given(INTERVALS)
+def test_edges_become_disjoint_and_cover_the_same(intervals: list[tuple[float, float]]) -> None:
+    """In order of time, none over another."""
+    flat = list(innermost([StackInterval(start, start + seconds, ["sql"]) for start, seconds in intervals]))
+
+    assert all(edge.started < edge.ended for edge in flat)
+    assert all(before.ended <= after.started for before, after in pairwise(flat))
+    ends = sorted((start, start + seconds) for start, seconds in intervals)
+    covered, reach = 0.0, float("-inf")
+    for start, end in ends:
+        covered += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    assert math.isclose(sum(edge.ended - edge.started for edge in flat), covered, abs_tol=1e-9)
+
+
+def test_a_leaf_is_one_short_line() -> None:
+    """pyinstrument's separators cannot come from a statement's text."""
+    frame = leaf("select\n  1\x00\x01" + "x" * 500, "sql")
+
+    function, kind, line = frame.split("\x00")
+    assert (function[:9], len(function), kind, line) == ("select 1 ", 161, "sql", "0")
+
+
+def test_the_profilers_own_frames_are_taken_out() -> None:
+    """What they did themselves is a leaf; a built-in that they called is the driver."""
+    import placebench.profiler.drivers.base as ours
+
+    own, app, built_in = f"_run\x00{ours.__file__}\x001", "view\x00/app.py\x001", "execute\x00<built-in>\x000"
+
+    assert without_profiler([own, app]) == [app]
+    assert without_profiler([app, own]) == [app, "the profiler's own work\x00profiler\x000"]
+    assert without_profiler([app, own, built_in]) == [app, built_in]
+
+
+def test_what_ran_before_a_statement_is_not_the_drivers() -> None:
+    """A look at the end of a statement stands for the code before it too, of which only the caller is known."""
+    samples_taken = [(11.0, ["python", "loading", "rows"]), (19.0, ["python", "loading", "execute"])]
+    edge = StackInterval(13.0, 20.0, ["python", "loading", "execute", "sql"])
+
+    assert laid_out(samples_taken, edge) == [
+        (["python", "loading", "rows"], 1.0),
+        (["python", "loading"], 2.0),
+        (["python", "loading", "execute", "sql"], 7.0),
+    ]
+
+
+def test_a_flame_is_as_long_as_its_record() -> None:
+    """Samples and statements that begin before it or end after it are cut."""
+    samples = [(9.0, ["before"]), (12.0, ["a"]), (21.0, ["after"])]
+
+    assert laid_out(samples, StackInterval(8.0, 11.0, ["sql a"]), StackInterval(19.0, 22.0, ["sql b"]), holds=True) == [
+        (["sql a"], 1.0),
+        (["a"], 1.0),
+        (["a"], 7.0),
+        (["sql b"], 1.0),
+    ]
+
+
+@WITH_PROFILE_FUNCTION
+def test_a_long_record_keeps_so_many_samples_and_all_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight samples of a second each, where four have room, the older ones stand for more."""
+    monkeypatch.setattr(flame_graph, "_MOST_SAMPLES", 4)
+    made = flame_graph.Sampler(lambda: 10.0, pytest.fail, interval_s=1000.0)
+    for _ in range(8):
+        made.add(frames_of(sys._getframe()), [], 1.0, None)
+
+    assert [taken for taken, _ in made.samples()] == [14.0, 16.0, 17.0, 18.0]
+
+
+@WITH_PROFILE_FUNCTION
+def test_a_sample_that_fails_is_not_the_applications(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The profiler switches itself off and says so once, as for its hooks."""
+    profiler = SqlProfiler(create_engine("sqlite://"))
+    monkeypatch.setattr(flame_graph, "awaiting_frames", lambda: 1 / 0)
+
+    with profiler.record("broken", mode="flame"):
+        busy(0.01)
+    profiler.remove()
+
+    assert (profiler.active, [record.name for record in caplog.records]) == (False, ["placebench.profiler"])
+
+
+def busy(seconds: float) -> None:
+    """Python that computes for so long."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+@WITH_PROFILE_FUNCTION
+def test_a_flame_inside_of_a_flame_and_of_pyinstrument() -> None:
+    """All three see the function; the user's own profiler goes on with samples of its own."""
+    profiler = SqlProfiler(create_engine("sqlite://"))
+
+    with (
+        pyinstrument.Profiler(async_mode="disabled") as users,
+        profiler.record("outer", mode="flame") as outer,
+        profiler.record("inner", mode="flame") as inner,
+    ):
+        busy(0.02)
+    profiler.remove()
+
+    seen = [
+        any(frame.startswith("busy\x00") for stack, _ in session.frame_records for frame in stack)
+        for session in (users.last_session, outer.session, inner.session)
+    ]
+    assert seen == [True, True, True]
+
+
+@pytest.mark.usefixtures("any_sampler")
+def test_under_asyncio_all_stands_below_the_task() -> None:
+    """SQLAlchemy works in a greenlet, whose own stack holds none of the application's frames."""
+
+    def view() -> None:
+        busy(0.05)
+
+    async def application(profiler: SqlProfiler) -> Any:
+        with profiler.record("task", mode="flame") as recording:
+            await greenlet_spawn(view)
+        return recording
+
+    profiler = SqlProfiler(create_engine("sqlite://"))
+    recording = asyncio.run(application(profiler))
+    profiler.remove()
+
+    stacks = [[frame.partition("\x00")[0] for frame in stack] for stack, _ in recording.session.frame_records]
+    below = [stack for stack in stacks if "busy" in stack]
+    assert below
+    assert all(stack.index("application") < stack.index("view") < stack.index("busy") for stack in below)
+
+
+@pytest.mark.usefixtures("any_sampler")
+def test_a_flames_statements_have_the_time_of_its_recording() -> None:
+    """On the frame that ran them; the session's total is the record's elapsed time."""
+    engine = create_engine("sqlite://")
+    profiler = SqlProfiler(engine)
+
+    def view() -> None:
+        with engine.connect() as connection:
+            connection.execute(text(SLOW)).all()
+
+    engine.connect().close()
+    with profiler.record("flame", mode="flame") as recording:
+        view()
+    profiler.remove()
+    engine.dispose()
+
+    records = recording.session.frame_records
+    on_leaves = [(stack, seconds) for stack, seconds in records if stack[-1].startswith("with recursive")]
+    statement = recording.statements[0]
+    assert math.isclose(sum(seconds for _, seconds in on_leaves), statement.execute_s, rel_tol=1e-6)
+    assert math.isclose(sum(seconds for _, seconds in records), recording.elapsed_s, rel_tol=1e-6)
+    assert all("view" in "".join(stack[:-1]) for stack, _ in on_leaves)
+
+
+def session(records: list[tuple[list[str], float]], start: list[str], duration: float = 1.0) -> Session:
+    """A session of pyinstrument's."""
+    return Session.from_json(
+        {
+            "frame_records": records,
+            "start_time": 0.0,
+            "duration": duration,
+            "sample_count": len(records),
+            "start_call_stack": start,
+            "target_description": "a request",
+            "cpu_time": 0.5,
+            "sys_path": ["/app"],
+            "sys_prefixes": ["/lib"],
+        }
+    )
+
+
+THREAD_1, THREAD_2 = "one\x00<thread>\x001", "two\x00<thread>\x002"
+SERVE, VIEW, LIBRARY = "serve\x00/lib/server.py\x001", "view\x00/lib/shop/app.py\x009", "parse\x00/lib/x.py\x005"
+
+
+def saved(folder: Path, *sessions: Session) -> list[Path]:
+    """The sessions as files."""
+    paths = [folder / f"{number}.pyisession" for number in range(len(sessions))]
+    for path, each in zip(paths, sessions, strict=True):
+        each.save(path)
+    return paths
+
+
+def test_merged_requests_of_two_threads_are_one_mean_request(tmp_path: Path) -> None:
+    """Equal stacks fall together though the threads and the lines differ: (1 + 3) / 2 and (2 + 0) / 2 seconds."""
+    one = session(
+        [([THREAD_1, SERVE + "\x01l3", VIEW + "\x01l10"], 1.0), ([THREAD_1, SERVE, VIEW, LIBRARY], 2.0)],
+        [THREAD_1, SERVE],
+    )
+    two = session([([THREAD_2, SERVE, VIEW + "\x01l11"], 3.0)], [THREAD_2, SERVE], duration=3.0)
+
+    merged = merge_sessions(saved(tmp_path, one, two))
+
+    root = merged.root_frame()
+    view = root.children[0]
+    assert (root.function, root.time, merged.duration, merged.sample_count) == ("one request", 3.0, 2.0, 3)
+    assert (view.function, view.time, len(root.children)) == ("view", 3.0, 1)
+    assert [(child.function, child.time) for child in view.children if not child.is_synthetic] == [("parse", 1.0)]
+
+
+def test_the_application_can_be_an_installed_package(tmp_path: Path) -> None:
+    """By default what is installed is a library, which the page folds away."""
+    path = saved(tmp_path, session([([THREAD_1, VIEW], 1.0), ([THREAD_1, LIBRARY], 1.0)], [THREAD_1]))
+
+    default = merge_sessions(path).root_frame()
+    told = merge_sessions(path, application=["shop"]).root_frame()
+
+    assert {frame.function: frame.is_application_code for frame in default.children} == {"parse": False, "view": False}
+    assert {frame.function: frame.is_application_code for frame in told.children} == {"parse": False, "view": True}
+
+
+def test_merging_needs_sessions(tmp_path: Path) -> None:
+    """No files, or a file that is none: the user's error, with the file's name."""
+    (tmp_path / "bad.pyisession").write_text(json.dumps({"no": "session"}))
+
+    with pytest.raises(ProfilerError, match="no profiled requests to merge"):
+        merge_sessions([])
+    with pytest.raises(ProfilerError, match=r"bad\.pyisession cannot be read as a pyinstrument session"):
+        merge_sessions([tmp_path / "bad.pyisession"])

@@ -1,0 +1,45 @@
+"""Two flames laid over each other."""
+
+from xml.etree import ElementTree
+
+from pyinstrument.session import Session
+
+from placebench.profiler.output.flame_svg import flame_difference_svg
+
+
+def session(stacks: dict[tuple[str, ...], float]) -> Session:
+    """Frames of one file."""
+    records = [([f"{name}\x00shop.py\x001" for name in stack], seconds) for stack, seconds in stacks.items()]
+    return Session(records, 0.0, sum(stacks.values()), 0.001, 0.001, 1, [], "made up", 0.0, [], [])
+
+
+def boxes(before: dict[tuple[str, ...], float], after: dict[tuple[str, ...], float]) -> dict[str, tuple[str, str, str]]:
+    """By name: x, width and class of each box."""
+    picture = ElementTree.fromstring(flame_difference_svg(session(before), session(after)))
+    found = {}
+    for each in picture.iter("svg"):
+        name, box = each.find("text"), each.find("rect")
+        if name is not None and box is not None:
+            found[name.text or ""] = (each.get("x", ""), each.get("width", ""), box.get("class", ""))
+    return found
+
+
+def test_a_box_is_as_wide_as_its_longer_time() -> None:
+    """copy took 30 of 40 ms and is gone, write took 10 and takes 15: the whole is 45 wide."""
+    found = boxes({("app", "copy"): 0.03, ("app", "write"): 0.01}, {("app", "write"): 0.015})
+
+    assert found["− copy"] == ("0%", "66.667%", "frame less by-3")
+    assert found["+ write"] == ("66.667%", "33.333%", "frame more by-1")
+    assert found["− app"] == ("0%", "100%", "frame less by-2")
+
+
+def test_what_did_not_change_has_no_colour() -> None:
+    """Nor a sign: 1 % is noise of the profiler."""
+    found = boxes({("app",): 1.0}, {("app",): 1.01})
+
+    assert found["app"][2] == "frame same"
+
+
+def test_nothing_watched_is_an_empty_picture() -> None:
+    """No division by zero."""
+    assert boxes({}, {}) == {}

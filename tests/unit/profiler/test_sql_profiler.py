@@ -1,0 +1,652 @@
+"""The profiler on SQLite in memory: what it sees of each kind of statement, and what it leaves behind."""
+
+import asyncio
+import contextvars
+import gc
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import (
+    Column,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    exc,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import QueuePool
+from sqlalchemy.sql.expression import ColumnElement
+from sqlalchemy.util import greenlet_spawn
+
+from placebench.errors import ProfilerError
+from placebench.profiler import Clocks, SqlProfiler
+from placebench.profiler.model.fingerprint import fingerprint
+
+TABLE = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
+
+
+class SlowToCompile(ColumnElement[int]):
+    """An expression whose compilation takes time by the clock of the test."""
+
+    inherit_cache = False
+
+    def __init__(self, compile_it: Callable[[], object]) -> None:
+        self.compile_it = compile_it
+
+
+@compiles(SlowToCompile)
+def compile_slowly(element: SlowToCompile, compiler: object, **options: object) -> str:
+    """The number 1, after a while."""
+    element.compile_it()
+    return "1"
+
+
+def make_table(engine: Engine, rows: int = 3) -> None:
+    """The table t with so many rows."""
+    with engine.begin() as connection:
+        TABLE.create(connection)
+        connection.execute(insert(TABLE), [{"id": number, "name": "n"} for number in range(rows)])
+
+
+def test_each_part_of_a_statement_has_its_own_time(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
+    """2 s of compiling, 3 s in execute, 5 s in fetch and 7 s of the application's make 17 s."""
+    slow = SlowToCompile(lambda: clock.advance(2))
+    rows = text("select wait(3) as w union all select wait(5)").columns(Column("w", Integer)).subquery()
+
+    with profiler.record("parts") as recording:
+        with engine.connect() as connection:
+            connection.execute(select(slow, rows.c.w)).all()
+        clock.advance(7)
+
+    statement = recording.statements[0]
+    assert (statement.compile_s, statement.execute_s, statement.fetch_s) == (2.0, 3.0, 5.0)
+    assert (recording.sql_s, recording.python_s, recording.elapsed_s) == (10.0, 7.0, 17.0)
+
+
+def test_the_parts_of_all_statements_sum_to_the_whole(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
+    """Three statements one after the other, a nested one and a COMMIT: nothing is counted twice, nothing is lost."""
+
+    def default(context: Any) -> int:
+        clock.advance(1)
+        return context.connection.execute(text("select wait(2)")).scalar_one()
+
+    table = Table("d", MetaData(), Column("id", Integer, primary_key=True), Column("x", Integer, default=default))
+    with engine.begin() as connection:
+        table.create(connection)
+
+    with profiler.record("whole") as recording:
+        with engine.begin() as connection:
+            connection.execute(text("select wait(4)")).all()
+            connection.execute(insert(table), {})
+            clock.advance(8)
+        clock.advance(16)
+
+    nested, outer = recording.statements[1:]
+    assert (nested.execute_s, outer.compile_s) == (2.0, 1.0)
+    parts = sum(statement.elapsed_s for statement in recording.statements)
+    transactions = sum(transaction.elapsed_s or 0.0 for transaction in recording.transactions)
+    assert (parts, transactions, recording.python_s, recording.elapsed_s) == (7.0, 0.0, 24.0, 31.0)
+
+
+def test_text_handed_to_the_driver_is_seen(profiler: SqlProfiler, engine: Engine) -> None:
+    """exec_driver_sql fires no before_execute: tools that listen there miss it."""
+    with profiler.record("driver") as recording, engine.connect() as connection:
+        connection.exec_driver_sql("select 1").all()
+
+    statement = recording.statements[0]
+    assert (statement.sql, statement.row_count, statement.cache_hit) == ("select ?", 1, None)
+
+
+def test_a_cursor_of_the_applications_own_is_seen(profiler: SqlProfiler, engine: Engine) -> None:
+    """A statement that goes past SQLAlchemy has its time and its rows too."""
+    with profiler.record("raw") as recording, engine.connect() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute("select 2 union select 3")
+        cursor.fetchall()
+
+    statement = recording.statements[0]
+    assert (statement.sql, statement.row_count, statement.execute_s) == ("select ? union select ?", 2, 0.0)
+
+
+def test_rows_are_counted_for_select(profiler: SqlProfiler, engine: Engine) -> None:
+    """SQLite's driver says -1 for a SELECT: the rows are counted as they are fetched."""
+    make_table(engine, rows=7)
+
+    with profiler.record("rows") as recording, engine.connect() as connection:
+        connection.execute(select(TABLE)).all()
+        result = connection.execute(select(TABLE))
+        result.fetchone()
+        result.fetchmany(2)
+        result.close()
+
+    assert [statement.row_count for statement in recording.statements] == [7, 3]
+
+
+def test_writes_count_the_rows_they_touched(profiler: SqlProfiler, engine: Engine) -> None:
+    """An executemany is one statement with the rows of all its parameters."""
+    make_table(engine)
+
+    with profiler.record("writes") as recording, engine.begin() as connection:
+        connection.execute(update(TABLE).values(name="x"))
+        connection.execute(insert(TABLE), [{"id": 10, "name": "a"}, {"id": 11, "name": "b"}])
+
+    assert [statement.row_count for statement in recording.statements] == [3, 2]
+
+
+def test_each_batch_of_an_insertmanyvalues_is_a_statement(profiler: SqlProfiler, engine: Engine) -> None:
+    """The same context fires several times: each firing has its own time and rows, and one fingerprint."""
+    make_table(engine, rows=1)
+    rows = [{"id": number, "name": "n"} for number in range(10, 15)]
+
+    with profiler.record("batches") as recording, engine.begin() as connection:
+        sized = connection.execution_options(insertmanyvalues_page_size=2)
+        sized.execute(insert(TABLE).returning(TABLE.c.id), rows).all()
+
+    assert [statement.row_count for statement in recording.statements] == [2, 2, 1]
+    assert len({statement.fingerprint for statement in recording.statements}) == 1
+
+
+def test_in_lists_of_any_length_are_one_fingerprint(profiler: SqlProfiler, engine: Engine) -> None:
+    """Expanded by SQLAlchemy or written out by the application; and the second one compiles from the cache."""
+    make_table(engine)
+    written_out = select(TABLE).where(TABLE.c.id.in_([literal(1), literal(2), literal(3)]))
+
+    with profiler.record("lists") as recording, engine.connect() as connection:
+        connection.execute(select(TABLE).where(TABLE.c.id.in_([1])))
+        connection.execute(select(TABLE).where(TABLE.c.id.in_([1, 2, 3, 4])))
+        connection.execute(written_out)
+
+    assert len({statement.fingerprint for statement in recording.statements}) == 1
+    assert [statement.cache_hit for statement in recording.statements] == [False, True, False]
+
+
+def test_a_listener_that_rewrites_statements_does_not_change_the_fingerprint(engine: Engine, clock: Any) -> None:
+    """The text is shown as it was sent; the fingerprint comes from the template."""
+    profiler = SqlProfiler(engine)
+
+    @event.listens_for(engine, "before_cursor_execute", retval=True)
+    def tag(connection: object, cursor: object, sql: str, parameters: object, *rest: object) -> tuple[str, object]:
+        return f"{sql} /* traced */", parameters
+
+    with profiler.record("tagged") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+    profiler.remove()
+    assert recording.statements[0].fingerprint == fingerprint("select 1")
+
+
+def test_a_statement_that_fails_is_recorded_with_its_error(profiler: SqlProfiler, engine: Engine) -> None:
+    """The class alone: a message may quote values."""
+    with engine.connect() as connection, profiler.record("failing") as recording, pytest.raises(exc.OperationalError):
+        connection.exec_driver_sql("select nope")
+
+    statement = recording.statements[0]
+    assert (statement.sql, statement.error, statement.execute_s) == ("select nope", "OperationalError", 0.0)
+
+
+def test_a_hundred_failures_leave_nothing_behind(profiler: SqlProfiler, engine: Engine) -> None:
+    """SQLAlchemy's FAQ recipe keeps one stamp for each failed statement in conn.info; ours keeps none anywhere."""
+    with profiler.record("failing") as recording, engine.connect() as connection:
+        for _ in range(100):
+            with pytest.raises(exc.OperationalError):
+                connection.execute(text("select nope"))
+        active = profiler._hooks.current.get()
+        state = active.connection_state(connection.connection.dbapi_connection)
+        left = (dict(connection.info), active.executing, state.compilations)
+
+    assert len(recording.statements) == 100
+    assert [len(each) for each in left] == [0, 0, 0]
+
+
+def test_a_wrong_parameter_is_an_error_of_its_own_statement(profiler: SqlProfiler, engine: Engine) -> None:
+    """It fails before it has a cursor: others take it for the error of whatever ran before."""
+    with profiler.record("parameter") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+        with pytest.raises(exc.StatementError):
+            connection.execute(text("select :x"), {"y": 1})
+        connection.execute(text("select 2"))
+
+    errors = [statement.error for statement in recording.statements]
+    assert errors == [None, "InvalidRequestError", None]
+    assert recording.statements[1].execute_s is None
+
+
+def test_a_fetch_that_fails_is_an_error_of_its_statement(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
+    """The statement ran well, and its third row did not come; the time until then is in fetch_s."""
+
+    def divide(by: int) -> float:
+        return clock.advance(6 / by)
+
+    with engine.connect() as connection:
+        connection.connection.dbapi_connection.create_function("divide", 1, divide)
+        rows = text("select divide(column1) from (values (1), (2), (0))")
+        with profiler.record("fetch") as recording, pytest.raises(exc.OperationalError):
+            connection.execute(rows).all()
+
+    statement = recording.statements[0]
+    assert (statement.execute_s, statement.fetch_s, statement.error) == (6.0, 3.0, "OperationalError")
+
+
+def test_transaction_steps_are_recorded(profiler: SqlProfiler, engine: Engine) -> None:
+    """BEGIN, COMMIT, ROLLBACK and savepoints, each with the number of its transaction."""
+    with profiler.record("steps") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+        connection.commit()
+        with connection.begin():
+            nested = connection.begin_nested()
+            nested.rollback()
+            connection.begin_nested().commit()
+        connection.execute(text("select 2"))
+        connection.rollback()
+
+    assert [(step.kind, step.number) for step in recording.transactions] == [
+        ("BEGIN", 1),
+        ("COMMIT", 1),
+        ("BEGIN", 2),
+        ("SAVEPOINT", 2),
+        ("ROLLBACK TO", 2),
+        ("SAVEPOINT", 2),
+        ("RELEASE", 2),
+        ("COMMIT", 2),
+        ("BEGIN", 3),
+        ("ROLLBACK", 3),
+    ]
+    assert [statement.transaction for statement in recording.statements] == [1, 3]
+
+
+def test_a_commit_has_its_time(engine: Engine, clock: Any) -> None:
+    """The event comes before the driver's call and nothing after it; the time is that of the driver's call."""
+    profiler = SqlProfiler(engine, clocks=Clocks(elapsed=clock))
+    with engine.begin() as connection:
+        TABLE.create(connection)
+        connection.connection.dbapi_connection.set_trace_callback(
+            lambda sql: clock.advance(3) if sql == "COMMIT" else None
+        )
+
+    with profiler.record("commit") as recording, engine.begin() as connection:
+        connection.execute(insert(TABLE), {"id": 1, "name": "a"})
+
+    profiler.remove()
+    commits = [step.elapsed_s for step in recording.transactions if step.kind == "COMMIT"]
+    assert (commits, recording.sql_s) == ([3.0], 3.0)
+
+
+def test_a_new_connection_is_a_step_with_its_time(make_engine: Any, clock: Any) -> None:
+    """What SQLAlchemy asks the database when it first connects is part of the CONNECT."""
+    engine = make_engine()
+    profiler = SqlProfiler(engine, clocks=Clocks(elapsed=clock))
+    event.listen(engine, "connect", lambda *_: clock.advance(4))
+
+    with profiler.record("connect") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+    profiler.remove()
+    connect = recording.transactions[0]
+    assert (connect.kind, connect.elapsed_s) == ("CONNECT", 4.0)
+    assert [statement.sql for statement in recording.statements] == ["select ?"]
+
+
+def test_a_connection_that_cannot_be_made_is_a_step_with_its_error(tmp_path: Path) -> None:
+    """And the next connection is a step of its own."""
+    engine = create_engine(f"sqlite:///{tmp_path}/no/such/folder/file.db")
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("connect") as recording:
+        for _ in range(2):
+            with pytest.raises(exc.OperationalError):
+                engine.connect()
+
+    profiler.remove()
+    assert [(step.kind, step.error) for step in recording.transactions] == [("CONNECT", "OperationalError")] * 2
+
+
+def test_the_wait_for_a_connection_is_borne_by_its_first_statement(make_engine: Any) -> None:
+    """Another thread holds the only connection for a while; the pool is a new one after dispose."""
+    engine = make_engine(poolclass=QueuePool, pool_size=1, max_overflow=0)
+    engine.dispose()
+    profiler = SqlProfiler(engine)
+    engine.dispose()
+    held, wanted = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with engine.connect():
+            held.set()
+            wanted.wait()
+            # The main thread is in the queue, or about to be: wait until the pool says so.
+            while not engine.pool._pool.not_empty._waiters:
+                pass
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    with profiler.record("waiting") as recording:
+        wanted.set()
+        with engine.connect() as connection:
+            connection.execute(text("select 1"))
+            connection.execute(text("select 2"))
+    holder.join()
+
+    profiler.remove()
+    first, second = recording.statements
+    assert first.pool_wait_s > 0
+    assert (second.pool_wait_s, recording.sql_s >= first.pool_wait_s) == (0.0, True)
+
+
+def test_a_pool_is_watched_from_its_first_connection_on(make_engine: Any) -> None:
+    """Also by a profiler of every engine that recorded nothing then: the first request's wait is measured."""
+    profiler = SqlProfiler()
+    engine = make_engine(poolclass=QueuePool)
+    engine.connect().close()
+
+    with profiler.record("first") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+    profiler.remove()
+    assert recording.statements[0].pool_wait_s is not None
+
+
+def test_a_pool_timeout_is_seen(make_engine: Any) -> None:
+    """No event tells of it."""
+    engine = make_engine(poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.01)
+    profiler = SqlProfiler(engine)
+
+    with engine.connect(), profiler.record("timeout") as recording, pytest.raises(exc.TimeoutError):
+        engine.connect()
+
+    profiler.remove()
+    assert [step.kind for step in recording.transactions] == ["POOL TIMEOUT"]
+    assert recording.transactions[0].elapsed_s >= 0.01
+
+
+def test_the_call_site_is_the_applications_line(profiler: SqlProfiler, engine: Engine) -> None:
+    """File, line and function; not in mode light, which takes no look at the stack."""
+    with engine.connect() as connection:
+        with profiler.record("full") as full:
+            connection.execute(text("select 1"))
+        with profiler.record("light", mode="light") as light:
+            connection.execute(text("select 1"))
+
+    caller = full.statements[0].caller
+    assert (caller.file, caller.function) == (__file__, "test_the_call_site_is_the_applications_line")
+    assert light.statements[0].caller is None
+
+
+def test_the_call_site_is_found_from_inside_a_greenlet(profiler: SqlProfiler, engine: Engine) -> None:
+    """Under asyncio SQLAlchemy's stack holds no frame of the application."""
+
+    async def application() -> None:
+        with engine.connect() as connection:
+            await greenlet_spawn(connection.execute, text("select 1"))
+
+    with profiler.record("async") as recording:
+        asyncio.run(application())
+
+    assert recording.statements[0].caller.function.endswith("<locals>.application")
+
+
+def test_two_threads_stay_apart(make_engine: Any) -> None:
+    """Each thread's record holds its own statements, though both run at the same time."""
+    engine = make_engine(poolclass=QueuePool)
+    profiler = SqlProfiler(engine)
+    both = threading.Barrier(2)
+    recordings = {}
+
+    def request(number: int) -> None:
+        with profiler.record(f"request {number}", parameters=True) as recording, engine.connect() as connection:
+            for _ in range(20):
+                both.wait()
+                connection.exec_driver_sql(f"select {number}").all()
+        recordings[number] = recording
+
+    threads = [threading.Thread(target=request, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    profiler.remove()
+    seen = {number: [statement.sql for statement in recordings[number].statements] for number in (1, 2)}
+    assert seen == {1: ["select 1"] * 20, 2: ["select 2"] * 20}
+
+
+def test_two_tasks_stay_apart(profiler: SqlProfiler, engine: Engine) -> None:
+    """Two gathered tasks on one engine; CPU time is not measured, for they share a thread."""
+
+    async def request(number: int) -> Any:
+        with profiler.record(f"request {number}", parameters=True) as recording:
+            for _ in range(5):
+                with engine.connect() as connection:
+                    await greenlet_spawn(connection.exec_driver_sql, f"select {number}")
+                await asyncio.sleep(0)
+        return recording
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(request(1), request(2))
+
+    one, two = asyncio.run(both())
+
+    assert {statement.sql for statement in one.statements} == {"select 1"}
+    assert {statement.sql for statement in two.statements} == {"select 2"}
+    assert one.cpu_s is None
+
+
+def test_a_thread_of_the_application_records_in_a_copy_of_the_context(profiler: SqlProfiler, engine: Engine) -> None:
+    """As asyncio.to_thread does by itself."""
+
+    def query() -> None:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1")
+
+    with profiler.record("outer") as recording:
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(query,))
+        thread.start()
+        thread.join()
+
+    assert recording.statement_count == 1
+
+
+def test_a_record_inside_of_a_record_belongs_to_both(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
+    """The outer one sees everything."""
+    with engine.connect() as connection, profiler.record("outer") as outer:
+        connection.exec_driver_sql("select wait(1)").all()
+        with profiler.record("inner") as inner:
+            connection.exec_driver_sql("select wait(2)").all()
+
+    assert (inner.statement_count, inner.sql_s) == (1, 2.0)
+    assert (outer.statement_count, outer.sql_s) == (2, 3.0)
+
+
+def test_a_long_recording_keeps_so_many_statements_and_counts_the_others(
+    profiler: SqlProfiler, engine: Engine, clock: Any
+) -> None:
+    """The time of the dropped ones is in the sum."""
+    with engine.connect() as connection, profiler.record("long", max_statements=3) as recording:
+        for _ in range(10):
+            connection.exec_driver_sql("select wait(1)").all()
+
+    assert (recording.statement_count, recording.dropped, recording.sql_s) == (3, 7, 10.0)
+
+
+def test_values_are_kept_only_where_they_were_asked_for(profiler: SqlProfiler, engine: Engine) -> None:
+    """Literals, parameters and the messages of errors may be secrets."""
+    sql = text("select 'secret' where 'x' = :x")
+    with engine.connect() as connection:
+        with profiler.record("safe") as safe:
+            connection.execute(sql, {"x": "hidden"})
+        with profiler.record("open", parameters=True) as asked:
+            connection.execute(sql, {"x": "hidden"})
+
+    assert (safe.statements[0].sql, safe.statements[0].parameters) == ("select ? where ? = ?", None)
+    assert (asked.statements[0].sql, asked.statements[0].parameters) == ("select 'secret' where 'x' = ?", "('hidden',)")
+
+
+def test_spans_are_the_users_own_times(profiler: SqlProfiler, clock: Any) -> None:
+    """As a context manager, as a decorator, and of a coroutine; nothing happens outside of a record."""
+
+    @profiler.timed("function")
+    def work(depth: int) -> None:
+        clock.advance(1)
+        if depth:
+            work(depth - 1)
+
+    @profiler.timed("coroutine")
+    async def later() -> None:
+        clock.advance(2)
+
+    work(0)
+    with profiler.record("spans") as recording:
+        with profiler.timed("block"):
+            clock.advance(4)
+        work(1)
+        asyncio.run(later())
+
+    spans = [(span.label, span.started_s, span.elapsed_s) for span in recording.spans]
+    assert spans == [
+        ("block", 1.0 - 1.0, 4.0),
+        ("function", 5.0, 1.0),
+        ("function", 4.0, 2.0),
+        ("coroutine", 6.0, 2.0),
+    ]
+
+
+def test_collections_of_garbage_are_counted_inside_the_other_times(engine: Engine) -> None:
+    """By the recording thread."""
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("garbage") as recording:
+        gc.collect()
+
+    profiler.remove()
+    assert recording.gc_collections >= 1
+    assert 0 < recording.gc_s < recording.elapsed_s
+
+
+def test_after_removal_nothing_listens(engine: Engine) -> None:
+    """The engine has the listeners it had before, gc none of ours, and the pool its own queue."""
+    listeners = len(engine.dispatch.before_cursor_execute), len(gc.callbacks)
+    profiler = SqlProfiler(engine)
+    profiler.remove()
+    profiler.remove()
+
+    assert (len(engine.dispatch.before_cursor_execute), len(gc.callbacks)) == listeners
+    with profiler.record("off") as recording, engine.connect() as connection:
+        connection.exec_driver_sql("select 1")
+    assert (recording.statement_count, recording.sql_s, recording.python_s) == (0, None, None)
+
+
+def test_without_an_engine_every_engine_is_seen(make_engine: Any) -> None:
+    """Engines made later too."""
+    profiler = SqlProfiler()
+    engines = [make_engine(), make_engine()]
+
+    with profiler.record("all") as recording:
+        for engine in engines:
+            with engine.connect() as connection:
+                connection.execute(text("select 1")).all()
+
+    profiler.remove()
+    assert [(statement.sql, statement.fetch_s is None) for statement in recording.statements] == [
+        ("select ?", False),
+        ("select ?", False),
+    ]
+
+
+def test_a_connection_class_of_the_users_is_kept(make_engine: Any) -> None:
+    """It is subclassed, so that the application still finds what it asked for."""
+    import sqlite3
+
+    class Own(sqlite3.Connection):
+        """A user's own class."""
+
+    engine = make_engine(connect_args={"factory": Own})
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("own") as recording, engine.connect() as connection:
+        kept = isinstance(connection.connection.dbapi_connection, Own)
+        connection.execute(text("select 1")).all()
+
+    profiler.remove()
+    assert (kept, recording.statements[0].row_count) == (True, 1)
+
+
+def test_a_failing_profiler_switches_itself_off_and_says_so_once(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its failure never becomes the application's: here its clock breaks in the middle of a record."""
+    ticks = iter([0.0, 1.0])
+    profiler = SqlProfiler(engine, clocks=Clocks(elapsed=lambda: next(ticks)))
+
+    caplog.set_level(logging.WARNING, logger="placebench.profiler")
+
+    with profiler.record("broken") as recording, engine.connect() as connection:
+        answer = [connection.execute(text("select 1")).scalar() for _ in range(3)]
+
+    profiler.remove()
+    assert (answer, profiler.active, recording.sql_s) == ([1, 1, 1], False, None)
+    assert recording.notes[-1].startswith("nothing is measured: the profiler was removed, or has switched itself off")
+    assert len(caplog.records) == 1
+
+
+def test_an_exception_of_the_application_goes_through_and_is_noted(profiler: SqlProfiler) -> None:
+    """The recording is filled all the same."""
+    with pytest.raises(ZeroDivisionError), profiler.record("raising") as recording:
+        raise ZeroDivisionError
+
+    assert (recording.error, recording.elapsed_s) == ("ZeroDivisionError", 0.0)
+
+
+def test_an_unknown_mode_is_an_error_of_the_user(profiler: SqlProfiler) -> None:
+    """It names the modes there are."""
+    with pytest.raises(ProfilerError, match="unknown mode 'deep': expected one of light, full, sampled, flame, plans"):
+        profiler.record("x", mode="deep").__enter__()
+
+
+def test_importing_the_profiler_loads_no_driver_and_no_sampler() -> None:
+    """It is imported by every application that uses it, and by every run of pytest that has its plugin."""
+    import subprocess
+    import sys
+
+    code = "import sys, placebench.profiler; print({'psycopg2', 'pyinstrument', 'jinja2'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert loaded == "set()\n"
+
+
+def test_an_engine_that_connected_before_the_profiler_is_measured_as_far_as_events_reach(make_engine: Any) -> None:
+    """Its fetches are not measured, and say so."""
+    engine = make_engine()
+    engine.connect().close()
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("late") as recording, engine.connect() as connection:
+        connection.execute(text("select 1")).all()
+
+    profiler.remove()
+    statement = recording.statements[0]
+    assert (statement.fetch_s, statement.row_count, statement.execute_s is None) == (None, None, False)
+
+
+def test_create_engine_is_not_patched() -> None:
+    """A profiler changes nothing but the engine it was given."""
+    other = create_engine("sqlite://")
+    profiler = SqlProfiler(create_engine("sqlite://"))
+
+    with profiler.record("other") as recording, other.connect() as connection:
+        connection.execute(text("select 1"))
+
+    profiler.remove()
+    other.dispose()
+    assert recording.statement_count == 0

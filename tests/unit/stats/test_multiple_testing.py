@@ -1,0 +1,92 @@
+"""Several metrics of one run, and what identical variants are called."""
+
+import math
+import random
+
+import pytest
+
+from placebench.stats import adjust_for_multiple_testing, compare_counts
+from placebench.stats.hodges_lehmann import hodges_lehmann
+from placebench.stats.multiple_testing import benjamini_hochberg
+from placebench.stats.verdict import decide
+
+
+def test_benjamini_hochberg_by_hand() -> None:
+    """Four values: 0.01·4/1, 0.02·4/2, 0.04·4/3 and 0.9, each no more than the next."""
+    assert benjamini_hochberg([0.9, 0.01, 0.04, 0.02]) == pytest.approx([0.9, 0.04, 0.16 / 3, 0.04])
+
+
+def test_benjamini_hochberg_agrees_with_scipy() -> None:
+    """On random values, in the order they came."""
+    stats = pytest.importorskip("scipy.stats")
+    chance = random.Random(1)
+    values = [chance.random() ** 3 for _ in range(30)]
+
+    assert benjamini_hochberg(values) == pytest.approx(list(stats.false_discovery_control(values)))
+
+
+def test_a_count_that_differs_is_told_apart() -> None:
+    """17 statements against 11 in twelve requests: a ratio without noise, and a p that stands among others."""
+    made = compare_counts([17.0] * 12, [11.0] * 12, "naive", "tuned", "statements")
+
+    assert (made.verdict, made.baseline_value, made.variant_value) == ("faster", 17.0, 11.0)
+    assert [made.ratio, made.low, made.high] == pytest.approx([11 / 17] * 3)
+    assert made.p == pytest.approx(2 / 4096)
+
+
+def test_a_count_that_is_the_same_is_equivalent() -> None:
+    """No difference in any request, zeros among them."""
+    assert compare_counts([17.0] * 12, [17.0] * 12, "a", "b", "rows").verdict == "equivalent"
+    assert compare_counts([0.0] * 12, [0.0] * 12, "a", "b", "rows").verdict == "equivalent"
+
+
+def test_a_count_against_none_has_no_ratio() -> None:
+    """11 statements against 0 is not so many times less, and less."""
+    made = compare_counts([11.0] * 12, [0.0] * 12, "tuned", "noop", "statements")
+
+    assert (made.ratio, made.low, made.baseline_value, made.variant_value) == (None, None, 11.0, 0.0)
+    assert made.verdict == "faster"
+
+
+def test_a_count_that_is_sometimes_none_is_never_equivalent() -> None:
+    """In every other request the baseline asks nothing: the equal pairs alone do not speak for the others."""
+    more = compare_counts([1.0, 0.0] * 6, [1.0] * 12, "a", "b", "statements")
+    crossed = compare_counts([1.0, 0.0] * 6, [0.0, 1.0] * 6, "a", "b", "statements")
+
+    assert (more.verdict, more.ratio, more.baseline_value, more.variant_value) == ("slower", None, 0.5, 1.0)
+    assert (crossed.verdict, crossed.reason) == (
+        "inconclusive",
+        "inconclusive: some requests count less and some more, and with zeros there is no ratio",
+    )
+
+
+def test_a_secondary_metric_needs_an_adjusted_p() -> None:
+    """Six replicates that agree have p 2/64; beside four metrics that do not move this is no verdict any more."""
+    moved = compare_counts([10.0] * 6, [9.0] * 6, "a", "b", "rows")
+    same = [compare_counts([10.0] * 6, [10.0] * 6, "a", "b", name) for name in ("statements", "round_trips")]
+
+    alone, (_, among, *_) = adjust_for_multiple_testing([moved]), adjust_for_multiple_testing([same[0], moved, same[1]])
+
+    assert (alone[0].verdict, alone[0].p_adjusted) == ("faster", pytest.approx(2 / 64))
+    assert (among.verdict, among.p_adjusted) == ("inconclusive", pytest.approx(3 * 2 / 64))
+    assert among.reason == "inconclusive: among so many metrics p is 0.094, 0.05 is needed"
+
+
+@pytest.mark.parametrize("n", [6, 12, 30])
+@pytest.mark.parametrize("tails", ["normal", "heavy", "coarse"])
+def test_identical_programs_are_seldom_called_different(n: int, tails: str) -> None:
+    """Of 1000 comparisons of noise at most 5 in 100 end with faster or slower; 68 allow for the luck of 1000 draws."""
+    chance = random.Random(f"{n} {tails}")
+
+    def noise() -> float:
+        value = chance.gauss(0, 0.01)
+        if tails == "heavy":
+            return value / math.sqrt(chance.gammavariate(1.5, 1 / 1.5))
+        return round(value, 2) if tails == "coarse" else value
+
+    called = 0
+    for _ in range(1000):
+        values = [noise() for _ in range(n)]
+        called += decide(values, hodges_lehmann(values), margin=0.0001) in ("faster", "slower")
+
+    assert called <= 68

@@ -1,0 +1,185 @@
+"""The documentation: links lead somewhere, commands parse, files can be run, figures are those of the raw files."""
+
+import json
+import math
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_parsers import command_parsers
+
+from placebench import profiler
+from placebench.cli import parser
+from placebench.experiment.matrices import matrix_named
+from placebench.experiment.matrix import combine
+from placebench.topology import read_topology
+
+TOP = Path(__file__).parents[2]
+DOCS = TOP / "docs"
+PAGES = [*sorted(TOP.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted(TOP.glob("[ls]*/README.md"))]
+STUDIES = ("network", "workers", "matrix", "breakdown", "published")
+COMMAND = re.compile(r"^placebench ((?:.*\\\n)*.*)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+OPTION = re.compile(r"^\| `(--[a-z-]+)", re.MULTILINE)
+MINUS = "−"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page in this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of each line that calls placebench in a block of the page."""
+    for block in blocks(page, "sh"):
+        for found in COMMAND.findall(block):
+            line = re.sub(r"(&| > \S+)$", "", found.replace("\\\n", " "))
+            yield shlex.split(line, comments=True)
+
+
+def change(ratio: float) -> str:
+    """A ratio as the change that it is, in percent with a sign."""
+    percent = (ratio - 1) * 100
+    return f"{MINUS if percent < 0 else '+'}{abs(percent):.1f}"
+
+
+def effect(compared: dict[str, Any]) -> str:
+    """A change with its interval, as the pages write it."""
+    return f"{change(compared['ratio'])} % [{change(compared['low'])}, {change(compared['high'])}]"
+
+
+def cpu_effects(name: str) -> dict[str, str]:
+    """The effect on CPU of each change in a file of docs/results."""
+    figures = json.loads((DOCS / "results" / name).read_text())
+    return {each["change"]: effect(each) for each in figures["comparisons"] if each["metric"] == "cpu_s"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each link and image is a file of the repository; pages of the gallery that a build makes are left out."""
+    made = {"shop.html", "shop-flame.html", "shop-fixed.html", "shop-difference.html"}
+
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        assert Path(link).name in made or (page.parent / link).exists(), link
+
+
+# The other pages join when the command line has the shape that they describe.
+@pytest.mark.parametrize("page", [])
+def test_commands_parse(page: Path) -> None:
+    """Each command of a page parses, and the options in its tables are options of its commands."""
+    for words in commands(page):
+        parser().parse_args(words)
+    known = {
+        option
+        for name, command in command_parsers(parser()).items()
+        if any(words[: name.count(" ") + 1] == name.split() for words in commands(page))
+        for option in command._option_string_actions
+    }
+    assert set(OPTION.findall(page.read_text(encoding="utf-8"))) <= known
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    """Every docs/….md in the package, the tests and the workflows."""
+    named = {
+        (path, name)
+        for folder in ("placebench", "loaders", "locustfiles", "schema", "tests", ".github")
+        for path in (TOP / folder).rglob("*.[py]*")
+        if path.suffix in (".py", ".yml")
+        for name in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+    }
+
+    assert {(path, name) for path, name in named if not (TOP / name).is_file()} == set()
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_has_its_page(study: str) -> None:
+    """Its command, a result, how it is measured, how to read it, and what it cannot say."""
+    page = DOCS / "lab" / f"{study}.md"
+    text = page.read_text(encoding="utf-8")
+
+    assert ["lab", "study", study] in [words[:3] for words in commands(page)]
+    for heading in ("Results?", "How it is measured", "How to read it", "What it cannot say"):
+        assert re.search(rf"^## {heading}$", text, re.MULTILINE), heading
+
+
+def test_the_readme_is_short() -> None:
+    """At most 120 lines."""
+    assert len((TOP / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_package_index_gets_no_broken_link() -> None:
+    """In the description that the build makes of the README, links and pictures have become names of files."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))
+    description = (TOP / "README.md").read_text(encoding="utf-8")
+
+    for each in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        description = re.sub(each["pattern"], each["replacement"], description)
+
+    assert LINK.findall(description) == []
+    assert "Installation (`docs/start/install.md`)" in description
+
+
+def test_the_page_of_the_api_has_the_profilers_public_names() -> None:
+    """All of them, no other, and no name elsewhere that is not there."""
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    shown = [name.rpartition(".") for name in re.findall(r"^::: (\S+)", page, re.MULTILINE)]
+
+    assert [f"{module}.{name}" for module, _, name in shown if not hasattr(import_module(module), name)] == []
+    assert {name for module, _, name in shown if module == "placebench.profiler"} == set(profiler.__all__)
+
+
+def test_each_environment_variable_is_documented() -> None:
+    """Every PLACEBENCH_… that the package reads is in the reference, and none that it does not."""
+    code = "".join(path.read_text() for path in (TOP / "placebench").rglob("*.py"))
+    read_by_code = set(re.findall(r"PLACEBENCH_[A-Z_]*[A-Z]", code))
+
+    page = (DOCS / "reference" / "environment.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"PLACEBENCH_[A-Z_]*[A-Z]", page)) == read_by_code
+
+
+def test_matrices_can_be_run(tmp_path: Path) -> None:
+    """The file in docs/lab/plans, and the one in the page."""
+    (written,) = blocks(DOCS / "lab" / "matrix.md", "toml")
+    (tmp_path / "mine.toml").write_text(written)
+
+    for path in (DOCS / "lab" / "plans" / "versions.toml", tmp_path / "mine.toml"):
+        assert {None} == {combination.reason for _, combination in combine(matrix_named(str(path)))}
+
+
+@pytest.mark.parametrize("page", ["lab/data.md", "howto/own-inventory.md"])
+def test_inventory_files_can_be_read(page: str, tmp_path: Path) -> None:
+    """Each example is a data set, where it lacks a head with one that the page shows before it."""
+    head = 'trees = 10\nrequest = "/allocation_candidates?resources=VCPU:1"\n'
+    examples = blocks(DOCS / page, "toml")
+    whole = [each for each in examples if "providers]]" in each]
+
+    for number, example in enumerate(whole):
+        path = tmp_path / f"example-{number}.toml"
+        path.write_text(example if "trees =" in example else head + example)
+        assert read_topology(path).tree_types
+
+    assert all(tomllib.loads(each) for each in examples)
+
+
+def test_the_table_of_steps_is_that_of_the_raw_files() -> None:
+    """Each effect of the cumulative and the leave-one-out run, and each interaction."""
+    page = (DOCS / "results" / "steps.md").read_text(encoding="utf-8")
+    steps, others = cpu_effects("steps.json"), cpu_effects("leave-one-out.json")
+    interactions = json.loads((DOCS / "results" / "leave-one-out.json").read_text())["interactions"]
+
+    for name, shown in steps.items():
+        row = "all, `naive` → `tuned`" if name == "from end to end" else name
+        assert f"| {row} | {shown}" in page, name
+    for name in (name for name in steps if name != "from end to end"):
+        inconclusive = r"(?:, inconclusive)?"
+        alone, left_out = (re.escape(others[f"{name}, {kind}"]) for kind in ("alone", "among the others"))
+        assert re.search(rf"^\| {name} \| {alone}{inconclusive} \| {left_out}{inconclusive} \|", page, re.MULTILINE)
+    for each in interactions:
+        ratios = {key: math.exp(each[name]) for key, name in (("ratio", "estimate"), ("low", "low"), ("high", "high"))}
+        assert effect(ratios) in page, each["name"]
