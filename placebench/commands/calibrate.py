@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from placebench.results import Run
-    from placebench.stats.calibration import Calibration
+    from placebench.stats.calibration import MetricCalibration
 
 HELP = "find out what this machine can resolve: A/A replicates, injected effects, the smallest one that is found"
 _QUICK_REPLICATES, _QUICK_TREES, _QUICK_ROUNDS = 12, 20, 2
@@ -43,8 +43,8 @@ def run(arguments: Namespace) -> int:
     """Make the replicates, calibrate each metric, and keep what was found for the reports of this machine."""
     from placebench import results
     from placebench.experiment.calibration_store import found_out, keep, state_file
-    from placebench.experiment.compare_run import Settings
-    from placebench.experiment.run_folder import KeptHead
+    from placebench.experiment.compare_run import CompareSettings
+    from placebench.experiment.run_folder import RunFolder
     from placebench.experiment.variants import read_variants
     from placebench.report import comparisons_of, write_report
     from placebench.seeding import find_topology
@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> int:
 
     trees = _QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
     topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
-    settings = Settings(
+    settings = CompareSettings(
         variants=read_variants([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,
         replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
@@ -67,7 +67,7 @@ def run(arguments: Namespace) -> int:
         if each.metric in METRICS and each.measured
     ]
     document = found_out(calibrations, loaded.head)
-    KeptHead(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
+    RunFolder(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
     write_report(folder)
     if not keep(document):
         say(f"not kept for other reports: the one in {state_file()} rests on more")
@@ -79,7 +79,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
+def _document(run: "Run", calibrations: "list[MetricCalibration]") -> dict[str, Any]:
     invalid = {block.replicate for block in run.blocks if block.invalid}
     return {
         "run": str(run.folder),
@@ -91,18 +91,18 @@ def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
     }
 
 
-def _sentences(made: "Calibration") -> str:
+def _sentences(made: "MetricCalibration") -> str:
     """One metric in plain words."""
     differ, low, high = (units.change(math.exp(each)) for each in (made.estimate, made.low, made.high))
-    within = f"{'within' if made.accepted else 'NOT within'} half the margin of {units.level(made.margin)}"
+    within = f"{'within' if made.passed else 'NOT within'} half the margin of {units.level(made.margin)}"
     first = (
         f"{made.metric}: identical variants differ by {differ} ({low} to {high}, {made.replicates} replicates), "
-        f"{within}; {made.sixes_called} of {made.sixes} runs of six call them different."
+        f"{within}; {made.false_positives} of {made.runs_of_six} runs of six call them different."
     )
     return "\n".join([first, *(_finds(made, number) for number in made.power)])
 
 
-def _finds(made: "Calibration", number: str) -> str:
+def _finds(made: "MetricCalibration", number: str) -> str:
     smallest = units.percent(math.expm1(made.detectable[number]), digits=2)
     return f"  {number} replicates find {smallest} in 4 of 5 runs, {_found(made.power[number])}"
 

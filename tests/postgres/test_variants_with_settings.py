@@ -10,10 +10,9 @@ from sqlalchemy import create_engine, text
 from werkzeug.test import Client
 
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.experiment.plan import plan_replicate
-from placebench.experiment.postgres_servers import Servers, check_settings
+from placebench.experiment.databases import VariantServers, check_settings
 from placebench.experiment.records import Block, WirePass
-from placebench.experiment.replicate import PreparedVariants, make_replicate
+from placebench.experiment.replicate import PreparedVariants, make_replicate, plan_replicate
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import Variant, read_variant
 from placebench.reference.api.pipeline import make_app
@@ -31,7 +30,7 @@ def private(server: Server) -> Iterator[Server]:
     """The server that the variant's settings start; a named server of the session is not ours to ask."""
     if server.kind == "named":
         pytest.skip("settings are for a server of ours")
-    with Servers(server) as servers:
+    with VariantServers(server) as servers:
         yield servers.of(VARIANT)
 
 
@@ -58,7 +57,7 @@ def test_the_server_has_the_settings(private: Server, server: Server, url: str) 
     with engine.connect() as connection:
         found = [connection.scalar(text(f"SHOW {name}")) for name in ("work_mem", "jit", "fsync")]
     engine.dispose()
-    with Servers(server) as servers:
+    with VariantServers(server) as servers:
         shared = servers.of(read_variant("tuned"))
 
     assert found == ["64kB", "on", "off"]
@@ -106,7 +105,7 @@ def test_a_server_that_does_not_start_with_them(server: Server) -> None:
     if server.kind == "named":
         pytest.skip("settings are for a server of ours")
     with (
-        Servers(server) as servers,
+        VariantServers(server) as servers,
         pytest.raises(DatabaseError, match=r"^tuned,pg:max_connections=1: .*not start: ") as no,
     ):
         servers.of(read_variant("tuned,pg:max_connections=1"))
