@@ -37,7 +37,7 @@ class Answered(TypedDict, total=False):
     difference: str | None
 
 
-class Calibrated(TypedDict):
+class _CalibratedMetric(TypedDict):
     """One metric of a calibration, as `placebench.stats.calibration.Calibration` has it."""
 
     metric: Literal["cpu_s", "wall_s", "pss_bytes"]
@@ -53,13 +53,13 @@ class Calibrated(TypedDict):
     detectable: dict[str, LogRatio]
 
 
-class Calibration(TypedDict):
-    """What `placebench.experiment.calibration_store` keeps of a machine."""
+class CalibrationDocument(TypedDict):
+    """What `placebench.experiment.environment` keeps of a machine."""
 
     format_version: NotRequired[int]
     made_at: str
     machine: str | None
-    metrics: dict[str, Calibrated]
+    metrics: dict[str, _CalibratedMetric]
     rounds: NotRequired[Count]
 
 
@@ -77,7 +77,7 @@ class _Manifest(TypedDict, total=False):
     packages: dict[str, Any]
     postgresql: dict[str, Any]
     server_cpu: str
-    calibration: Calibration | None
+    calibration: CalibrationDocument | None
 
 
 class Head(TypedDict):
