@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from placebench.results import Run
-    from placebench.stats.calibration import Calibration
+    from placebench.stats.calibration import MetricCalibration
 
 HELP = "find out what this machine can resolve: A/A replicates, injected effects, the smallest one that is found"
 _QUICK_REPLICATES, _QUICK_TREES, _QUICK_ROUNDS = 12, 20, 2
@@ -79,7 +79,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
+def _document(run: "Run", calibrations: "list[MetricCalibration]") -> dict[str, Any]:
     invalid = {block.replicate for block in run.blocks if block.invalid}
     return {
         "run": str(run.folder),
@@ -91,18 +91,18 @@ def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
     }
 
 
-def _sentences(made: "Calibration") -> str:
+def _sentences(made: "MetricCalibration") -> str:
     """One metric in plain words."""
     differ, low, high = (units.change(math.exp(each)) for each in (made.estimate, made.low, made.high))
-    within = f"{'within' if made.accepted else 'NOT within'} half the margin of {units.level(made.margin)}"
+    within = f"{'within' if made.passed else 'NOT within'} half the margin of {units.level(made.margin)}"
     first = (
         f"{made.metric}: identical variants differ by {differ} ({low} to {high}, {made.replicates} replicates), "
-        f"{within}; {made.sixes_called} of {made.sixes} runs of six call them different."
+        f"{within}; {made.false_positives} of {made.runs_of_six} runs of six call them different."
     )
     return "\n".join([first, *(_finds(made, number) for number in made.power)])
 
 
-def _finds(made: "Calibration", number: str) -> str:
+def _finds(made: "MetricCalibration", number: str) -> str:
     smallest = units.percent(math.expm1(made.detectable[number]), digits=2)
     return f"  {number} replicates find {smallest} in 4 of 5 runs, {_found(made.power[number])}"
 

@@ -142,7 +142,7 @@ def sit(
     valid, lost = len(sitting.replicates.valid()), len(sitting.replicates.invalid())
     if settings.replicates and valid < _NEEDED:
         thrown_away = f" ({lost} do not count: --resume makes others in their place)" if lost else ""
-        raise TooFewReplicatesError(f"cannot tell: {valid} replicates, {_NEEDED} needed{thrown_away}")
+        raise TooFewReplicatesError(f"inconclusive: {valid} replicates, {_NEEDED} needed{thrown_away}")
     return folder
 
 

@@ -178,10 +178,10 @@ def _summary(result: "LoadResult") -> dict[str, Any]:
 
 def _quantiles(samples: list[float]) -> dict[str, float | None]:
     """By name; None where fewer than 10 samples lie above."""
-    from placebench.stats import quantile
+    from placebench.stats import percentile
 
     ordered = sorted(samples)
-    return {name: quantile(ordered, share) for name, share in _QUANTILES.items()}
+    return {name: percentile(ordered, share) for name, share in _QUANTILES.items()}
 
 
 def _lines(result: "LoadResult") -> list[str]:

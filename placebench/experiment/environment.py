@@ -29,7 +29,7 @@ from placebench.experiment.records import MEASURED, RunHead
 from placebench.measure.meters import Backends, look_at_backends
 from placebench.paths import room
 from placebench.runtime.postgres import open_connection
-from placebench.stats.calibration import Calibration
+from placebench.stats.calibration import MetricCalibration
 
 _CALIBRATION_FORMAT = 1
 _PACKAGES = (
@@ -172,7 +172,7 @@ def calibration_file() -> Path:
     return Path(state) / "placebench" / "calibration.json"
 
 
-def calibration_document(calibrations: Sequence[Calibration], head: RunHead) -> dict[str, Any]:
+def calibration_document(calibrations: Sequence[MetricCalibration], head: RunHead) -> dict[str, Any]:
     """Return what the run of *head* found out, by metric, with what one needs to know to believe it."""
     return {
         "format_version": _CALIBRATION_FORMAT,

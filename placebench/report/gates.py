@@ -20,7 +20,7 @@ from placebench import results, units
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
 from placebench.report import sentences
 from placebench.report.comparisons import comparisons_of
-from placebench.stats import COUNTED, METRICS, WATCHED, Comparison
+from placebench.stats import COUNTED, METRICS, PROFILED, Comparison
 
 Outcome = Literal["passed", "failed", "undecided"]
 
@@ -61,7 +61,7 @@ def read_gate(text: str) -> Gate:
     """The gate that *text* describes; raises PlacebenchError for any other text or an unknown metric."""
     absolute, relative = _ABSOLUTE.fullmatch(text.strip()), _RELATIVE.fullmatch(text.strip())
     found = absolute or relative
-    known = (*METRICS, *COUNTED, *WATCHED)
+    known = (*METRICS, *COUNTED, *PROFILED)
     if found is None or found[1] not in known:
         what = f"no metric {found[1]!r}" if found else f"no gate {text!r}"
         raise PlacebenchError(
@@ -95,7 +95,7 @@ def judgements(gates: Sequence[Gate], folder: Path) -> list[Judgement]:
     comparisons = comparisons_of(results.load(folder))
     variants = list(dict.fromkeys(each.variant for each in comparisons))
     made = {(each.variant, each.metric): each for each in comparisons}
-    missing = Comparison("", "", "", None, None, None, 0.95, 0, 0, "cannot tell", None, 0.0, "", ())
+    missing = Comparison("", "", "", None, None, None, 0.95, 0, 0, "inconclusive", None, 0.0, "", ())
     return [
         judge(gate, made.get((variant, gate.metric), replace(missing, variant=variant, metric=gate.metric)))
         for gate in gates

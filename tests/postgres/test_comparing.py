@@ -171,13 +171,14 @@ def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
 
 
 def _kill(name: str, *, after: Callable[[psutil.Process], bool]) -> None:
-    """SIGKILL to the first descendant with this name that *after* likes, as soon as there is one."""
+    """SIGKILL to the first descendant with this name that *after* likes, as soon as there is one, until it is gone."""
     me = psutil.Process()
     while True:
         for process in me.children(recursive=True):
             try:
                 if process.name().startswith(name) and after(process):
                     process.kill()
+                    process.wait()
                     return
             except psutil.NoSuchProcess:
                 continue
@@ -320,7 +321,7 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
     assert run.blocks[: len(left.blocks)] == left.blocks
     assert {block.replicate for block in run.blocks} == {0, 1}
     assert again.returncode == 3
-    assert stderr.splitlines()[-1] == "placebench compare: cannot tell: 2 replicates, 6 needed"
+    assert stderr.splitlines()[-1] == "placebench compare: inconclusive: 2 replicates, 6 needed"
     assert json.loads(stdout)["replicates"] == 2
     with _compare(server, tmp_path / "run", *asked, "--resume", "--fail-if", "round_trips <= 0") as gated:
         _, stderr = gated.communicate(timeout=100)

@@ -21,7 +21,7 @@ from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, find_topology, migrate_options, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
-VARIANT = read_variant("tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
+VARIANT = read_variant("tuned+totals:by_trigger+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 
@@ -78,7 +78,7 @@ def test_the_backends_of_its_own_server_are_measured(blocks: list[Block]) -> Non
     """CPU of every block, though the database lies on another server than the comparison's."""
     assert [block.invalid for block in blocks if block.invalid and "load" not in block.invalid] == []
     assert all(block.cpu_s and block.cpu_s > 0 for block in blocks)
-    assert blocks[0].variant == "tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on"
+    assert blocks[0].variant == "tuned+totals:by_trigger+driver:psycopg3,pg:work_mem=64kB,pg:jit=on"
 
 
 @pytest.mark.parametrize(
