@@ -56,11 +56,11 @@ class BreakdownStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
-        requests = endpoint_requests(self.request, setup.data.topology)
+        requests = _endpoint_requests(self.request, setup.data.topology)
         yield lambda point, repeat: _measure(self, setup, requests[point["endpoint"]], _part(setup, point, repeat))
 
 
-def endpoint_requests(request: str, topology: Topology) -> dict[str, str]:
+def _endpoint_requests(request: str, topology: Topology) -> dict[str, str]:
     """Path and query of each endpoint; a provider is the root of the first tree."""
     provider = f"/resource_providers/{topology.uuids(0)[0]}"
     return {

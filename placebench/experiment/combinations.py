@@ -19,7 +19,7 @@ from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_var
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.wsgi_servers import uwsgi_program
 
-PORTABLE = "objects"
+_PORTABLE = "objects"
 """The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""
 _SQLALCHEMY = (2, 1)
 _PSYCOPG2 = ("psycopg2-binary", "psycopg2")
@@ -114,7 +114,7 @@ class Combination:
         if not ours:
             return True
         chosen = reference_variant(self["service"].partition(",")[0])
-        return chosen.algorithm == PORTABLE and not (chosen.postgresql_only or chosen.revisions)
+        return chosen.algorithm == _PORTABLE and not (chosen.postgresql_only or chosen.revisions)
 
     def _has_settings(self) -> bool:
         return self.variant is not None and bool(self.variant.postgres)

@@ -33,7 +33,7 @@ WARM_UPS_A_THREAD = 2
 _DEATH_LOGGED_WITHIN_S = 3.0
 """uWSGI's master looks once a second for workers that are gone."""
 LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
-Progress = Callable[[int, int], None]
+_Progress = Callable[[int, int], None]
 _PROGRESS_EVERY_S = 0.5
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -76,7 +76,7 @@ class LoadInterrupted(KeyboardInterrupt):
         self.result = result
 
 
-def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) -> LoadResult:
+def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None) -> LoadResult:
     """Run locust as *spec* says, and return what it saw; failed requests are in the result.
 
     folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
@@ -145,7 +145,7 @@ def _environment(url: str) -> dict[str, str]:
     return environment
 
 
-def _wait(child: Child, spec: LoadSpec, samples_file: Path, progress: Progress | None) -> int:
+def _wait(child: Child, spec: LoadSpec, samples_file: Path, progress: _Progress | None) -> int:
     """Until locust ends by itself; returns its exit code."""
     started = time.monotonic()
     while True:

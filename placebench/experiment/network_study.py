@@ -37,7 +37,7 @@ _WAITING: Final = "placebench.reference.waiting:application"
 _HASH_SEED = 1
 _WARM_UP_REQUESTS = 2
 
-Between = Literal["database", "client"]
+_Between = Literal["database", "client"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class NetworkStudy:
     request: str
     job: str = "query"
     operations: int = 1
-    between: Between = "database"
+    between: _Between = "database"
     bytes_per_s: float | None = None
     proxies: int = 1
     compress: bool = False

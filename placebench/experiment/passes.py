@@ -11,7 +11,7 @@ from placebench.errors import UndecidedError
 from placebench.experiment.load_run import WARM_UPS_A_THREAD, LoadInterrupted, LoadSpec, run_load, warm_up
 from placebench.experiment.records import LoadPass
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.validity import LOAD_RULES, LoadRules, why_invalid_load
+from placebench.experiment.validity import LOAD_RULES, LoadRules, load_problem
 from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.measure.wait_events import watched_backends
@@ -141,7 +141,7 @@ def _loaded(
                 raise
             interrupted, result = error, error.result
     server.check()
-    invalid = why_invalid_load(result, at_once=load.at_once, rules=rules) if rules else None
+    invalid = load_problem(result, at_once=load.at_once, rules=rules) if rules else None
     loaded = LoadPass(variant=variant, result=result, meters=meter.read(), invalid=invalid)
     loaded.save(_pass_file(setup.folder, f"locust-{variant}-{load.kind}", invalid))
     if interrupted:

@@ -29,7 +29,7 @@ from placebench.experiment.write_check import WriteCheck
 from placebench.measure.meters import Meters
 from placebench.topology import Topology
 
-FORMAT_VERSION = 2
+_FORMAT_VERSION = 2
 MEASURED = "measured"
 """What a manifest says of `server_cpu`, or why it is not."""
 
@@ -40,7 +40,7 @@ class Record:
 
     def save(self, path: Path) -> None:
         """Write atomically: a reader sees the old file or the new one, never half of it."""
-        document = {"format_version": FORMAT_VERSION, **asdict(self)}
+        document = {"format_version": _FORMAT_VERSION, **asdict(self)}
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(document, ensure_ascii=False))
         partial.replace(path)
@@ -51,15 +51,15 @@ class Record:
 
         Keys that this version does not know are left alone.
         """
-        written = read_json(path, _Format, error=RunFolderError).get("format_version", FORMAT_VERSION)
-        if written > FORMAT_VERSION:
+        written = read_json(path, _Format, error=RunFolderError).get("format_version", _FORMAT_VERSION)
+        if written > _FORMAT_VERSION:
             raise RunFolderError(
                 f"{path}: format {written} was written by a newer placebench, this one reads "
-                f"{FORMAT_VERSION}: upgrade placebench"
+                f"{_FORMAT_VERSION}: upgrade placebench"
             )
-        if written < FORMAT_VERSION:
+        if written < _FORMAT_VERSION:
             raise RunFolderError(
-                f"{path}: format {written} was written by an older placebench, this one reads {FORMAT_VERSION}: "
+                f"{path}: format {written} was written by an older placebench, this one reads {_FORMAT_VERSION}: "
                 "make the run again, or read it with the placebench that its manifest names"
             )
         return read_json(path, cls, error=RunFolderError)

@@ -16,7 +16,7 @@ from placebench.experiment.http_request import get
 from placebench.loadgen.write_log import Allocations, Write
 from placebench.runtime.postgres import open_connection
 
-NO_ANSWER = "no answer"
+_NO_RESPONSE = "no answer"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def check_writes(writes: Iterable[Write], held: Mapping[str, Holding] | str) -> 
     sorts = Counter(_sort(write.status) for write in writes)
     answers = {
         "sent": len(writes),
-        "statuses": dict(Counter(write.status or NO_ANSWER for write in writes)),
+        "statuses": dict(Counter(write.status or _NO_RESPONSE for write in writes)),
         "acknowledged": sorts["acknowledged"],
         "refused": sorts["refused"],
         "in_doubt": sorts["in_doubt"],
@@ -114,7 +114,7 @@ def _once(claim: Write, holding: Holding) -> bool:
     return holding.generation == 1 and holding.allocations == claim.claimed
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _AT_ONCE = 8
 _BATCH = 1000
@@ -150,7 +150,7 @@ def read_holdings(consumers: Collection[str], *, url: str, database_url: str | N
         return " ".join(str(error).split())
 
 
-def _patiently(ask: Callable[[], T]) -> T:
+def _patiently(ask: Callable[[], _T]) -> _T:
     """Ask again for 30 s where it is just coming back."""
     give_up_at = time.monotonic() + _PATIENCE_S
     while True:
