@@ -40,17 +40,17 @@ _CONNECT_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """The load to make; it ends after *time_s* or *requests*, whichever comes first; one of them is needed."""
+    """A load; it ends after *time_s* or *requests*, whichever comes first; one of them is needed."""
 
     url: str
     request: str | None = None
-    """Path and query; None: what the locustfile asks by default."""
+    """Path and query; None: the locustfile's own."""
     kind: str = "closed"
     """A name in LOCUSTFILES, or the path of a locustfile that makes a placebench.loadgen.session.LoadSession."""
     users: int = 1
-    """How many wait for answers in a closed load."""
+    """How many users of a closed-loop load."""
     rate_per_s: float | None = None
-    """Arrivals per second of an open load."""
+    """Arrivals per second of an open-loop load."""
     time_s: float | None = None
     """No request is started later; the ones under way are waited for."""
     requests: int | None = None
@@ -58,12 +58,12 @@ class LoadSpec:
     warmup: int = 0
     """Requests before these, in neither the time nor the result."""
     seed: int = 1
-    """Of the open load's schedule."""
+    """Of the open-loop load's schedule."""
     at_once: int = 400
-    """How many requests of an open load may be under way."""
+    """How many requests of an open-loop load may be in flight."""
     response_timeout_s: float = 300.0
     database_url: str | None = None
-    """Where the writes of the run are looked for; None: the service is asked."""
+    """Where the writes of the run are looked for; None: in the responses of the service."""
     telemetry: Path | None = None
     """Where the client writes its telemetry; None: it writes none."""
 
@@ -213,10 +213,10 @@ def _locustfile(kind: str) -> Path:
 
 @dataclass(frozen=True)
 class JobResult:
-    """A job that was done, every request of it answered with 200."""
+    """A job that was done, every response of it 200."""
 
     duration_s: float
-    """From the first request to the last answer; of one client the sum of its waits."""
+    """From the first request to the last response; of one client the sum of its latencies."""
     cpu_s: float | None
     """Of the service and PostgreSQL's backends; None where not all of theirs could be read."""
     body_bytes: int
@@ -236,7 +236,7 @@ class JobResult:
         """Of what locust saw; raises LoadError where requests failed or are missing."""
         if result.failures or result.requests != requests:
             said = result.failure_messages[0] if result.failure_messages else "the rest never ended"
-            raise LoadError(f"{result.requests - result.failures} of {requests} requests were answered: {said}")
+            raise LoadError(f"{result.requests - result.failures} of {requests} requests got a response of 200: {said}")
         return cls(result.elapsed_s, _cpu_s(meters), sum(result.body_bytes), tuple(result.latency_s))
 
 

@@ -48,7 +48,7 @@ class PassSetup:
         return part
 
     def serve(self, variant: str, part: Path | None = None, **environment: str) -> RunningServer:
-        """The variant's service, ready to answer, its telemetry in *part*; use it in a `with` block."""
+        """Return the variant's service, ready for requests, its telemetry in *part*; use it in a `with` block."""
         log = self.folder / "log" / f"uwsgi-{variant}.log"
         if variant == PLACEMENT:  # it knows nothing of our telemetry, nor of our environment
             placement = read_variant(PLACEMENT, Path(self.placement_python) if self.placement_python else None)
@@ -73,7 +73,7 @@ class PassSetup:
 
 
 def closed_pass(setup: PassSetup, variant: str, *, time_s: float, same: SameResponses) -> LoadPass:
-    """Users wait for answers for *time_s*; before any load its response is compared.
+    """Load in a closed loop for *time_s*; before that its response is compared.
 
     Saved as locust-<variant>-closed.json.
     """
@@ -100,7 +100,7 @@ def open_pass(
     rate_per_s: float,
     rules: LoadRules = LOAD_RULES,
 ) -> LoadPass:
-    """Requests arrive on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
+    """Load in an open loop, on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
 
     Raises UndecidedError for a pass in which the generator itself was late: it does not count, and is kept beside.
     """

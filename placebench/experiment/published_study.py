@@ -26,7 +26,7 @@ _TREES = 1000
 
 @dataclass(frozen=True)
 class _Published:
-    """Requests answered each second, before and after."""
+    """Responses per second, before and after."""
 
     before_per_s: float
     after_per_s: float

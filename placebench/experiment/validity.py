@@ -33,7 +33,7 @@ class Rules:
     clock_step_at_most_s: float = 0.5
     """How far the wall clock may move against the monotonic one."""
     client_cpu_at_most: float = 0.7
-    """Share of a core that the client may use while it waits for answers."""
+    """Share of a core that the client may use while it waits for responses."""
 
     def to_json(self) -> dict[str, float]:
         """For the run's head."""
