@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.paths import room
+from placebench.paths import resource_folder
 
 PACKAGE = Path(__import__("placebench").__file__).parent
 TESTS = Path(__file__).parent
@@ -57,7 +57,7 @@ def files() -> list[tuple[str, Path]]:
         if inside.parts[0] != "_workbench":
             found.append((Path(inside.parts[0]).stem, path))
     for name in ("loaders", "schema", "locustfiles"):
-        found.extend((name, path) for path in sorted(room(name).rglob("*.py")))
+        found.extend((name, path) for path in sorted(resource_folder(name).rglob("*.py")))
     for name in ("bench", "oracle"):
         found.extend((name, path) for path in sorted((TESTS / name).rglob("*.py")))
     return found
@@ -94,7 +94,9 @@ def test_every_room_is_named() -> None:
 
 def test_the_rooms_opened_by_path_are_not_packages() -> None:
     """schema, loaders and locustfiles hold no __init__.py: nobody imports them, and they shadow nothing."""
-    assert [path for name in ("schema", "loaders", "locustfiles") for path in room(name).rglob("__init__.py")] == []
+    assert [
+        path for name in ("schema", "loaders", "locustfiles") for path in resource_folder(name).rglob("__init__.py")
+    ] == []
 
 
 def imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:

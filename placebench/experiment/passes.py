@@ -20,7 +20,7 @@ from placebench.experiment.records import CountedPass, LoadPass, WatchedPass
 from placebench.experiment.validity import LOAD_RULES, LoadRules, why_invalid_load
 from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
-from placebench.measure.wait_events import watched_backends
+from placebench.measure.wait_events import sample_wait_events
 from placebench.profiler import Recording
 from placebench.profiler.analysis.merging import merge_sessions
 from placebench.profiler.model.recording_data import notes_of
@@ -142,7 +142,7 @@ def _loaded(
     interrupted: LoadInterrupted | None = None
     bench.warm_up(server)
     with (
-        watched_backends(bench.database_url, load.telemetry),
+        sample_wait_events(bench.database_url, load.telemetry),
         ServerMeter(server.worker_pids, bench.database_url) as meter,
     ):
         try:

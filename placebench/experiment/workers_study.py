@@ -16,8 +16,8 @@ from typing import Any, Final
 from placebench.errors import GateFailedError
 from placebench.experiment.concurrent_clients import Crowd, crowd
 from placebench.experiment.study import Ground, Measure, Point, Question, Renewed
-from placebench.measure.meters import Backends, backends, backends_spent
-from placebench.measure.processes import Memory, MemorySampler, cpu_by_pid, spent
+from placebench.measure.meters import Backends, backend_cpu_between, read_backends
+from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 WORKLOADS: Final = {
@@ -90,8 +90,9 @@ def workers_study(asked: WorkersStudy, *, repeats: int) -> Question:
     """The question of `placebench lab study workers`.
 
     A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s, backend_cpu_s,
-    client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the family at its highest PSS), `lost_bytes` and `memory`, a list of
-    `[at_s, pss_bytes, uss_bytes, rss_bytes, lost_bytes]`.
+    client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the process tree at its highest PSS), `unshared_bytes` and `memory`, a
+    list of
+    `[at_s, pss_bytes, uss_bytes, rss_bytes, unshared_bytes]`.
     """
     return Question(
         command="workers",
@@ -131,10 +132,10 @@ class _Measuring:
 
     def _loaded(self, point: Point, server: RunningServer, users: Crowd, paths: list[str]) -> dict[str, Any]:
         workers = server.worker_pids()
-        before, backends_before = cpu_by_pid(workers), self._backends(point)
+        before, backends_before = read_cpu_by_pid(workers), self._backends(point)
         with MemorySampler(server.pid, workers) as memory:
             seen = users.drive(server.url, paths, users=self.asked.users)
-        cpu_s, backends_after = spent(before, cpu_by_pid(workers)), self._backends(point)
+        cpu_s, backends_after = cpu_between(before, read_cpu_by_pid(workers)), self._backends(point)
         server.check()
         self._hold(point, seen)
         return {
@@ -143,14 +144,14 @@ class _Measuring:
             "throughput_per_s": len(paths) / seen["elapsed_s"],
             "latency_s": statistics.median(seen["wall_s"]),
             "worker_cpu_s": cpu_s,
-            "backend_cpu_s": backends_spent(backends_before, backends_after),
+            "backend_cpu_s": backend_cpu_between(backends_before, backends_after),
             "client_cpu_s": seen["client_cpu_s"],
             **_memory(memory),
         }
 
     def _backends(self, point: Point) -> Backends | None:
         """None are needed for a workload that asks no database."""
-        return backends(self.ground.seeded) if point["workload"] == _QUERY else Backends({})
+        return read_backends(self.ground.seeded) if point["workload"] == _QUERY else Backends({})
 
     def _hold(self, point: Point, seen: Mapping[str, Any]) -> None:
         """Every body says what the first one to this request said; raises GateFailedError else."""
@@ -166,11 +167,11 @@ class _Measuring:
 
 
 def _memory(sampler: MemorySampler) -> dict[str, Any]:
-    peak, shared = sampler.peak, sampler.samples[0].workers_share_bytes
-    over_time = [[each.at_s, *_figures(each.family), shared - each.workers_share_bytes] for each in sampler.samples]
+    peak, shared = sampler.peak, sampler.samples[0].shared_bytes
+    over_time = [[each.at_s, *_figures(each.process_tree), shared - each.shared_bytes] for each in sampler.samples]
     return {
         **dict(zip(("pss_bytes", "uss_bytes", "rss_bytes"), _figures(peak), strict=True)),
-        "lost_bytes": sampler.lost_bytes,
+        "unshared_bytes": sampler.unshared_bytes,
         "memory": over_time,
     }
 
