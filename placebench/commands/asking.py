@@ -14,7 +14,7 @@ from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
-    from placebench.experiment.study import Question
+    from placebench.experiment.study import StudySpec
     from placebench.topology import Topology
 
 REPEATS = 5
@@ -76,26 +76,26 @@ def trees_asked(arguments: Namespace) -> int | None:
     return QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
 
 
-def ask(arguments: Namespace, topology: "Topology", question: "Question") -> Path:
-    """One sitting of *question*, in a new folder or the one to resume; returns the folder.
+def ask(arguments: Namespace, topology: "Topology", spec: "StudySpec") -> Path:
+    """One sitting of *spec*, in a new folder or the one to resume; returns the folder.
 
     What was measured is told, with its page, however the sitting ends.
     """
-    from placebench.experiment.study import Ground, StudyRun
+    from placebench.experiment.study import StudyRun
     from placebench.runtime.postgres import open_server
 
     def tell(folder: Path) -> None:
         _tell(folder, as_json=arguments.json)
 
-    if not question.points and question.impossible:
-        raise PlacebenchError(f"nothing of this can be measured: {question.impossible[0][1]}")
-    if question.repeats < 1 or not question.points or not topology.trees:
-        seen = f"{question.repeats} repeats of {len(question.points)} points on {topology.trees} trees"
+    if not spec.points and spec.impossible:
+        raise PlacebenchError(f"nothing of this can be measured: {spec.impossible[0][1]}")
+    if spec.repeats < 1 or not spec.points or not topology.trees:
+        seen = f"{spec.repeats} repeats of {len(spec.points)} points on {topology.trees} trees"
         raise PlacebenchError(f"{seen}: at least one of each is needed")
-    with run_folder(arguments, question.command) as folder, open_server(arguments.db) as server:
-        surveying = StudyRun(question, Ground(server, topology, folder))
-        with steps(arguments.command, surveying.steps) as announce, reported(folder, tell):
-            surveying.run(announce, note=say)
+    with run_folder(arguments, spec.command) as folder, open_server(arguments.db) as server:
+        study = StudyRun(spec, topology, folder, server)
+        with steps(arguments.command, study.steps) as announce, reported(folder, tell):
+            study.run(announce, note=say)
     return folder
 
 

@@ -43,8 +43,8 @@ def run(arguments: Namespace) -> int:
     """Make the replicates, calibrate each metric, and keep what was found for the reports of this machine."""
     from placebench import results
     from placebench.experiment.calibration_store import found_out, keep, state_file
-    from placebench.experiment.compare_run import Settings
-    from placebench.experiment.run_folder import KeptHead
+    from placebench.experiment.compare_run import CompareSettings
+    from placebench.experiment.run_folder import RunFolder
     from placebench.experiment.variants import read_variants
     from placebench.report import comparisons_of, write_report
     from placebench.seeding import find_topology
@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> int:
 
     trees = _QUICK_TREES if arguments.quick and arguments.trees is None else arguments.trees
     topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
-    settings = Settings(
+    settings = CompareSettings(
         variants=read_variants([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,
         replicates=_QUICK_REPLICATES if arguments.quick else arguments.aa,
@@ -67,7 +67,7 @@ def run(arguments: Namespace) -> int:
         if each.metric in METRICS and each.measured
     ]
     document = found_out(calibrations, loaded.head)
-    KeptHead(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
+    RunFolder(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
     write_report(folder)
     if not keep(document):
         say(f"not kept for other reports: the one in {state_file()} rests on more")

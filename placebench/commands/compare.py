@@ -12,7 +12,7 @@ from placebench.commands.folders import reported, run_folder
 from placebench.errors import PlacebenchError, TooFewReplicatesError
 
 if TYPE_CHECKING:
-    from placebench.experiment.compare_run import Settings
+    from placebench.experiment.compare_run import CompareSettings
     from placebench.report.gates import Gate
     from placebench.topology import Topology
 
@@ -86,7 +86,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.compare_run import PUBLISH, ROUNDS, SCREEN, Settings
+    from placebench.experiment.compare_run import PUBLISH, ROUNDS, SCREEN, CompareSettings
     from placebench.experiment.variants import read_variants
     from placebench.report.gates import held_to, read_gate
     from placebench.seeding import find_topology
@@ -96,7 +96,7 @@ def run(arguments: Namespace) -> int:
         arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
     )
     replicates = PUBLISH if arguments.publish else SCREEN if arguments.replicates is None else arguments.replicates
-    settings = Settings(
+    settings = CompareSettings(
         variants=read_variants(arguments.variants, placement_python=arguments.placement_python),
         request=arguments.request or topology.request,
         replicates=replicates,
@@ -115,7 +115,7 @@ def run(arguments: Namespace) -> int:
 
 def sit(
     topology: "Topology",
-    settings: "Settings",
+    settings: "CompareSettings",
     arguments: Namespace,
     *,
     name: str = "compare",
@@ -128,7 +128,7 @@ def sit(
     a gate says. Raises TooFewReplicatesError when too few replicates count then: a gate that failed goes before it.
     """
     from placebench.experiment.compare_run import CompareRun
-    from placebench.experiment.postgres_servers import check_settings
+    from placebench.experiment.databases import check_settings
     from placebench.runtime.postgres import open_server
 
     if topology.trees < 1:

@@ -30,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the replicates and the ledger; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.compare_run import ROUNDS, SCREEN, Settings
+    from placebench.experiment.compare_run import ROUNDS, SCREEN, CompareSettings
     from placebench.experiment.trials import experiment_named
     from placebench.experiment.variants import read_variants
     from placebench.seeding import find_topology
@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
     variants = read_variants(asked.variants, placement_python=arguments.placement_python)
     names = dict(zip(asked.variants, (variant.name for variant in variants), strict=True))
     replicates = asked.replicates if arguments.replicates is None else arguments.replicates
-    settings = Settings(
+    settings = CompareSettings(
         variants=variants,
         request=arguments.request or asked.request or topology.request,
         replicates=SCREEN if replicates is None else replicates,

@@ -16,11 +16,11 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     Nobody else works in it inside the `with` block, and it is gone afterwards where the run did not even begin. Raises
     RunFolderError where there is none to resume, or the named one holds something.
     """
-    from placebench.experiment.run_folder import held
+    from placebench.experiment.run_folder import lock
 
     folder = _claimed(arguments, name)
     try:
-        with held(folder):
+        with lock(folder):
             yield folder
     finally:
         if not (folder / "run.json").is_file():

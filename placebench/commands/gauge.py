@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Gauge every endpoint."""
-    from placebench.experiment.breakdown_study import BreakdownStudy, breakdown_study
+    from placebench.experiment.breakdown_study import BreakdownStudy
     from placebench.reference.variants import variant
 
     variant(arguments.variant)
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
         processes=arguments.processes,
         time_s=time_s,
     )
-    ask(arguments, topology, breakdown_study(asked, repeats=arguments.repeats))
+    ask(arguments, topology, asked.spec(repeats=arguments.repeats))
     return 0
 
 

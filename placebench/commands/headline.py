@@ -19,13 +19,13 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure; --quick once, on few trees, without the rungs between naive and tuned."""
-    from placebench.experiment.published_study import Asked, find_variants, headline, services
+    from placebench.experiment.published_study import PublishedStudy, find_services, services
     from placebench.seeding import find_topology
 
     trees = trees_asked(arguments)
     topologies = [find_topology(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
     named = services(quick=arguments.quick) if arguments.services is None else arguments.services.split(",")
-    asked = Asked(find_variants(named, placement_python=arguments.placement_python), topologies)
+    study = PublishedStudy(find_services(named, placement_python=arguments.placement_python), topologies)
     usual = 1 if arguments.quick else REPEATS
-    ask(arguments, topologies[0], headline(asked, repeats=usual if arguments.repeats is None else arguments.repeats))
+    ask(arguments, topologies[0], study.spec(repeats=usual if arguments.repeats is None else arguments.repeats))
     return 0

@@ -64,7 +64,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure every variant at every latency."""
-    from placebench.experiment.network_study import NetworkStudy, network_study
+    from placebench.experiment.network_study import NetworkStudy
     from placebench.runtime.network.delay_queue import LinkProfile
 
     topology = topology_asked(arguments)
@@ -83,7 +83,7 @@ def run(arguments: Namespace) -> int:
         proxies=arguments.proxies,
         compress=_compress(arguments),
     )
-    ask(arguments, topology, network_study(asked, repeats=arguments.repeats))
+    ask(arguments, topology, asked.spec(repeats=arguments.repeats))
     return 0
 
 

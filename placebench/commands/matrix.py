@@ -28,7 +28,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Measure, and tell what was measured however it ends."""
     from placebench.experiment.matrices import matrix_named
-    from placebench.experiment.matrix import combine, question_of
+    from placebench.experiment.matrix import combine, matrix_study
     from placebench.seeding import find_topology
 
     asked = matrix_named(arguments.matrix, quick=arguments.quick)
@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
         trees=max(job.trees for job in asked.jobs),
         seed=_first(arguments.seed, asked.seed, 1),
     )
-    question = question_of(
+    question = matrix_study(
         asked,
         combine(asked, placement_python=arguments.placement_python),
         request=_first(arguments.request, asked.request, topology.request),

@@ -54,7 +54,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
-    from placebench.experiment.perfload import Perfload, Settings
+    from placebench.experiment.perfload import PerfloadRun, PerfloadSettings
     from placebench.runtime.postgres import open_server
     from placebench.seeding import find_topology
 
@@ -62,7 +62,9 @@ def run(arguments: Namespace) -> int:
     topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
     if not topology.trees:
         raise PlacebenchError("--trees 0 leaves nothing to ask for: give 1 or more")
-    settings = replace(Settings.quick() if arguments.quick else Settings.default(), telemetry=arguments.telemetry)
+    settings = replace(
+        PerfloadSettings.quick() if arguments.quick else PerfloadSettings.default(), telemetry=arguments.telemetry
+    )
     placement = _placement(arguments.placement_python)
     if placement is not None:
         settings = settings.with_placement(placement)
@@ -74,7 +76,7 @@ def run(arguments: Namespace) -> int:
         if placement is None:
             say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
         with reported(folder, lambda folder: _tell(folder, as_json=arguments.json)):
-            Perfload(topology, settings, folder, server, say=announce, note=say).run()
+            PerfloadRun(topology, settings, folder, server).run(announce, note=say)
     return 0
 
 

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placebench.commands import values
 from placebench.commands.console import print_json, print_result, progress, say
@@ -15,7 +15,7 @@ from placebench.paths import make_folder
 if TYPE_CHECKING:
     from placebench.profiler import Recording, SqlProfiler
     from placebench.profiler.analysis.budget import Budget
-    from placebench.profiler.integrations.in_process_client import Application, Request
+    from placebench.profiler.integrations.in_process_client import Request, Send
 
 HELP = "profile requests to a WSGI or ASGI application, and hold them to a budget"
 _MODES = ("light", "full", "sampled", "flame", "plans")
@@ -74,33 +74,31 @@ def run(arguments: Namespace) -> int:
 def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
     """The requests, merged into one recording, and the status of each."""
     from placebench.profiler import Recording, SqlProfiler
+    from placebench.profiler.integrations.in_process_client import in_process_client
 
     request = _request(arguments)
     # Before the application is imported: connections that it makes at once are timed too.
     profiler = SqlProfiler()
     try:
-        application = _application(arguments)
-        try:
-            recordings, statuses = _asked(profiler, application, request, arguments)
-        finally:
-            application.close()
+        with in_process_client(_application(arguments), arguments.interface) as send:
+            recordings, statuses = _recordings(profiler, send, request, arguments)
     finally:
         profiler.remove()
     return Recording.merge(recordings), statuses
 
 
-def _asked(
-    profiler: "SqlProfiler", application: "Application", request: "Request", arguments: Namespace
+def _recordings(
+    profiler: "SqlProfiler", send: "Send", request: "Request", arguments: Namespace
 ) -> "tuple[list[Recording], list[int]]":
     """A recording and a status for each request after the warm-up."""
     recordings: list[Recording] = []
     statuses: list[int] = []
     for _ in range(arguments.warmup):
         with suppress(Exception):  # the recorded ones will tell
-            application.answer(request)
+            send(request)
     with progress("requests", arguments.repeat) as advance, _as_many_as_there_are(statuses):
         for number in range(arguments.repeat):
-            recording, status = _one(profiler, application, request, arguments)
+            recording, status = _one(profiler, send, request, arguments)
             recordings.append(recording)
             statuses.append(status)
             advance(number + 1)
@@ -117,14 +115,12 @@ def _as_many_as_there_are(statuses: list[int]) -> Iterator[None]:
             raise
 
 
-def _one(
-    profiler: "SqlProfiler", application: "Application", request: "Request", arguments: Namespace
-) -> "tuple[Recording, int]":
+def _one(profiler: "SqlProfiler", send: "Send", request: "Request", arguments: Namespace) -> "tuple[Recording, int]":
     """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
     watched = profiler.record(str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
     try:
         with watched as recording:
-            status = application.answer(request)
+            status = send(request)
     except PlacebenchError:
         raise
     except Exception:  # noqa: BLE001  it is the application's, whatever it is
@@ -149,19 +145,17 @@ def _request(arguments: Namespace) -> "Request":
     return Request.parse(arguments.request, headers=headers, body=body)
 
 
-def _application(arguments: Namespace) -> "Application":
-    from placebench.profiler.integrations.in_process_client import AsgiCaller, WsgiCaller, application_named, is_asgi
+def _application(arguments: Namespace) -> Any:
+    from placebench.profiler.integrations.in_process_client import application_named
 
     try:
-        found = application_named(arguments.app)
+        return application_named(arguments.app)
     except PlacebenchError:
         raise
     except Exception as error:
         say(traceback.format_exc())
         seen = f"{type(error).__name__}, see above"
         raise ProfilerError(f"application {arguments.app!r} could not be loaded: {seen}") from error
-    asgi = is_asgi(found) if arguments.interface is None else arguments.interface == "asgi"
-    return AsgiCaller(found) if asgi else WsgiCaller(found)
 
 
 def _written(recording: "Recording", earlier: "Recording | None", folder: Path) -> dict[str, str]:

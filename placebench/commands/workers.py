@@ -37,7 +37,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure every workload with every mix."""
-    from placebench.experiment.workers_study import QUICK_REQUESTS, REQUESTS, WorkersStudy, workers_study
+    from placebench.experiment.workers_study import QUICK_REQUESTS, REQUESTS, WorkersStudy
     from placebench.reference.variants import variant
 
     topology, mixes, workloads = topology_asked(arguments), _mixes(arguments), _workloads(arguments)
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
         request=arguments.request or topology.request,
         variant=arguments.variant,
     )
-    ask(arguments, topology, workers_study(asked, repeats=arguments.repeats))
+    ask(arguments, topology, asked.spec(repeats=arguments.repeats))
     return 0
 
 

@@ -1,6 +1,6 @@
 """What a request is made of: each endpoint loaded for its throughput, and taken apart by telemetry request by request.
 
-The key piece is `breakdown_study`, which makes the `Question` of `placebench lab study breakdown`. A measurement
+The key piece is `BreakdownStudy`, the study of `placebench lab study breakdown`. A measurement
 is two fresh servers: one loaded by as many users as it has workers, without the profiler; and one worker with one user,
 each statement recorded, so that nothing waits for anything but itself. Their telemetry stays in the run's folder.
 """
@@ -9,14 +9,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from placebench.errors import LoadError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult
-from placebench.experiment.study import Ground, Measure, Point, Question
+from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.telemetry import Telemetry, load
 from placebench.topology import Topology
@@ -37,37 +36,31 @@ class BreakdownStudy:
     endpoints: tuple[str, ...]
     """Of ENDPOINTS; the no-op among them."""
     request: str
-    """That the endpoint "candidates" is asked."""
+    """That the endpoint "candidates" is study."""
     variant: str = "tuned"
     processes: int = 2
     time_s: float = 3.0
     """Of each of the two loads of a measurement."""
 
-    def to_json(self) -> dict[str, Any]:
-        """For the head of the run."""
-        return {"variant": self.variant, "processes": self.processes, "time_s": self.time_s}
+    def spec(self, *, repeats: int) -> StudySpec:
+        """Return what is measured; a measurement has the fields of `load_figures` and of `request_breakdown`."""
+        return StudySpec(
+            command="breakdown",
+            points=tuple({"endpoint": name} for name in self.endpoints),
+            repeats=repeats,
+            prepare=self._prepare,
+            request=self.request,
+            settings={"variant": self.variant, "processes": self.processes, "time_s": self.time_s},
+            variants=(self.variant,),
+        )
+
+    @contextmanager
+    def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        requests = endpoint_requests(self.request, setup.data.topology)
+        yield lambda point, repeat: _measure(self, setup, requests[point["endpoint"]], _part(setup, point, repeat))
 
 
-def breakdown_study(asked: BreakdownStudy, *, repeats: int) -> Question:
-    """Return the question of the study; a measurement has the fields of `loaded` and of `taken_apart`."""
-    return Question(
-        command="breakdown",
-        points=tuple({"endpoint": name} for name in asked.endpoints),
-        repeats=repeats,
-        prepare=partial(_ready, asked),
-        request=asked.request,
-        settings=asked.to_json(),
-        variants=(asked.variant,),
-    )
-
-
-@contextmanager
-def _ready(asked: BreakdownStudy, ground: Ground) -> Iterator[Measure]:
-    requests = requests_of(asked.request, ground.topology)
-    yield lambda point, repeat: _measured(asked, ground, requests[point["endpoint"]], _part(ground, point, repeat))
-
-
-def requests_of(request: str, topology: Topology) -> dict[str, str]:
+def endpoint_requests(request: str, topology: Topology) -> dict[str, str]:
     """Path and query of each endpoint; a provider is the root of the first tree."""
     provider = f"/resource_providers/{topology.uuids(0)[0]}"
     return {
@@ -80,50 +73,50 @@ def requests_of(request: str, topology: Topology) -> dict[str, str]:
     }
 
 
-def _part(ground: Ground, point: Point, repeat: int) -> Path:
+def _part(setup: StudySetup, point: Point, repeat: int) -> Path:
     """Where the telemetry of this measurement goes; what one that failed has left there is gone."""
     name = "".join(letter if letter.isalnum() else "-" for letter in f"{point['endpoint']} {repeat + 1}")
-    part = ground.folder / "telemetry" / name.replace("--", "-")
+    part = setup.folder / "telemetry" / name.replace("--", "-")
     shutil.rmtree(part, ignore_errors=True)
     return part
 
 
-def _measured(asked: BreakdownStudy, ground: Ground, request: str, part: Path) -> dict[str, Any]:
-    busy = _asked(asked, ground, request, part / "loaded", processes=asked.processes)
-    _asked(asked, ground, request, part / "apart", processes=1, PLACEBENCH_PROFILE="light")
-    return {"path": request, **loaded(busy, load(part / "loaded")), **taken_apart(load(part / "apart"))}
+def _measure(study: BreakdownStudy, setup: StudySetup, request: str, part: Path) -> dict[str, Any]:
+    busy = _load(study, setup, request, part / "loaded", processes=study.processes)
+    _load(study, setup, request, part / "apart", processes=1, PLACEBENCH_PROFILE="light")
+    return {"path": request, **load_figures(busy, load(part / "loaded")), **request_breakdown(load(part / "apart"))}
 
 
-def _asked(
-    asked: BreakdownStudy, ground: Ground, request: str, part: Path, *, processes: int, **environment: str
+def _load(
+    study: BreakdownStudy, setup: StudySetup, request: str, part: Path, *, processes: int, **environment: str
 ) -> LoadResult:
     """A fresh server asked by as many users as it has workers; raises LoadError where a request failed."""
     spec = ServerSpec(
-        database_url=ground.seeded,
-        variant=asked.variant,
+        database_url=setup.data.url,
+        variant=study.variant,
         processes=processes,
         environment=environment,
         telemetry=part,
-        log=ground.folder / "log" / "uwsgi-breakdown.log",
+        log=setup.folder / "log" / "uwsgi-breakdown.log",
     )
     with serve(spec) as server:
         made = LoadSpec(
             url=server.url,
             request=request,
             users=processes,
-            time_s=asked.time_s,
+            time_s=study.time_s,
             warmup=_WARM_UP_A_WORKER * processes,
-            seed=ground.topology.seed,
+            seed=setup.data.topology.seed,
             telemetry=part,
         )
-        result = run_load(made, folder=ground.folder / "log")
+        result = run_load(made, folder=setup.folder / "log")
         server.check()
     if result.failures:
         raise LoadError(f"GET {request}: {result.failures} of {result.requests} failed: {result.failure_messages[0]}")
     return result
 
 
-def loaded(result: LoadResult, telemetry: Telemetry) -> dict[str, Any]:
+def load_figures(result: LoadResult, telemetry: Telemetry) -> dict[str, Any]:
     """Throughput, and how the requests fell on the workers.
 
     shares: of the requests, a worker each, most first. chi_square: of their counts against equal ones, with
@@ -142,7 +135,7 @@ def loaded(result: LoadResult, telemetry: Telemetry) -> dict[str, Any]:
     }
 
 
-def taken_apart(telemetry: Telemetry) -> dict[str, Any]:
+def request_breakdown(telemetry: Telemetry) -> dict[str, Any]:
     """The mean request in seconds: way_in + framework + python + pool + database + way_out is client, exactly.
 
     way_in: from sending to the call of the application. framework, handler: as in `Telemetry`. database: inside the

@@ -1,23 +1,19 @@
-"""Are the answers the same? The canonical form of an answer, its digest, and the first difference of two.
+"""The canonical form of a response, its digest, and the first difference of two.
 
-The order of candidates, of traits and of a mapping's providers is undefined in Placement, so answers are compared
-without it (docs/explanation/statistics.md). What any other service answers is compared as the document it is.
+The order of candidates, of traits and of a mapping's providers is undefined in Placement, so responses are
+compared without it. What any other service responds is compared as the document it is.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
-
-from placebench.errors import LoadError
-from placebench.experiment.http_request import Reply, get
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One answer to GET /allocation_candidates, in canonical form."""
+class CandidatesResponse:
+    """One response to GET /allocation_candidates, in canonical form."""
 
     candidates: frozenset[str]
     """One text a candidate: its allocations and mappings, sorted."""
@@ -28,14 +24,14 @@ class Answer:
 
     @property
     def digest(self) -> str:
-        """The same for every answer that says the same."""
+        """The same for every response that says the same."""
         lines = [str(self.candidate_count), *sorted(self.candidates), *sorted(self.summaries.values())]
         return _digest("\n".join(lines).encode())
 
 
 @dataclass(frozen=True)
-class OtherAnswer:
-    """What a service that is not Placement's answers: a JSON document, or any other bytes."""
+class OtherResponse:
+    """What a service that is not Placement's responds: a JSON document, or any other bytes."""
 
     document: Any
     """As parsed; the body as text where it is no JSON."""
@@ -46,52 +42,38 @@ class OtherAnswer:
         return _digest(_text(self.document).encode())
 
 
-def ask(url: str, request: str) -> Reply:
-    """Ask the service at *url* for *request* (path and query); raises LoadError unless it answers 200."""
-    try:
-        reply = get(url, request)
-    except OSError as error:
-        raise LoadError(f"{url}{request} gave no answer: {error}") from error
-    if reply.status != HTTPStatus.OK:
-        said = " ".join(reply.body[:300].decode(errors="replace").split())
-        raise LoadError(f"{url}{request} answered {reply.status} where 200 was expected: {said}")
-    return reply
+Response = CandidatesResponse | OtherResponse
 
 
-def fetch(url: str, request: str) -> Answer:
-    """The answer to a request for candidates; raises LoadError unless the service answers 200."""
-    return canonical(json.loads(ask(url, request).body))
-
-
-def read_answer(body: bytes) -> Answer | OtherAnswer:
-    """The body of an answer without the order that means nothing."""
+def parse_response(body: bytes) -> Response:
+    """Return the body of a response without the order that means nothing."""
     try:
         document = json.loads(body, parse_float=_number)
     except ValueError:
-        return OtherAnswer(body.decode(errors="replace"))
+        return OtherResponse(body.decode(errors="replace"))
     if isinstance(document, dict) and {"allocation_requests", "provider_summaries"} <= document.keys():
-        return canonical(document)
-    return OtherAnswer(document)
+        return canonical_candidates(document)
+    return OtherResponse(document)
 
 
-def canonical(document: dict[str, Any]) -> Answer:
-    """The document of an answer, without the order that means nothing."""
+def canonical_candidates(document: dict[str, Any]) -> CandidatesResponse:
+    """Return the document of a response, without the order that means nothing."""
     candidates = [_sorted_text(candidate) for candidate in document["allocation_requests"]]
     summaries = {uuid: f"{uuid} {_sorted_text(summary)}" for uuid, summary in document["provider_summaries"].items()}
-    return Answer(frozenset(candidates), len(candidates), summaries)
+    return CandidatesResponse(frozenset(candidates), len(candidates), summaries)
 
 
-def difference(baseline: Answer | OtherAnswer, variant: Answer | OtherAnswer) -> str | None:
-    """One line that shows where *variant* says something else than *baseline*; None when they agree."""
-    if isinstance(baseline, Answer) and isinstance(variant, Answer):
-        return first_difference(baseline, variant)
-    if isinstance(baseline, Answer) or isinstance(variant, Answer):
-        return "one answers with allocation candidates, the other does not"
+def difference(baseline: Response, variant: Response) -> str | None:
+    """Return one line that shows where *variant* says something else than *baseline*; None when they agree."""
+    if isinstance(baseline, CandidatesResponse) and isinstance(variant, CandidatesResponse):
+        return _candidates_difference(baseline, variant)
+    if isinstance(baseline, CandidatesResponse) or isinstance(variant, CandidatesResponse):
+        return "one responds with allocation candidates, the other does not"
     return next(_different_places(baseline.document, variant.document, "the document"), None)
 
 
-def first_difference(baseline: Answer, variant: Answer) -> str | None:
-    """One line that shows where *variant* says something else than *baseline*; None when they agree."""
+def _candidates_difference(baseline: CandidatesResponse, variant: CandidatesResponse) -> str | None:
+    """Return one line that shows where *variant* says something else than *baseline*; None when they agree."""
     for what, ours, theirs in (
         ("candidate", baseline.candidates, variant.candidates),
         ("summary", set(baseline.summaries.values()), set(variant.summaries.values())),
@@ -105,8 +87,8 @@ def first_difference(baseline: Answer, variant: Answer) -> str | None:
     return None
 
 
-def breach(whole: Answer, limited: Answer, limit: int) -> str | None:
-    """Why *limited* is not a legal answer to a request with a limit, when *whole* is the one without; None if it is.
+def limit_violation(whole: CandidatesResponse, limited: CandidatesResponse, limit: int) -> str | None:
+    """Return why *limited* is no legal response to a request with *limit*, *whole* being that without; None if it is.
 
     Legal are exactly min(limit, all) distinct members of the whole, with the summaries of just their trees.
     """
@@ -115,13 +97,13 @@ def breach(whole: Answer, limited: Answer, limit: int) -> str | None:
         seen = f"{limited.candidate_count} candidates, {len(limited.candidates)} of them distinct"
         return f"{seen}, where {expected} were expected"
     if strange := sorted(limited.candidates - whole.candidates):
-        return f"a candidate that the answer without a limit does not hold: {strange[0]}"
+        return f"a candidate that the response without a limit does not hold: {strange[0]}"
     roots = {_root(whole, uuid) for each in limited.candidates for uuid in json.loads(each)["allocations"]}
     summaries = {uuid: text for uuid, text in whole.summaries.items() if _root(whole, uuid) in roots}
-    return first_difference(Answer(limited.candidates, expected, summaries), limited)
+    return _candidates_difference(CandidatesResponse(limited.candidates, expected, summaries), limited)
 
 
-def _root(answer: Answer, uuid: str) -> str:
+def _root(answer: CandidatesResponse, uuid: str) -> str:
     summary = json.loads(answer.summaries[uuid].partition(" ")[2])
     return str(summary.get("root_provider_uuid", uuid))
 

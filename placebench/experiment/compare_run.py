@@ -1,36 +1,33 @@
 """One run of `compare`: seed, copy, count, then replicates until there are enough, each on disk before the next.
 
-The key piece is `CompareRun.run`. A sitting makes the replicates that are missing, so that a run that was killed is
-resumed, and one that lost replicates to a rule gets others in their place (`placebench.experiment.replicate_loop`); the
-rules do not look at what was measured.
+The main class is `CompareRun`. A session makes the replicates that are missing, so that a run that was killed is
+resumed, and one that lost replicates to a rule gets others in their place (`placebench.experiment.replicate_series`);
+the rules do not look at what was measured.
 """
 
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from placebench.errors import PlacebenchError
-from placebench.experiment.counted_pass import statistics, wire_pass
+from placebench.experiment.counted_pass import counted_pass, statistics, wire_pass
+from placebench.experiment.databases import SeededData, VariantServers, database_name
 from placebench.experiment.environment import manifest
-from placebench.experiment.parts import Parts, Say, nobody, try_twice
-from placebench.experiment.passes import Bench, counted_pass
-from placebench.experiment.postgres_servers import Servers
+from placebench.experiment.passes import PassSetup
 from placebench.experiment.profiled_pass import watched_pass
 from placebench.experiment.records import RunHead
-from placebench.experiment.replicate import PreparedVariants
-from placebench.experiment.replicate_loop import Replicates
-from placebench.experiment.run_folder import KeptHead, same_question
-from placebench.experiment.same_responses import AnswerGate
+from placebench.experiment.replicate import PhaseTimer, PreparedVariants
+from placebench.experiment.replicate_series import ReplicateSeries
+from placebench.experiment.run_folder import RunFolder, Say, ignore
+from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.trials import Trial
 from placebench.experiment.validity import RULES
 from placebench.experiment.variants import Variant, in_place
 from placebench.runtime.postgres import Server
-from placebench.seeding import migrate_options, seed
 from placebench.stats import PRIMARY, compare_blocks
 from placebench.topology import Topology
 
@@ -44,7 +41,7 @@ _COLLECTED_REQUESTS = 6
 
 
 @dataclass(frozen=True)
-class Settings:
+class CompareSettings:
     """What is compared, and how much of it is measured."""
 
     variants: tuple[Variant, ...]
@@ -89,147 +86,117 @@ class Settings:
 
 
 class CompareRun:
-    """One sitting of a comparison in one folder, on one PostgreSQL server."""
+    """One session of a comparison in one folder, on one PostgreSQL server."""
 
-    def __init__(self, topology: Topology, settings: Settings, folder: Path, server: Server) -> None:
-        """Raises RunFolderError when *folder* holds a run of another question."""
+    def __init__(self, topology: Topology, settings: CompareSettings, folder: Path, server: Server) -> None:
+        """Raises RunFolderError when *folder* holds a run of something else."""
         self._topology = topology
         self._settings = settings
-        self._folder = folder
         self._server = server
-        self._say: Say = nobody
-        self._note: Say = nobody
-        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"
-        self._kept = KeptHead(folder, same_question(folder, self._new_head()))
-        self._gate = AnswerGate(settings.request, save=self._kept.save)
-        self.replicates = Replicates(
-            self._kept, self._gate, folder, variants=len(settings.variants), rounds=settings.rounds
+        head = RunHead.begin(
+            folder,
+            topology,
+            command="compare",
+            request=settings.request,
+            variants=[variant.name for variant in settings.variants],
+            settings=settings.to_json(),
+        )
+        self._run = RunFolder.resume(folder, head)
+        self._same = SameResponses(self._run.save)
+        self.replicates = ReplicateSeries(
+            self._run, self._same, variants=len(settings.variants), rounds=settings.rounds
         )
 
     @property
     def steps(self) -> int:
-        """How many steps are announced, if every replicate counts and no interim analysis ends the run."""
+        """How many steps are announced, if every replicate is valid and no interim analysis ends the run."""
         each = 2 if self._settings.most else 1
         return 1 + each * len(self._settings.variants) + max(0, self._settings.most - len(self.replicates.valid()))
 
-    def run(self, say: Say, note: Say = nobody) -> None:
-        """Everything, in order; the folder is readable whatever is raised.
+    def run(self, say: Say, note: Say = ignore) -> None:
+        """Measure everything, in order; the folder is readable whatever is raised.
 
-        say: is told of each step as it begins; note: of what fails and is made again, or left out. Raises
-        GateFailedError when answers or data differ, UndecidedError when replicate after replicate does not count; a
-        variant that does not start is a ServerError.
+        say, note: as those of `RunFolder`. Raises GateFailedError when responses or data differ, UndecidedError when
+        replicate after replicate is invalid; a variant that does not start is a ServerError.
         """
-        self._say, self._note = say, note
-        sources = self._folder / "sources"
+        self._run.say, self._run.note = say, note
         with (
-            self._kept.until_the_end(),
-            Servers(self._server) as servers,
-            in_place(self._settings.variants, sources) as served,
+            self._run.recorded(),
+            VariantServers(self._server) as servers,
+            in_place(self._settings.variants, self._run.path / "sources") as variants,
         ):
-            variants = self._prepared(servers, served)
-            self._counted(variants, servers)
-            self._collected(variants)
-            self._watched(variants)
-            self.replicates.make(variants, self._settings.most, say=say, note=note, decided=self._decided)
-            shutil.rmtree(self._folder / "answers", ignore_errors=True)
+            prepared = self._prepare(servers, variants)
+            self._count(prepared, servers)
+            self._count_collections(prepared)
+            self._profile(prepared)
+            self.replicates.measure(prepared, self._settings.most, decided=self._decided)
+            shutil.rmtree(self._run.path / "responses", ignore_errors=True)
 
-    def _new_head(self) -> RunHead:
-        return RunHead(
-            name=self._folder.name,
-            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            status="running",
-            request=self._settings.request,
-            topology=self._topology.title,
-            trees=self._topology.trees,
-            seed=self._topology.seed,
-            variants=[variant.name for variant in self._settings.variants],
-            receipt={},
-            manifest={},
-            settings=self._settings.to_json(),
-            same_responses={},
-            command="compare",
-        )
-
-    def _prepared(self, servers: Servers, variants: tuple[Variant, ...]) -> PreparedVariants:
-        """A seeded database on each server, and a copy of it for each variant, at the revisions that it wants."""
-        self._say(f"seed {self._topology.title}, {self._topology.trees} trees")
-        self._kept.begin_on(self._server)
-        names = {variant.name: f"{self._database}_{number}" for number, variant in enumerate(variants)}
-        for server in dict.fromkeys(map(servers.of, variants)):
-            url = server.create_database(self._database)
-            receipt = seed(self._topology, url)
-            if server is servers.of(variants[0]):
-                self._kept.stand_on(receipt=receipt.to_json(), manifest=manifest(url))
-        databases = {
-            variant.name: servers.of(variant).create_database(names[variant.name], self._database)
-            for variant in variants
-        }
-        for variant in variants:
-            migrate_options(databases[variant.name], variant.revisions)
+    def _prepare(self, servers: VariantServers, variants: tuple[Variant, ...]) -> PreparedVariants:
+        """Seed a database on each server, and copy it for each variant, at the revisions that it wants."""
+        self._run.say(f"seed {self._topology.title}, {self._topology.trees} trees")
+        self._run.claim_server(self._server)
+        data: dict[Server, SeededData] = {}
+        for server in map(servers.of, variants):
+            if server not in data:
+                data[server] = SeededData(server, self._topology, self._run.path)
+                url = data[server].url
+                if len(data) == 1:
+                    self._run.record_environment(receipt=data[server].receipt, manifest=manifest(url))
         return PreparedVariants(
             variants=variants,
-            databases=databases,
+            databases={each.name: data[servers.of(each)].copy(each.name, each.revisions) for each in variants},
             request=self._settings.request,
-            folder=self._folder,
+            folder=self._run.path,
             block_s=self._settings.block_s,
+            timer=PhaseTimer(self._run.head.spent_s),
         )
 
-    @property
-    def _statistics(self) -> str:
-        return f"{self._database}_statistics"
-
-    def _counted(self, variants: PreparedVariants, servers: Servers) -> None:
-        """Each variant asked, held to the baseline's answer, and counted.
+    def _count(self, prepared: PreparedVariants, servers: VariantServers) -> None:
+        """Send each variant the request, compare its response with the baseline's, and count.
 
         Raises ServerError or LoadError for a variant that cannot be counted in two attempts: it does not work.
         """
         number = self._settings.counted_requests
         with ExitStack() as stack:
             read = {
-                server: stack.enter_context(statistics(server, self._statistics))
-                for server in dict.fromkeys(map(servers.of, variants.variants))
+                server: stack.enter_context(statistics(server, f"{database_name(self._run.path)}_statistics"))
+                for server in dict.fromkeys(map(servers.of, prepared.variants))
             }
-            for variant in variants.variants:
-                self._say(f"{variant.name}: count of {number} requests")
-                meet = self._gate.meet if variant.request is None else _nobody
+            for variant in prepared.variants:
+                self._run.say(f"{variant.name}: count of {number} requests")
+                same = self._same if variant.request is None else None
                 count = partial(
-                    wire_pass, variants, variant.name, requests=number, read=read[servers.of(variant)], meet=meet
+                    wire_pass, prepared, variant.name, requests=number, read=read[servers.of(variant)], same=same
                 )
-                try_twice(f"{variant.name} count", count, self._note)
-        self._gate.all_met()
+                self._run.try_twice(f"{variant.name} count", count)
+        self._same.save_equal()
 
-    def _collected(self, variants: PreparedVariants) -> None:
-        """The garbage collections of each variant of ours, counted."""
-        parts = Parts(self._kept, self._note)
-        for variant in variants.variants:
+    def _count_collections(self, prepared: PreparedVariants) -> None:
+        """Count the garbage collections of each variant of the reference service."""
+        for variant in prepared.variants:
             if variant.ours and variant.request is None:
-                bench = Bench(
-                    variants.databases[variant.name], variants.request, self._folder, 1, 1, 1, self._topology.seed
-                )
+                database = prepared.databases[variant.name]
+                setup = PassSetup(database, prepared.request, self._run.path, 1, 1, 1, self._topology.seed)
                 served = variant.variables["PLACEBENCH_VARIANT"]
-                count = partial(counted_pass, bench, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
-                parts.make("count", variant.name, count)
+                count = partial(counted_pass, setup, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
+                self._run.make_part("count", variant.name, count)
 
-    def _watched(self, variants: PreparedVariants) -> None:
-        """Each variant under the profiler, for its flame; not again in a later sitting, nor where nothing is timed."""
-        for variant in variants.variants if self._settings.most else ():
-            if not (self._folder / f"watched-{variant.name}.json").is_file():
-                self._say(f"{variant.name}: profile")
-                watched_pass(variants, variant.name, note=self._note)
+    def _profile(self, prepared: PreparedVariants) -> None:
+        """Profile each variant, for its flame graph; not again in a later session, nor where nothing is timed."""
+        for variant in prepared.variants if self._settings.most else ():
+            if not (self._run.path / f"watched-{variant.name}.json").is_file():
+                self._run.say(f"{variant.name}: profile")
+                watched_pass(self._run, prepared, variant.name)
 
     def _decided(self, valid: Sequence[int]) -> bool:
         """Whether a sequential run is at an interim analysis, and every comparison has a verdict there."""
         if not self._settings.sequential or len(valid) not in INTERIM_ANALYSES:
             return False
         baseline, *others = (variant.name for variant in self._settings.variants)
+        confidence = self._settings.confidence
         verdicts = [
-            compare_blocks(
-                self.replicates.blocks, baseline, other, PRIMARY, confidence=self._settings.confidence
-            ).verdict
+            compare_blocks(self.replicates.blocks, baseline, other, PRIMARY, confidence=confidence).verdict
             for other in others
         ]
         return "inconclusive" not in verdicts
-
-
-def _nobody(name: str, url: str) -> None:
-    """A variant with a request of its own answers something else by right."""

@@ -1,19 +1,28 @@
-"""The counted pass of a comparison: what one request asks of the database, for any variant alike; never timed.
+"""The counted passes: what one request takes of the database, and of the garbage collector; never timed.
 
-The key piece is `wire_pass`. Statements and rows are what pg_stat_statements counted for the variant's database, round
-trips and bytes what passed over a counting link (placebench.runtime.network.link); each request is counted by itself.
+`wire_pass` counts any variant alike: statements and rows are what pg_stat_statements counted for its database, round
+trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request. `counted_pass`
+counts a variant of the reference service by the profiler's light mode.
 """
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from placebench.experiment.canonical_response import ask
-from placebench.experiment.records import StatementCount, WirePass
+from placebench.errors import LoadError
+from placebench.experiment.http_job import responses_of
+from placebench.experiment.http_request import fetch, get
+from placebench.experiment.passes import PassSetup
+from placebench.experiment.profiled_pass import discard_recordings, fresh_log_folder, wait_for_recordings
+from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
+from placebench.experiment.same_responses import SameResponses
+from placebench.profiler import Recording
 from placebench.runtime.network.link import Traffic, open_database_link
 from placebench.runtime.postgres import Server
 from placebench.runtime.wsgi_servers import serve
@@ -79,31 +88,32 @@ def statistics(server: Server, database: str) -> Iterator[Statistics]:
 
 
 def wire_pass(
-    variants: PreparedVariants, name: str, *, requests: int, read: Statistics, meet: Callable[[str, str], None]
+    prepared: PreparedVariants, name: str, *, requests: int, read: Statistics, same: SameResponses | None
 ) -> WirePass:
-    """Count *requests* requests of the variant *name*; *meet* is given its name and URL first.
+    """Count *requests* requests of the variant *name*; its response is compared first.
 
     Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError when it does not answer 200.
     """
-    variant, database_url = variants.named[name], variants.databases[name]
-    log = variants.folder / "log"
-    request = variant.request or variants.request
+    variant, database_url = prepared.named[name], prepared.databases[name]
+    log = prepared.folder / "log"
+    request = variant.request or prepared.request
     with (
         open_database_link(database_url, log=log / "link.log") as link,
         serve(variant.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
     ):
-        meet(name, server.url)
+        if same is not None:
+            same.request(name, request, server.url)
         for _ in range(_WARM_UP_REQUESTS):
-            ask(server.url, request)
+            fetch(server.url, request)
         database = str(make_url(database_url).database)
         counted, before = [], read.each(database)
         for _ in range(requests):
             traffic, work = link.traffic(), read(database)
-            body = ask(server.url, request).body
+            body = fetch(server.url, request).body
             counted.append(_request(link.traffic().since(traffic), work, read(database), len(body)))
         by_statement = _by_statement(before, read.each(database), requests)
     made = _pass(name, counted, by_statement)
-    made.save(variants.folder / f"wire-{name}.json")
+    made.save(prepared.folder / f"wire-{name}.json")
     return made
 
 
@@ -153,3 +163,39 @@ def _available(connection: Connection) -> bool:
     except SQLAlchemyError:
         return False
     return True
+
+
+def counted_pass(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:
+    """Count statements, rows and collections of *requests* requests in a row; saved as counted-<name>.json.
+
+    variant: what is served; None: the name is that of a variant.
+    """
+    recordings = fresh_log_folder(setup.folder / "log" / f"counted-{name}")
+    profile = {"PLACEBENCH_PROFILE": "light", "PLACEBENCH_PROFILE_DIR": str(recordings)}
+    with setup.serve(variant or name, setup.part(f"{name}-counted"), **profile) as server:
+        setup.warm_up(server)
+        discard_recordings(recordings, setup.request, setup.warm_up_requests)
+        with responses_of(server):
+            replies = [get(server.url, setup.request) for _ in range(requests)]
+    if wrong := [reply.status for reply in replies if reply.status != HTTPStatus.OK]:
+        raise LoadError(f"{server.url}{setup.request} answered {wrong[0]} where 200 was expected")
+    body_bytes = sum(len(reply.body) for reply in replies)
+    counted = _count(name, [each for _, each in wait_for_recordings(recordings, setup.request)], body_bytes)
+    counted.save(setup.folder / f"counted-{name}.json")
+    shutil.rmtree(recordings)
+    return counted
+
+
+def _count(variant: str, recordings: list[Recording], body_bytes: int) -> CountedPass:
+    return CountedPass(
+        variant=variant,
+        requests=len(recordings),
+        statements=sum(len(each.statements) for each in recordings),
+        rows=sum(statement.row_count or 0 for each in recordings for statement in each.statements),
+        body_bytes=body_bytes,
+        elapsed_s=sum(each.elapsed_s for each in recordings),
+        sql_s=sum(each.sql_s or 0.0 for each in recordings),
+        gc_s=sum(each.gc_s or 0.0 for each in recordings),
+        gc_collections=sum(each.gc_collections or 0 for each in recordings),
+        gc_s_each=[each.gc_s or 0.0 for each in recordings],
+    )

@@ -1,10 +1,13 @@
-"""One GET as the benchmark sends it: the headers that every request bears, and the reply with its body read."""
+"""One GET as the benchmark sends it: `get`, and `fetch` where another status than 200 is an error."""
 
 import gzip
 import http.client
 import zlib
 from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import urlsplit
+
+from placebench.errors import LoadError
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 _TIMEOUT_S = 300.0
@@ -38,3 +41,15 @@ def get(url: str, request: str, *, encoding: str = "identity") -> Reply:
         raise OSError(f"{type(error).__name__} {error}") from error
     finally:
         connection.close()
+
+
+def fetch(url: str, request: str) -> Reply:
+    """Return the reply of the service at *url* to *request* (path and query); raises LoadError unless it is 200."""
+    try:
+        reply = get(url, request)
+    except OSError as error:
+        raise LoadError(f"{url}{request} gave no response: {error}") from error
+    if reply.status != HTTPStatus.OK:
+        said = " ".join(reply.body[:300].decode(errors="replace").split())
+        raise LoadError(f"{url}{request} answered {reply.status} where 200 was expected: {said}")
+    return reply

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from placebench.errors import MissingExtraError, PlacebenchError, ServerError
-from placebench.experiment.client_process import Driver, answers_of, app_driver, http_driver
-from placebench.experiment.http_job import Done, http_job
+from placebench.errors import PlacebenchError, ServerError
+from placebench.experiment.client_process import HttpClient, app_client, http_client, responses_folder
+from placebench.experiment.http_job import JobResult, http_job
 from placebench.experiment.matrices import AXES, INSTALLED, THIS, Matrix, Point
 from placebench.experiment.python_environment import Installed, drivers_of, look, pins, versions_of
-from placebench.experiment.same_responses import AnswerGate
+from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.source_checkout import Origin, read_origin
-from placebench.experiment.study import Ground, Measure, Question, Renewed
-from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, in_place, read_variant
+from placebench.experiment.study import Measure, Restartable, StudySetup, StudySpec
+from placebench.experiment.variants import CONTROL, Variant, find_variant, in_place
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.supervisor import Supervisor, fresh_folder
@@ -121,7 +121,7 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
     made = []
     for point in matrix.points:
         full = {**AXES, **point}
-        variant, missing = _variant(full["service"], placement_python)
+        variant, missing = find_variant(full["service"], placement_python)
         python = _python(full["python"], variant, matrix.folder)
         if python not in seen:
             seen[python] = look(python)
@@ -141,18 +141,6 @@ def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:
     return replace(origin, packages=(*origin.packages, *packages))
 
 
-def _variant(service: str, placement_python: Path | None) -> tuple[Variant | None, str]:
-    """The variant of a service, or why it is not there."""
-    try:
-        return read_variant(service, placement_python=placement_python), ""
-    except MissingExtraError as error:
-        return None, str(error)
-    except PlacebenchError as error:
-        if service != PLACEMENT or placement_python is not None:
-            raise
-        return None, str(error).removeprefix("the variant placement ")
-
-
 def _python(named: str, variant: Variant | None, folder: Path) -> Path | None:
     """Of the point; where that is this one, of the service itself."""
     if named != THIS:
@@ -166,10 +154,10 @@ _Key = tuple[tuple[str, Any], ...]
 _MODES = {"off": "", "light": "light", "full": "flame"}
 
 
-def question_of(
+def matrix_study(
     matrix: Matrix, combinations: list[tuple[Point, Combination]], *, request: str, repeats: int
-) -> Question:
-    """The survey that measures what of the matrix can be run.
+) -> StudySpec:
+    """Return the study that measures what of the matrix can be run.
 
     Raises PlacebenchError where nothing can, with the first reason.
     """
@@ -181,17 +169,17 @@ def question_of(
     variants = {key(point): each for point, each in combinations}
 
     @contextmanager
-    def prepare(ground: Ground) -> Iterator[Measure]:
+    def prepare(setup: StudySetup) -> Iterator[Measure]:
         scratch = fresh_folder("placebench-matrix-")
         with (
             Supervisor(scratch),
             _standing(variants, scratch / "sources") as standing,
-            Renewed(lambda: http_driver(ground.folder)) as client,
+            Restartable(lambda: http_client(setup.folder)) as client,
         ):
-            rig = Rig(ground, request, scratch, client)
+            rig = Rig(setup, request, scratch, client)
             yield lambda point, repeat: rig.measure(standing[key(point)], repeat)
 
-    return Question(
+    return StudySpec(
         "matrix",
         possible,
         repeats,
@@ -242,10 +230,10 @@ def _placed(variant: Variant, folder: Path, stack: ExitStack) -> dict[str, Any]:
 class Rig:
     """What the measurements of one sitting share: the data, the client, and what was answered."""
 
-    def __init__(self, ground: Ground, request: str, scratch: Path, client: Renewed[Driver]) -> None:
-        self._ground, self._request, self._scratch, self._client = ground, request, scratch, client
+    def __init__(self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient]) -> None:
+        self._setup, self._request, self._scratch, self._client = setup, request, scratch, client
         self._files: dict[int, str] = {}
-        self._gates: dict[int, AnswerGate] = {}
+        self._same: dict[int, SameResponses] = {}
 
     def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
         """Duration and CPU of the whole job, in seconds, and how many results came.
@@ -266,11 +254,11 @@ class Rig:
             "results": combination["requests"] * self._results(combination),
         }
 
-    def _over_http(self, combination: Combination, spec: ServerSpec) -> Done:
+    def _over_http(self, combination: Combination, spec: ServerSpec) -> JobResult:
         request = self._asked(combination)
         with self._client.in_use() as client, serve(spec, combination["server"]) as server:
-            if gate := self._gate(combination):
-                gate.meet(_name(combination), server.url)
+            if same := self._same_responses(combination):
+                same.request(_name(combination), self._request, server.url)
             done = http_job(
                 server,
                 request,
@@ -279,34 +267,35 @@ class Rig:
                 users=combination["users"],
                 slots=spec.processes * spec.threads,
                 meter=ServerMeter(server.worker_pids, spec.database_url),
-                folder=self._ground.folder,
+                folder=self._setup.folder,
             )
             server.check()
-        return self._held(combination, done)
+        return self._check(combination, done)
 
-    def _inside(self, combination: Combination, spec: ServerSpec) -> Done:
+    def _inside(self, combination: Combination, spec: ServerSpec) -> JobResult:
         request, python = self._asked(combination), str(spec.python or sys.executable)
-        with app_driver(python, spec.module, spec.variables(), self._ground.folder) as app:
-            if gate := self._gate(combination):
-                gate.hear(_name(combination), app.body)
-            app.drive(request=request, requests=2)
+        with app_client(python, spec.module, spec.variables(), self._setup.folder) as app:
+            if same := self._same_responses(combination):
+                same.request_by(_name(combination), self._request, app.body)
+            app.drive([request] * 2)
             with ServerMeter(lambda: [app.pid], spec.database_url) as meter:
-                told = app.drive(request=request, requests=combination["requests"])
-        return self._held(combination, Done.of_driver(told, meter.read()))
+                driven = app.drive([request] * combination["requests"])
+        return self._check(combination, JobResult.of_client(driven, meter.read()))
 
-    def _held(self, combination: Combination, done: Done) -> Done:
-        if gate := self._gate(combination):
-            gate.hold(_name(combination), done.answers, answers_of(self._ground.folder))
+    def _check(self, combination: Combination, done: JobResult) -> JobResult:
+        if same := self._same_responses(combination):
+            bodies = responses_folder(self._setup.folder)
+            same.check_bodies(_name(combination), self._request, done.digests, bodies)
         return done
 
-    def _gate(self, combination: Combination) -> AnswerGate | None:
+    def _same_responses(self, combination: Combination) -> SameResponses | None:
         """Of those that are asked the same of the same data; None for a variant with a request of its own."""
         if combination.variant is None or combination.variant.request is not None:
             return None
         trees = combination["trees"]
-        if trees not in self._gates:
-            self._gates[trees] = AnswerGate(self._request, save=self._ground.keep)
-        return self._gates[trees]
+        if trees not in self._same:
+            self._same[trees] = self._setup.same_responses()
+        return self._same[trees]
 
     def _asked(self, combination: Combination) -> str:
         assert combination.variant is not None
@@ -314,13 +303,13 @@ class Rig:
 
     def _results(self, combination: Combination) -> int:
         """How many candidates one answer holds; 0 for what is no answer with candidates."""
-        gate = self._gate(combination)
-        return gate.results if gate else 0
+        same = self._same_responses(combination)
+        return same.candidates(self._request) if same else 0
 
     def _spec(self, combination: Combination, repeat: int) -> ServerSpec:
         assert combination.variant is not None
         url = self._database(combination["database"], combination["trees"], combination.variant.revisions)
-        log = self._ground.folder / "log" / f"{combination['server']}.log"
+        log = self._setup.folder / "log" / f"{combination['server']}.log"
         spec = combination.variant.spec(url, hash_seed=repeat, log=log)
         profile = _MODES[combination["profiler"]]
         profiled = {"PLACEBENCH_PROFILE": profile, "PLACEBENCH_PROFILE_DIR": str(self._profiles)} if profile else {}
@@ -340,10 +329,10 @@ class Rig:
         if kind == "none":
             return f"sqlite:///{self._scratch}/none.db"
         if kind == "postgresql":
-            return self._ground.seeded_with(trees, revisions)
+            return self._setup.data.with_trees(trees, revisions)
         if trees not in self._files:
             url = f"sqlite:///{self._scratch}/{trees}.db"
-            seed(replace(self._ground.topology, trees=trees), url, loader=LOADERS[kind])
+            seed(replace(self._setup.data.topology, trees=trees), url, loader=LOADERS[kind])
             self._files[trees] = url
         return self._files[trees]
 

@@ -1,6 +1,6 @@
 """Jobs over a link: what each variant takes for the same work when its bytes have a way to go.
 
-The key piece is `network_study`, which makes the `Question` of `placebench lab study network`.
+The key piece is `NetworkStudy`, the study of `placebench lab study network`.
 Each variant is one worker with one thread
 on a database of its own and stays up for the whole survey, as its link does, unless a measurement fails; a point only
 changes the link's shape. A job begins when its first request is sent and ends when the body of its last one is read.
@@ -17,11 +17,11 @@ from typing import Any, Final, Literal
 
 from placebench.errors import LoadError
 from placebench.experiment.http_request import get
-from placebench.experiment.same_responses import Agreement
-from placebench.experiment.study import Ground, Measure, Point, Question, Renewed
+from placebench.experiment.same_responses import SameResponses
+from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import Variant
-from placebench.measure.meters import backend_cpu_between, read_backends
-from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_starved_s
+from placebench.measure.meters import read_backends
+from placebench.measure.processes import read_cpu_by_pid, read_starved_s
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link, open_service_link
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
@@ -67,93 +67,79 @@ class NetworkStudy:
             for latency_ms in sorted(self.latencies_ms)
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """For the head of the run."""
-        return {
-            "job": self.job,
-            "operations": self.operations,
-            "between": self.between,
-            "bytes_per_s": self.bytes_per_s,
-            "proxies": self.proxies,
-        }
+    def spec(self, *, repeats: int) -> StudySpec:
+        """Return what is measured.
+
+        A measurement has `elapsed_s, cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent, bytes_received,
+        in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
+        """
+        named = ("job", "operations", "between", "bytes_per_s", "proxies")
+        return StudySpec(
+            command="network",
+            points=self.points,
+            repeats=repeats,
+            prepare=self._prepare,
+            request=self.request,
+            settings={name: getattr(self, name) for name in named},
+            variants=tuple(variant.name for variant in self.variants),
+        )
+
+    @contextmanager
+    def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        """Start every variant at its first point, and warm it up."""
+        requests, same = _requests(self, setup.data.topology), setup.same_responses()
+        with ExitStack() as stack:
+            starts = {each.name: partial(_Served.start, self, each, setup, same, requests) for each in self.variants}
+            served = {name: stack.enter_context(Restartable(start)) for name, start in starts.items()}
+
+            def measure(point: Point, _: int) -> dict[str, Any]:
+                with served[point["variant"]].in_use() as variant:
+                    return variant.measure(point, requests, self.bytes_per_s)
+
+            yield measure
 
 
-def network_study(asked: NetworkStudy, *, repeats: int) -> Question:
-    """The question of `placebench lab study network`.
-
-    A measurement has `elapsed_s, cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent, bytes_received,
-    in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
-    """
-    return Question(
-        command="network",
-        points=asked.points,
-        repeats=repeats,
-        prepare=partial(_standing, asked),
-        request=asked.request,
-        settings=asked.to_json(),
-        variants=tuple(variant.name for variant in asked.variants),
-    )
-
-
-@contextmanager
-def _standing(asked: NetworkStudy, ground: Ground) -> Iterator[Measure]:
-    """Every variant up and warm from its first point on, held to the same answers."""
-    requests, agreement = _requests(asked, ground.topology), Agreement()
-    with ExitStack() as stack:
-        ups = {
-            variant.name: partial(_Standing.up, asked, variant, ground, agreement, requests)
-            for variant in asked.variants
-        }
-        standing = {name: stack.enter_context(Renewed(up)) for name, up in ups.items()}
-
-        def measured(point: Point, _: int) -> dict[str, Any]:
-            with standing[point["variant"]].in_use() as variant:
-                return variant.measured(point, requests, asked.bytes_per_s)
-
-        yield measured
-
-
-def _requests(asked: NetworkStudy, topology: Topology) -> list[str]:
+def _requests(study: NetworkStudy, topology: Topology) -> list[str]:
     """What the job asks, in this order."""
-    if asked.job != "tiny":
-        return [asked.request] * asked.operations
-    roots = [topology.uuids(number)[0] for number in range(min(topology.trees, asked.operations))]
-    return [f"/resource_providers/{roots[number % len(roots)]}" for number in range(asked.operations)]
+    if study.job != "tiny":
+        return [study.request] * study.operations
+    roots = [topology.uuids(number)[0] for number in range(min(topology.trees, study.operations))]
+    return [f"/resource_providers/{roots[number % len(roots)]}" for number in range(study.operations)]
 
 
-class _Standing:
+class _Served:
     """One variant with its link."""
 
     def __init__(
-        self, variant: Variant, server: RunningServer, link: Link, database_url: str, agreement: Agreement
+        self, variant: Variant, server: RunningServer, link: Link, database_url: str, same: SameResponses
     ) -> None:
         self._variant = variant
         self._server = server
         self._link = link
         self._database_url = database_url
-        self._agreement = agreement
+        self._same = same
 
     @classmethod
     @contextmanager
-    def up(
-        cls, asked: NetworkStudy, variant: Variant, ground: Ground, agreement: Agreement, requests: Sequence[str]
-    ) -> Iterator["_Standing"]:
+    def start(
+        cls, study: NetworkStudy, variant: Variant, setup: StudySetup, same: SameResponses, requests: Sequence[str]
+    ) -> Iterator["_Served"]:
         """The variant served on its own copy of the data, with a link on one side, warmed up."""
-        database_url = ground.copy(variant.name)
-        log = ground.folder / "log" / f"network-{variant.name}.log"
+        database_url = setup.data.copy(variant.name)
+        log = setup.folder / "log" / f"network-{variant.name}.log"
         with ExitStack() as stack:
-            if asked.between == "database":
-                link = stack.enter_context(open_database_link(database_url, proxies=asked.proxies, log=log))
-                server = stack.enter_context(serve(_spec(asked, variant, link.url, ground.folder)))
+            if study.between == "database":
+                link = stack.enter_context(open_database_link(database_url, proxies=study.proxies, log=log))
+                server = stack.enter_context(serve(_spec(study, variant, link.url, setup.folder)))
             else:
-                server = stack.enter_context(serve(_spec(asked, variant, database_url, ground.folder)))
-                link = stack.enter_context(open_service_link(server.url, proxies=asked.proxies, log=log))
-            up = cls(variant, server, link, database_url, agreement)
+                server = stack.enter_context(serve(_spec(study, variant, database_url, setup.folder)))
+                link = stack.enter_context(open_service_link(server.url, proxies=study.proxies, log=log))
+            made = cls(variant, server, link, database_url, same)
             for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first answers
-                up._ask(server.url, request, "identity")
-            yield up
+                made._send(server.url, request, "identity")
+            yield made
 
-    def measured(self, point: Point, requests: Sequence[str], bytes_per_s: float | None) -> dict[str, Any]:
+    def measure(self, point: Point, requests: Sequence[str], bytes_per_s: float | None) -> dict[str, Any]:
         """One job over a link of the point's shape."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
@@ -162,7 +148,7 @@ class _Standing:
         pids = [*workers, *(backends_before.cpu_s if backends_before else ())]
         before, cpu_before, starved_before_s = self._link.traffic(), read_cpu_by_pid(workers), read_starved_s(pids)
         self._link.trace()
-        asked = [self._ask(url, request, encoding) for request in requests]
+        sent = [self._send(url, request, encoding) for request in requests]
         worker_cpu_s, starving_s = (
             cpu_between(cpu_before, read_cpu_by_pid(workers)),
             read_starved_s(pids) - starved_before_s,
@@ -170,29 +156,29 @@ class _Standing:
         backend_cpu_s = backend_cpu_between(backends_before, read_backends(self._database_url))
         traffic = self._link.traffic().since(before)
         self._server.check()
-        elapsed_s = sum(each.elapsed_s for each in asked)
+        elapsed_s = sum(each.elapsed_s for each in sent)
         return {
             "elapsed_s": elapsed_s,
             "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
             "starved_s": starving_s,
             **asdict(traffic),
             "in_transit_s": min(traffic.in_transit_s, elapsed_s),
-            "body_bytes": sum(each.packed_bytes for each in asked),
+            "body_bytes": sum(each.packed_bytes for each in sent),
             "trace": self._link.trace(),
         }
 
-    def _ask(self, url: str, request: str, encoding: str) -> "_Asked":
-        """One request, timed until its body is read; then its answer is held to the others'."""
+    def _send(self, url: str, request: str, encoding: str) -> "_Sent":
+        """One request, timed until its body is read; then its response is compared with the others'."""
         started = time.perf_counter()
         try:
             reply = get(url, request, encoding=encoding)
         except OSError as error:
-            raise LoadError(f"{self._variant.name} gave no answer: {error}; {self._state()}") from error
+            raise LoadError(f"{self._variant.name} gave no response: {error}; {self._state()}") from error
         elapsed_s = time.perf_counter() - started
         if reply.status != HTTPStatus.OK:
             raise LoadError(f"{self._variant.name} answered {reply.status} where 200 was expected; {self._state()}")
-        self._agreement.hold(self._variant.name, request, reply.body)
-        return _Asked(elapsed_s, reply.packed_bytes)
+        self._same.check(self._variant.name, request, reply.body)
+        return _Sent(elapsed_s, reply.packed_bytes)
 
     def _state(self) -> str:
         """Whether its link still stands: that is the first thing to look at."""
@@ -204,14 +190,14 @@ class _Standing:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Sent:
     """One request as the client saw it."""
 
     elapsed_s: float
     packed_bytes: int
 
 
-def _spec(asked: NetworkStudy, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
+def _spec(study: NetworkStudy, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
     made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
-    environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(asked.compress))}
-    return replace(made, environment=environment, module=_WAITING if asked.job == "waits" else made.module)
+    environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(study.compress))}
+    return replace(made, environment=environment, module=_WAITING if study.job == "waits" else made.module)

@@ -1,36 +1,37 @@
 """The whole story of `perfload`: seed, serve, load, count, compare, profile, each step left on disk as it is finished.
 
-The key piece is `Perfload.run`. However it ends, the run's folder holds what was measured until then and `run.json`
+The main class is `PerfloadRun`. However it ends, the run's folder holds what was measured until then and `run.json`
 says how it ended, and which parts failed on the way.
 """
 
 import shutil
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
+from placebench.experiment.counted_pass import counted_pass
+from placebench.experiment.databases import SeededData
 from placebench.experiment.environment import manifest
-from placebench.experiment.parts import Parts, Say, nobody
-from placebench.experiment.passes import Bench, closed_pass, counted_pass, open_pass, profiled_pass
+from placebench.experiment.passes import PassSetup, closed_pass, open_pass
+from placebench.experiment.profiled_pass import profiled_pass
 from placebench.experiment.records import LoadPass, RunHead
-from placebench.experiment.replicate import DEATHS, PreparedVariants, reason_of
-from placebench.experiment.replicate_loop import Replicates
-from placebench.experiment.run_folder import KeptHead
-from placebench.experiment.same_responses import AnswerGate
+from placebench.experiment.replicate import REPLICATE_FAILURES, PreparedVariants
+from placebench.experiment.replicate_series import ReplicateSeries
+from placebench.experiment.run_folder import RunFolder, Say, error_text, ignore
+from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.validity import LOAD_RULES, LoadRules
 from placebench.experiment.variants import PLACEMENT, read_variants
 from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
 from placebench.runtime.postgres import Server
-from placebench.seeding import data_digest, seed
+from placebench.seeding import data_digest
 from placebench.topology import Topology
 
 BASELINE, BEST = "naive", "tuned"
 
 
 @dataclass(frozen=True)
-class Settings:
+class PerfloadSettings:
     """How much is measured, and how."""
 
     variants: tuple[str, ...]
@@ -53,17 +54,17 @@ class Settings:
     """When an open load does not count."""
 
     @classmethod
-    def default(cls) -> "Settings":
+    def default(cls) -> "PerfloadSettings":
         """Every rung of the ladder, and the algorithms: about six minutes on two cores with 1000 nested trees."""
         return cls(variants=(*cumulative(), *ALGORITHMS))
 
     @classmethod
-    def quick(cls) -> "Settings":
+    def quick(cls) -> "PerfloadSettings":
         """naive, tuned and the algorithms: about a minute with 50 trees."""
         variants = (BASELINE, BEST, *ALGORITHMS)
         return cls(variants, closed_s=4.0, open_s=4.0, profiled_requests=40, rounds=1, block_s=0.2)
 
-    def with_placement(self, python: str) -> "Settings":
+    def with_placement(self, python: str) -> "PerfloadSettings":
         """The same with the real Placement between the ladder and the algorithms; it is not counted, nor profiled."""
         rungs = [name for name in self.variants if name not in ALGORITHMS]
         others = [name for name in self.variants if name in ALGORITHMS]
@@ -91,80 +92,66 @@ class Settings:
         return 1 + self.replicates + sum(map(len, passes))
 
 
-class Perfload:
+class PerfloadRun:
     """One run of `perfload` in one folder, on one PostgreSQL server."""
 
-    def __init__(
-        self, topology: Topology, settings: Settings, folder: Path, server: Server, *, say: Say, note: Say = nobody
-    ) -> None:
-        """say: is told of each step as it begins; note: of what fails and is tried once more, or left out."""
+    def __init__(self, topology: Topology, settings: PerfloadSettings, folder: Path, server: Server) -> None:
         self._topology = topology
         self._settings = settings
-        self._folder = folder
-        self._server = server
-        self._say = say
-        self._note = note
-        self._database = f"placebench_{folder.name.lower().replace('-', '_')}"
+        self._data = SeededData(server, topology, folder)
         self._loaded: dict[str, LoadPass] = {}
-        without_variants = {key: value for key, value in asdict(settings).items() if key != "variants"}
-        head = RunHead(
-            name=folder.name,
-            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            status="running",
+        kept = {name: value for name, value in asdict(settings).items() if name != "variants"}
+        head = RunHead.begin(
+            folder,
+            topology,
+            command="perfload",
             request=topology.request,
-            topology=topology.title,
-            trees=topology.trees,
-            seed=topology.seed,
-            variants=list(settings.variants),
-            receipt={},
-            manifest={},
-            settings={**without_variants, "steps": _steps(settings.variants)},
-            same_responses={},
+            variants=settings.variants,
+            settings={**kept, "steps": _steps(settings.variants)},
         )
-        self._kept = KeptHead(folder, head)
-        self._gate = AnswerGate(topology.request, save=self._kept.save)
-        self._parts = Parts(self._kept, note)
+        self._run = RunFolder(folder, head)
+        self._same = SameResponses(self._run.save)
 
-    def run(self) -> None:
-        """Everything, in order; a count, profile, open load or comparison that fails is named, and the run goes on.
+    def run(self, say: Say, note: Say = ignore) -> None:
+        """Measure everything, in order; a count, profile, open load or comparison that fails is named, and left out.
 
-        Raises GateFailedError when two variants answer differently, UndecidedError when the data changed meanwhile or
-        the run ended early with something to show; before that ServerError, LoadError and DatabaseError, and
-        KeyboardInterrupt at any time. The folder is readable after each.
+        say, note: as those of `RunFolder`. Raises GateFailedError when two variants respond differently, UndecidedError
+        when the data changed meanwhile or the run ended early with something to show; before that ServerError,
+        LoadError and DatabaseError, and KeyboardInterrupt at any time. The folder is readable after each.
         """
-        with self._kept.until_the_end():
+        self._run.say, self._run.note = say, note
+        with self._run.recorded():
             try:
-                self._everything()
+                self._measure()
             except (ServerError, LoadError, DatabaseError) as error:
                 if not self._loaded:
                     raise
                 raise UndecidedError(f"ended early, the report has what was measured until then: {error}") from error
 
-    def _everything(self) -> None:
-        settings, bench = self._settings, self._seeded()
+    def _measure(self) -> None:
+        settings, setup = self._settings, self._prepare()
         for variant in settings.variants:
-            self._rung(bench, variant)
-        self._comparison(bench)
+            self._load_closed(setup, variant)
+        self._compare(setup)
         for variant in settings.profiled:
-            self._say(f"{variant}: profile of {settings.profiled_requests} requests")
-            profile = partial(profiled_pass, bench, variant, requests=settings.profiled_requests)
-            self._parts.make("profile", variant, profile)
-        self._data_unchanged(bench.database_url)
+            self._run.say(f"{variant}: profile of {settings.profiled_requests} requests")
+            profile = partial(profiled_pass, setup, variant, requests=settings.profiled_requests)
+            self._run.make_part("profile", variant, profile)
+        self._check_data(setup.database_url)
         for variant in settings.compared:
-            self._say(f"{variant}: open load, {settings.open_s:g} s")
-            self._opened(bench, variant)
-        self._data_unchanged(bench.database_url)
+            self._run.say(f"{variant}: open load, {settings.open_s:g} s")
+            self._load_open(setup, variant)
+        self._check_data(setup.database_url)
 
-    def _seeded(self) -> Bench:
+    def _prepare(self) -> PassSetup:
         topology, settings = self._topology, self._settings
-        self._say(f"seed {topology.title}, {topology.trees} trees")
-        url = self._server.create_database(self._database)
-        receipt = seed(topology, url)
-        self._kept.save(receipt=receipt.to_json(), manifest=manifest(url))
-        return Bench(
+        self._run.say(f"seed {topology.title}, {topology.trees} trees")
+        url = self._data.url
+        self._run.save(receipt=self._data.receipt, manifest=manifest(url))
+        return PassSetup(
             database_url=url,
             request=topology.request,
-            folder=self._folder,
+            folder=self._run.path,
             processes=settings.processes,
             threads=settings.threads,
             users=settings.users,
@@ -173,51 +160,49 @@ class Perfload:
             placement_python=settings.placement_python,
         )
 
-    def _rung(self, bench: Bench, variant: str) -> None:
-        self._say(f"{variant}: closed load, {self._settings.closed_s:g} s")
-        self._loaded[variant] = closed_pass(bench, variant, time_s=self._settings.closed_s, meet=self._gate.meet)
+    def _load_closed(self, setup: PassSetup, variant: str) -> None:
+        self._run.say(f"{variant}: closed load, {self._settings.closed_s:g} s")
+        self._loaded[variant] = closed_pass(setup, variant, time_s=self._settings.closed_s, same=self._same)
         if variant not in self._settings.ours:
             return
-        self._say(f"{variant}: count of {self._settings.counted_requests} requests")
-        count = partial(counted_pass, bench, variant, requests=self._settings.counted_requests)
-        self._parts.make("count", variant, count)
+        self._run.say(f"{variant}: count of {self._settings.counted_requests} requests")
+        count = partial(counted_pass, setup, variant, requests=self._settings.counted_requests)
+        self._run.make_part("count", variant, count)
 
-    def _opened(self, bench: Bench, variant: str) -> None:
+    def _load_open(self, setup: PassSetup, variant: str) -> None:
         settings = self._settings
         load = partial(
             open_pass, time_s=settings.open_s, rate_per_s=self._slowest_per_s() / 2, rules=settings.load_rules
         )
-        self._parts.make("open load", variant, partial(load, bench, variant))
+        self._run.make_part("open load", variant, partial(load, setup, variant))
 
     def _slowest_per_s(self) -> float:
-        """Requests per second of the rung that managed least: an open load at half of it overloads none."""
+        """Requests per second of the variant that managed least: an open load at half of it overloads none."""
         return min(loaded.result.throughput_per_s for loaded in self._loaded.values())
 
-    def _comparison(self, bench: Bench) -> None:
-        """The comparison, a part of the run that fails where too few replicates count."""
-        try:
-            self._compared(bench)
-        except (UndecidedError, *DEATHS) as error:
-            self._parts.name("comparison", "", reason_of(error))
-        shutil.rmtree(self._folder / "answers", ignore_errors=True)
-
-    def _compared(self, bench: Bench) -> None:
-        """naive, tuned, Placement and the algorithms, interleaved, each on a copy of the database."""
+    def _compare(self, setup: PassSetup) -> None:
+        """Make the comparison, a part of the run that fails where too few replicates are valid."""
         names, settings = self._settings.compared, self._settings
-        databases = {
-            name: self._server.create_database(f"{self._database}_{name}", template=self._database) for name in names
-        }
-        python = settings.placement_python
-        read = read_variants(names, placement_python=Path(python) if python else None)
-        variants = PreparedVariants(read, databases, bench.request, bench.folder, block_s=settings.block_s)
-        replicates = Replicates(self._kept, self._gate, self._folder, variants=len(names), rounds=settings.rounds)
-        replicates.make(variants, settings.replicates, say=self._say, note=self._note)
+        try:
+            python = settings.placement_python
+            prepared = PreparedVariants(
+                variants=read_variants(names, placement_python=Path(python) if python else None),
+                databases={name: self._data.copy(name) for name in names},
+                request=setup.request,
+                folder=self._run.path,
+                block_s=settings.block_s,
+            )
+            series = ReplicateSeries(self._run, self._same, variants=len(names), rounds=settings.rounds)
+            series.measure(prepared, settings.replicates)
+        except (UndecidedError, *REPLICATE_FAILURES) as error:
+            self._run.fail_part("comparison", "", error_text(error))
+        shutil.rmtree(self._run.path / "responses", ignore_errors=True)
 
-    def _data_unchanged(self, url: str) -> None:
-        digest = data_digest(url)
-        if digest != self._kept.head.receipt["digest"]:
+    def _check_data(self, url: str) -> None:
+        digest, seeded = data_digest(url), self._run.head.receipt["digest"]
+        if digest != seeded:
             raise UndecidedError(
-                f"the data changed during the run: digest {digest}, seeded {self._kept.head.receipt['digest']}; "
+                f"the data changed during the run: digest {digest}, seeded {seeded}; "
                 "something else wrote to the database: run it again"
             )
 

@@ -1,7 +1,8 @@
-"""The watched pass of a comparison: each variant under the profiler, apart from the timed blocks, for its flame.
+"""The profiled passes: a variant under the profiler, apart from what is timed, for its flame graph.
 
-The key piece is `watched_pass`. What is watched is slower, so nothing of it is timed. A variant of another environment
-is watched where placebench is installed there too; where it is not, the pass says so and the comparison goes on.
+`watched_pass` profiles a variant of a comparison, request by request: one of another environment where placebench is
+installed there too; where it is not, the pass says so and the comparison goes on. `profiled_pass` profiles a variant of
+the reference service under closed-loop load. What is profiled is slower, so nothing of it is timed.
 """
 
 import json
@@ -14,10 +15,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError
-from placebench.experiment.canonical_response import ask
-from placebench.experiment.parts import FAILURES, Say, nobody, try_twice
+from placebench.experiment.http_request import fetch
+from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.experiment.passes import PassSetup
 from placebench.experiment.records import WatchedPass
-from placebench.experiment.replicate import PreparedVariants, reason_of
+from placebench.experiment.replicate import PreparedVariants
+from placebench.experiment.run_folder import FAILURES, RunFolder, error_text
 from placebench.experiment.variants import Variant
 from placebench.profiler.analysis.merging import merge_sessions
 from placebench.profiler.model.files import flame_graph_beside, write_whole
@@ -34,20 +37,20 @@ _HASH_SEED = 1
 _WRITTEN_WITHIN_S = 10.0
 
 
-def watched_pass(variants: PreparedVariants, name: str, *, note: Say = nobody) -> WatchedPass:
+def watched_pass(run: RunFolder, prepared: PreparedVariants, name: str) -> WatchedPass:
     """Watch 3 to 40 requests of the variant *name*, some two seconds of them; saved as watched-<name>.json.
 
-    Where it fails it is tried once more, which *note* is told. With a flame come profile-<name>.html, .speedscope.json
+    Where it fails it is tried once more. With a flame come profile-<name>.html, .speedscope.json
     and .pyisession, the mean of the requests.
     """
-    variant = variants.named[name]
+    variant = prepared.named[name]
     made = WatchedPass(variant=name, requests=0, reason=_cannot(variant))
     if not made.reason:
         try:
-            made = try_twice(f"{name} profile", lambda: _watch(variants, variant), note)
+            made = run.try_twice(f"{name} profile", lambda: _watch(prepared, variant))
         except FAILURES as error:
-            made = replace(made, reason=reason_of(error))
-    made.save(variants.folder / f"watched-{name}.json")
+            made = replace(made, reason=error_text(error))
+    made.save(prepared.folder / f"watched-{name}.json")
     return made
 
 
@@ -70,20 +73,18 @@ def _holds_placebench(variant: Variant) -> bool:
     return asked.returncode == 0
 
 
-def _watch(variants: PreparedVariants, variant: Variant) -> WatchedPass:
+def _watch(prepared: PreparedVariants, variant: Variant) -> WatchedPass:
     """Serve it once more, watched, and keep its flame."""
-    folder = variants.folder / "log" / f"watched-{variant.name}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    log = variants.folder / "log" / f"uwsgi-{variant.name}.log"
-    spec = _watched(variant, variant.spec(variants.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder)
+    folder = fresh_log_folder(prepared.folder / "log" / f"watched-{variant.name}")
+    log = prepared.folder / "log" / f"uwsgi-{variant.name}.log"
+    spec = _watched(variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder)
     with serve(spec) as server:
         for _ in range(_WARM_UP_REQUESTS):
-            ask(server.url, variants.request)
-        asked = _ask_for_a_while(server.url, variants.request)
-        recorded = _recorded(folder, variants.request, _WARM_UP_REQUESTS + asked)[-asked:]
+            fetch(server.url, prepared.request)
+        asked = _ask_for_a_while(server.url, prepared.request)
+        recorded = wait_for_recordings(folder, prepared.request, _WARM_UP_REQUESTS + asked)[-asked:]
     watched = WatchedPass(variant.name, len(recorded), notes=list(notes_of(recording for _, recording in recorded)))
-    _keep(variants.folder / f"profile-{variant.name}", [session for session, _ in recorded], variant, watched)
+    _keep(prepared.folder / f"profile-{variant.name}", [session for session, _ in recorded], variant, watched)
     shutil.rmtree(folder)
     return watched
 
@@ -104,13 +105,48 @@ def _watched(variant: Variant, spec: ServerSpec, folder: Path) -> ServerSpec:
 def _ask_for_a_while(url: str, request: str) -> int:
     began, asked = time.monotonic(), 0
     while asked < _FEWEST or (asked < _MOST and time.monotonic() - began < _ENOUGH_S):
-        ask(url, request)
+        fetch(url, request)
         asked += 1
     return asked
 
 
-def _recorded(folder: Path, request: str, expected: int) -> list[tuple[Path, Recording]]:
-    """The flame and the recording of each request as they came; the last one is written after its answer was read."""
+def profiled_pass(setup: PassSetup, variant: str, *, requests: int) -> None:
+    """*requests* requests under the closed load with the profiler on, merged into one page.
+
+    Saved as profile-<variant>.html, profile-<variant>.speedscope.json and watched-<variant>.json.
+    """
+    sessions = fresh_log_folder(setup.folder / "log" / f"profiled-{variant}")
+    with setup.serve(variant, PLACEBENCH_PROFILE="flame", PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
+        setup.warm_up(server)
+        discard_recordings(sessions, setup.request, setup.warm_up_requests)
+        load = LoadSpec(
+            url=server.url, request=setup.request, kind="closed", users=setup.users, requests=requests, seed=setup.seed
+        )
+        run_load(load, folder=setup.folder / "log")
+        server.check()
+    found = wait_for_recordings(sessions, setup.request)
+    session = merge_sessions([flame for flame, _ in found], application=("placebench/reference",))
+    notes = list(notes_of(recording for _, recording in found))
+    page = setup.folder / f"profile-{variant}.html"
+    write_flame_page(session, page, title=variant, requests=len(found), notes=notes)
+    write_speedscope(session, page.with_suffix(".speedscope.json"))
+    WatchedPass(variant, len(found), notes=notes).save(setup.folder / f"watched-{variant}.json")
+    shutil.rmtree(sessions)
+
+
+def fresh_log_folder(folder: Path) -> Path:
+    """Make *folder*, empty, and return it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def wait_for_recordings(folder: Path, request: str, expected: int = 0) -> list[tuple[Path, Recording]]:
+    """Return the flame graph's file and the recording of each request, as they came; in mode light there is no file.
+
+    The last one is written after its response was read: raises ServerError where fewer than *expected* come in 10 s.
+    What else the service was sent, such as whether it is ready, is left out.
+    """
     name = f"GET {urlsplit(request).path}"
     deadline = time.monotonic() + _WRITTEN_WITHIN_S
     while True:
@@ -120,8 +156,15 @@ def _recorded(folder: Path, request: str, expected: int) -> list[tuple[Path, Rec
         if len(found) >= expected:
             return found
         if time.monotonic() > deadline:
-            raise ServerError(f"the profiler left {len(found)} of {expected} recordings")
-        time.sleep(0.05)
+            raise ServerError(f"the profiler left {len(found)} of {expected} recordings in {folder}")
+        time.sleep(0.02)
+
+
+def discard_recordings(folder: Path, request: str, expected: int) -> None:
+    """Delete what the *expected* requests of the warm-up left, once all of it is there."""
+    wait_for_recordings(folder, request, expected)
+    for path in folder.iterdir():
+        path.unlink()
 
 
 def _number(path: Path) -> int:

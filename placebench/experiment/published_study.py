@@ -7,14 +7,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from placebench.errors import MissingExtraError, PlacebenchError
-from placebench.experiment.http_job import Done, locust_job, warm_up
-from placebench.experiment.same_responses import AnswerGate
-from placebench.experiment.study import Ground, Measure, Point, Question
-from placebench.experiment.variants import PLACEMENT, Variant, read_variant
+from placebench.errors import MissingExtraError
+from placebench.experiment.http_job import JobResult, locust_job, warm_up
+from placebench.experiment.same_responses import SameResponses
+from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
+from placebench.experiment.variants import PLACEMENT, Variant, find_variant, require_uwsgi
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import ALGORITHMS, cumulative
-from placebench.runtime.wsgi_servers import serve, uwsgi_program
+from placebench.runtime.wsgi_servers import serve
 from placebench.topology import Topology
 
 SOURCE = 'Chris Dent, "Placement Performance Analysis", 2019: https://anticdent.org/placement-performance-analysis.html'
@@ -45,79 +45,76 @@ REQUESTS: Mapping[int, int] = {1: 10, 40: 400}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The variants by name, None for one that is not installed; and the clouds, the first of which is the run's."""
+class PublishedStudy:
+    """Services under the load of the published figures."""
 
     variants: Mapping[str, Variant | str]
-    """A variant, or why there is none."""
+    """By service: a variant, or why there is none."""
     topologies: Sequence[Topology]
+    """The first is the run's."""
 
-
-def services(*, quick: bool) -> tuple[str, ...]:
-    """The ladder with the algorithms beyond it and the real Placement; quick: without the rungs between."""
-    rungs = cumulative()
-    return (*((rungs[0], rungs[-1]) if quick else rungs), *ALGORITHMS, PLACEMENT)
-
-
-def find_variants(names: Sequence[str], *, placement_python: Path | None = None) -> dict[str, Variant | str]:
-    """The variant of each name, or in one line why it is not there; raises VariantError for an unknown name."""
-    return {name: _find(name, placement_python) for name in names}
-
-
-def headline(asked: Asked, *, repeats: int) -> Question:
-    """The survey: every service by every topology and number of clients."""
-    here = [name for name, each in asked.variants.items() if isinstance(each, Variant)]
-    missing = {name: each for name, each in asked.variants.items() if isinstance(each, str)}
-    clouds = {topology.name: topology for topology in asked.topologies}
+    def spec(self, *, repeats: int) -> StudySpec:
+        """Return what is measured: every service by every topology and number of clients."""
+        here = [name for name, each in self.variants.items() if isinstance(each, Variant)]
+        missing = {name: each for name, each in self.variants.items() if isinstance(each, str)}
+        topologies = [topology.name for topology in self.topologies]
+        return StudySpec(
+            "published",
+            tuple(_points(here, topologies)),
+            repeats,
+            self._prepare,
+            self.topologies[0].request,
+            settings={
+                "processes": PROCESSES,
+                "threads": THREADS,
+                "published": [
+                    {"topology": topology, "clients": clients, **asdict(each)}
+                    for (topology, clients), each in PUBLISHED.items()
+                ],
+                "published_trees": TREES,
+                "published_source": SOURCE,
+                "published_machine": MACHINE,
+            },
+            variants=tuple(here),
+            impossible=tuple((point, missing[point["service"]]) for point in _points(list(missing), topologies)),
+        )
 
     @contextmanager
-    def prepare(ground: Ground) -> Iterator[Measure]:
-        gates = {name: AnswerGate(cloud.request, save=ground.keep) for name, cloud in clouds.items()}
+    def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        topologies = {topology.name: topology for topology in self.topologies}
+        same = {name: setup.same_responses() for name in topologies}
 
         def measure(point: Point, repeat: int) -> dict[str, Any]:
-            variant = asked.variants[point["service"]]
+            variant, name = self.variants[point["service"]], point["topology"]
             assert isinstance(variant, Variant)
-            cloud = clouds[point["topology"]]
-            return _measured(ground, variant, cloud, gates[cloud.name], int(point["clients"]), repeat)
+            return _measure(setup, variant, topologies[name], same[name], int(point["clients"]), repeat)
 
         yield measure
 
-    return Question(
-        "published",
-        tuple(_points(here, clouds)),
-        repeats,
-        prepare,
-        asked.topologies[0].request,
-        settings={
-            "processes": PROCESSES,
-            "threads": THREADS,
-            "published": [
-                {"topology": topology, "clients": clients, **asdict(each)}
-                for (topology, clients), each in PUBLISHED.items()
-            ],
-            "published_trees": TREES,
-            "published_source": SOURCE,
-            "published_machine": MACHINE,
-        },
-        variants=tuple(here),
-        impossible=tuple((point, missing[point["service"]]) for point in _points(list(missing), clouds)),
-    )
+
+def services(*, quick: bool) -> tuple[str, ...]:
+    """Return the cumulative series with the further algorithms and the real Placement; quick: its two ends only."""
+    series = cumulative()
+    return (*((series[0], series[-1]) if quick else series), *ALGORITHMS, PLACEMENT)
+
+
+def find_services(names: Sequence[str], *, placement_python: Path | None = None) -> dict[str, Variant | str]:
+    """Return the variant of each name, or in one line why it is not there; raises VariantError for an unknown name."""
+    return {name: _find(name, placement_python) for name in names}
 
 
 def _find(name: str, placement_python: Path | None) -> Variant | str:
+    variant, missing = find_variant(name, placement_python)
+    if variant is None:
+        return missing
     try:
-        variant = read_variant(name, placement_python=placement_python)
-        uwsgi_program(Path(variant.python) if variant.python else None)
+        require_uwsgi([variant])
     except MissingExtraError as error:
         return str(error)
-    except PlacebenchError as error:
-        if name != PLACEMENT or placement_python is not None:
-            raise
-        return str(error).removeprefix("the variant placement ")
     return variant
 
 
-def _points(names: Sequence[str], topologies: Mapping[str, Topology]) -> list[dict[str, Any]]:
+def _points(names: Sequence[str], topologies: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"service": name, "topology": topology, "clients": clients}
         for topology in topologies
@@ -126,15 +123,15 @@ def _points(names: Sequence[str], topologies: Mapping[str, Topology]) -> list[di
     ]
 
 
-def _measured(
-    ground: Ground, variant: Variant, topology: Topology, gate: AnswerGate, clients: int, repeat: int
+def _measure(
+    setup: StudySetup, variant: Variant, topology: Topology, same: SameResponses, clients: int, repeat: int
 ) -> dict[str, Any]:
-    """One service under one load; raises GateFailedError when it answers differently from the others."""
-    url = ground.seeded_as(topology, variant.revisions)
-    log = ground.folder / "log" / f"uwsgi-{variant.name}.log"
+    """One service under one load; raises GateFailedError when it responds differently from the others."""
+    url = setup.data.of(topology, variant.revisions)
+    log = setup.folder / "log" / f"uwsgi-{variant.name}.log"
     spec = replace(variant.spec(url, hash_seed=repeat, log=log), processes=PROCESSES, threads=THREADS)
     with serve(spec) as server:
-        gate.meet(variant.name, server.url)
+        same.request(variant.name, topology.request, server.url)
         warm_up(server, topology.request, PROCESSES)
         done = locust_job(
             server,
@@ -142,13 +139,13 @@ def _measured(
             requests=REQUESTS[clients],
             users=clients,
             meter=ServerMeter(server.worker_pids, url),
-            folder=ground.folder,
+            folder=setup.folder,
         )
         server.check()
     return _values(done, REQUESTS[clients])
 
 
-def _values(done: Done, requests: int) -> dict[str, Any]:
+def _values(done: JobResult, requests: int) -> dict[str, Any]:
     return {
         "elapsed_s": done.duration_s,
         "rate_per_s": requests / done.duration_s,

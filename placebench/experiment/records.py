@@ -15,7 +15,10 @@ Raw samples are kept; everything else is computed later. Durations are seconds, 
 """
 
 import json
+import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
@@ -24,6 +27,7 @@ from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Answered, Head
 from placebench.experiment.write_check import WriteCheck
 from placebench.measure.meters import Meters
+from placebench.topology import Topology
 
 FORMAT_VERSION = 2
 MEASURED = "measured"
@@ -228,6 +232,23 @@ class Measurement(Record):
     """Why it does not count; it is made again."""
 
 
+def append_lines(path: Path, records: Iterable[Record]) -> None:
+    """Append one line a record, on the disk when this returns: a kill loses at most what is under way."""
+    with path.open("a") as file:
+        for record in records:
+            file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rewrite_lines(path: Path, records: Iterable[Record]) -> None:
+    """Replace the lines of *path* by those of *records*, in one step."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    append_lines(partial, records)
+    partial.replace(path)
+
+
 def read_blocks(path: Path) -> list[Block]:
     """The blocks in blocks.jsonl; a last line that a kill cut short is left out, and a missing file is none."""
     return read_lines(path, Block, error=RunFolderError)
@@ -292,6 +313,34 @@ class RunHead(Record):
     """Those that failed without ending the run (`placebench.experiment.parts`)."""
     scratch_marks: list[str] = field(default_factory=list)
     """Marks of the scratch databases of the last sitting, and of earlier ones that may have left some."""
+
+    @classmethod
+    def begin(
+        cls,
+        folder: Path,
+        topology: Topology,
+        *,
+        command: str,
+        request: str,
+        variants: Iterable[str],
+        settings: dict[str, Any],
+    ) -> Self:
+        """Return the head of a run that begins now."""
+        return cls(
+            name=folder.name,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            status="running",
+            request=request,
+            topology=topology.title,
+            trees=topology.trees,
+            seed=topology.seed,
+            variants=list(variants),
+            receipt={},
+            manifest={},
+            settings=settings,
+            same_responses={},
+            command=command,
+        )
 
     @classmethod
     def load(cls, path: Path) -> Self:

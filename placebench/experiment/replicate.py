@@ -1,72 +1,132 @@
-"""One replicate: mirrored rounds of blocks against fresh servers, and where its wall time was spent."""
+"""One replicate: its plan, its mirrored rounds of blocks against fresh servers, and where its wall time goes.
 
-import json
+The main functions are `plan_replicate` and `make_replicate`. A round is a random order of all variants followed by the
+same order backwards (ABBA or BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine.
+The servers are started anew after every few rounds of a replicate; start order, warm-up order and the hash seed are
+drawn for each start and shared by its variants.
+Source: research on the same code measured A then B, which differed by 44 % (docs, "Why interleaved").
+"""
+
 import os
+import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from placebench.errors import DatabaseError, LoadError, PlacebenchError, ServerError
-from placebench.experiment.client_process import Driver, client_spec
-from placebench.experiment.plan import ReplicatePlan, StartPlan, block_size
-from placebench.experiment.records import Block, WirePass, read_blocks
-from placebench.experiment.validity import Moment, why_invalid, why_invalid_block
+from placebench.errors import DatabaseError, LoadError, ServerError
+from placebench.experiment.client_process import Driven, HttpClient, http_client
+from placebench.experiment.records import Block, WirePass, read_blocks, rewrite_lines
+from placebench.experiment.run_folder import error_text
+from placebench.experiment.validity import MachineSample, why_invalid, why_invalid_block
 from placebench.experiment.variants import Variant
 from placebench.measure.meters import Backends, read_backends
 from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
-from placebench.runtime import supervisor
 from placebench.runtime.wsgi_servers import RunningServer, serve
 
 _NOT_THE_HARNESS = ("start", "requests", "stop")
+_ROUNDS_OF_A_START = 8
+"""At most. Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start
+takes as long as two or three rounds: that many rounds a start say most in a given time."""
 
 
-class Spent:
-    """Seconds by name."""
+@dataclass(frozen=True)
+class StartPlan:
+    """What happens to one set of server processes, a fresh one for each variant."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.seconds: dict[str, float] = {}
+    start_order: tuple[str, ...]
+    warmup_order: tuple[str, ...]
+    hash_seed: int
+    """PYTHONHASHSEED of every variant."""
+    rounds: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class ReplicatePlan:
+    """What happens in one replicate: sets of fresh server processes, one after the other."""
+
+    number: int
+    starts: tuple[StartPlan, ...]
+
+    @property
+    def rounds(self) -> tuple[tuple[str, ...], ...]:
+        """Those of all starts, in order."""
+        return tuple(chain.from_iterable(start.rounds for start in self.starts))
+
+
+def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: int) -> ReplicatePlan:
+    """Return the plan of the replicate with this number, from 0; its *rounds* are spread evenly over its starts.
+
+    The same arguments give the same plan everywhere, whatever the number of replicates: a longer run begins like a
+    shorter one.
+    """
+    chance = random.Random(f"{seed} {number}")
+    starts = -(-rounds // _ROUNDS_OF_A_START)
+    shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
+    return ReplicatePlan(number, tuple(_plan_start(variants, chance, rounds=share) for share in shares))
+
+
+def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int) -> StartPlan:
+    return StartPlan(
+        start_order=_shuffled(variants, chance),
+        warmup_order=_shuffled(variants, chance),
+        hash_seed=chance.randrange(1, 2**32),
+        rounds=tuple(_there_and_back(_shuffled(variants, chance)) for _ in range(rounds)),
+    )
+
+
+def _shuffled(variants: Sequence[str], chance: random.Random) -> tuple[str, ...]:
+    return tuple(chance.sample(list(variants), len(variants)))
+
+
+def _there_and_back(order: tuple[str, ...]) -> tuple[str, ...]:
+    return (*order, *reversed(order))
+
+
+class PhaseTimer:
+    """Where wall time goes: seconds by phase."""
+
+    def __init__(
+        self, before: Mapping[str, float] | None = None, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """before: the seconds of earlier sessions, which go on."""
+        self.seconds = dict(before or {})
         self._clock = clock
 
     @contextmanager
-    def on(self, what: str) -> Iterator[None]:
-        """What the `with` block takes, whatever ends it."""
+    def measure(self, phase: str) -> Iterator[None]:
+        """Add what the `with` block takes, whatever ends it."""
         began = self._clock()
         try:
             yield
         finally:
-            self.add(what, self._clock() - began)
+            self.add(phase, self._clock() - began)
 
-    def add(self, what: str, seconds: float) -> None:
-        """Seconds that somebody else has measured."""
-        self.seconds[what] = self.seconds.get(what, 0.0) + seconds
-
-
-def together(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    """The sums of two, such as those of two sittings."""
-    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in dict.fromkeys((*one, *other))}
+    def add(self, phase: str, seconds: float) -> None:
+        """Add seconds that were measured elsewhere."""
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
 
-def harness_share(spent_s: Mapping[str, float]) -> float | None:
-    """What is neither start, request nor stop, as a share of the replicates' time; None before the first replicate."""
-    whole = spent_s.get("replicates", 0.0)
-    return 1 - sum(spent_s.get(name, 0.0) for name in _NOT_THE_HARNESS) / whole if whole else None
+def harness_share(phase_s: Mapping[str, float]) -> float | None:
+    """Return what is neither start, request nor stop, as a share of the replicates' time; None before the first."""
+    whole = phase_s.get("replicates", 0.0)
+    return 1 - sum(phase_s.get(name, 0.0) for name in _NOT_THE_HARNESS) / whole if whole else None
 
 
 _WARM_UP_REQUESTS = 3
-DEATHS = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
+REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
 """What ends a replicate and nothing else: a server, a client or a database that is gone."""
 
 
 @dataclass(frozen=True)
 class PreparedVariants:
-    """What is compared: the variants, each with a database of its own, and the request that they answer."""
+    """Variants ready to be measured: each with a database of its own, and the request that they are sent."""
 
     variants: tuple[Variant, ...]
     databases: Mapping[str, str]
@@ -75,7 +135,7 @@ class PreparedVariants:
     folder: Path
     block_s: float
     """How long a block should take."""
-    spent: Spent = field(default_factory=Spent)
+    timer: PhaseTimer = field(default_factory=PhaseTimer)
     """Where the time of its replicates goes."""
 
     @cached_property
@@ -84,22 +144,16 @@ class PreparedVariants:
         return {variant.name: variant for variant in self.variants}
 
 
-def make_replicate(variants: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
+def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
     """The blocks of one replicate, at least one; where it does not count, its last block says why."""
     made: list[Block] = []
-    before = Moment.now()
+    before = MachineSample.now()
     try:
-        _drive(variants, plan, made)
-    except DEATHS as error:
-        return invalidated(made, plan, reason_of(error))
-    reason = why_invalid(before, Moment.now(), cores=os.cpu_count() or 1)
+        _drive(prepared, plan, made)
+    except REPLICATE_FAILURES as error:
+        return invalidated(made, plan, error_text(error))
+    reason = why_invalid(before, MachineSample.now(), cores=os.cpu_count() or 1)
     return made if reason is None else invalidated(made, plan, reason)
-
-
-def reason_of(error: Exception) -> str:
-    """What went wrong on one line; the kind of error goes before a message that is not ours."""
-    ours = str(error) if isinstance(error, PlacebenchError) else ""
-    return " ".join((ours or f"{type(error).__name__}: {error}").split())
 
 
 def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
@@ -111,30 +165,36 @@ def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Blo
     return [*made[:-1], replace(made[-1], invalid=made[-1].invalid or reason)]
 
 
-def _drive(variants: PreparedVariants, plan: ReplicatePlan, made: list[Block]) -> None:
+def _drive(prepared: PreparedVariants, plan: ReplicatePlan, made: list[Block]) -> None:
     """Fill *made* with the blocks as they come."""
     round_ = 0
-    with _client(variants) as client:
+    with _client(prepared) as client:
         for start in plan.starts:
-            _drive_start(variants, start, client, made, replicate=plan.number, first_round=round_)
+            _drive_start(prepared, start, client, made, replicate=plan.number, first_round=round_)
             round_ += len(start.rounds)
 
 
 def _drive_start(
-    variants: PreparedVariants, plan: StartPlan, client: Driver, made: list[Block], *, replicate: int, first_round: int
+    prepared: PreparedVariants,
+    plan: StartPlan,
+    client: HttpClient,
+    made: list[Block],
+    *,
+    replicate: int,
+    first_round: int,
 ) -> None:
     first = len(made)
     with ExitStack() as stack:
         started = {
-            name: stack.enter_context(_Served.started(variants, name, plan.hash_seed)) for name in plan.start_order
+            name: stack.enter_context(_Served.started(prepared, name, plan.hash_seed)) for name in plan.start_order
         }
         for name in plan.warmup_order:
-            with variants.spent.on("start"):
+            with prepared.timer.measure("start"):
                 started[name].warm_up(client)
         for round_, order in enumerate(plan.rounds, first_round):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
-                variants.spent.add("requests", sum(made[-1].wall_s))
+                prepared.timer.add("requests", sum(made[-1].wall_s))
         for served in started.values():
             served.server.check()
         strangers = {name for name, served in started.items() if not served.kept_its_backends()}
@@ -144,40 +204,40 @@ def _drive_start(
 class _Served:
     """One variant's server from one start to its stop."""
 
-    def __init__(self, variants: PreparedVariants, name: str, server: RunningServer) -> None:
+    def __init__(self, prepared: PreparedVariants, name: str, server: RunningServer) -> None:
         self.server = server
         self._name = name
-        self._database_url = variants.databases[name]
-        self._variant = variants.named[name]
-        self._request = self._variant.request or variants.request
-        self._block_s = variants.block_s
-        self._asks_its_database = _has_round_trips(variants.folder / f"wire-{name}.json")
+        self._database_url = prepared.databases[name]
+        self._variant = prepared.named[name]
+        self._request = self._variant.request or prepared.request
+        self._block_s = prepared.block_s
+        self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
         self._requests_a_block = 1
         self._backends: Backends | None = None
 
     @classmethod
     @contextmanager
-    def started(cls, variants: PreparedVariants, name: str, hash_seed: int) -> Iterator["_Served"]:
+    def started(cls, prepared: PreparedVariants, name: str, hash_seed: int) -> Iterator["_Served"]:
         """The variant, its hash seed shared with the other variants."""
-        log = variants.folder / "log" / f"uwsgi-{name}.log"
-        with variants.spent.on("start"):
-            server = serve(variants.named[name].spec(variants.databases[name], hash_seed=hash_seed, log=log))
+        log = prepared.folder / "log" / f"uwsgi-{name}.log"
+        with prepared.timer.measure("start"):
+            server = serve(prepared.named[name].spec(prepared.databases[name], hash_seed=hash_seed, log=log))
         try:
-            yield cls(variants, name, server)
+            yield cls(prepared, name, server)
         finally:
-            with variants.spent.on("stop"):
+            with prepared.timer.measure("stop"):
                 server.stop()
 
-    def warm_up(self, client: Driver) -> None:
+    def warm_up(self, client: HttpClient) -> None:
         """Compile, connect, and see how many requests fill a block."""
-        walls = client.drive(url=self.server.url, request=self._request, requests=_WARM_UP_REQUESTS)["wall_s"]
+        walls = client.drive(self.server.url, [self._request] * _WARM_UP_REQUESTS).wall_s
         self._requests_a_block = block_size(min(walls), block_s=self._block_s)
         self._backends = read_backends(self._database_url)
 
-    def block(self, client: Driver, *, replicate: int, round_: int, position: int) -> Block:
+    def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
         before = self._cpu()
-        seen = client.drive(url=self.server.url, request=self._request, requests=self._requests_a_block)
+        seen = client.drive(self.server.url, [self._request] * self._requests_a_block)
         after = self._cpu()
         return Block(
             replicate=replicate,
@@ -185,11 +245,11 @@ class _Served:
             position=position,
             variant=self._name,
             requests=self._requests_a_block,
-            wall_s=seen["wall_s"],
+            wall_s=seen.wall_s,
             cpu_s=None if self._backends is None else cpu_between(before, after),
             counters=self._counters(seen),
-            invalid=why_invalid_block(seen["failures"], client_cpu_s=seen["client_cpu_s"], wall_s=sum(seen["wall_s"])),
-            responses=seen["answers"],
+            invalid=why_invalid_block(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s)),
+            responses=seen.digests,
         )
 
     def kept_its_backends(self) -> bool:
@@ -200,11 +260,11 @@ class _Served:
         now = None if self._backends is None else read_backends(self._database_url)
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
             return False
-        return bool(self._backends.cpu_s) or not self._asks_its_database
+        return bool(self._backends.cpu_s) or not self._has_round_trips
 
-    def _counters(self, seen: dict[str, Any]) -> dict[str, float]:
+    def _counters(self, seen: Driven) -> dict[str, float]:
         memory = read_pss_bytes(self.server.worker_pids())
-        counters = {"body_bytes": seen["body_bytes"], "client_cpu_s": seen["client_cpu_s"]}
+        counters = {"body_bytes": seen.body_bytes, "client_cpu_s": seen.client_cpu_s}
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> dict[int, float]:
@@ -217,23 +277,20 @@ def _has_round_trips(wire: Path) -> bool:
 
 
 @contextmanager
-def _client(variants: PreparedVariants) -> Iterator[Driver]:
-    with variants.spent.on("start"):
-        child = supervisor.start(client_spec(variants.folder))
-    try:
-        yield Driver(child)
-    finally:
-        with variants.spent.on("stop"):
-            child.stop()
+def _client(prepared: PreparedVariants) -> Iterator[HttpClient]:
+    with ExitStack() as stack:
+        with prepared.timer.measure("start"):
+            client = stack.enter_context(http_client(prepared.folder))
+        try:
+            yield client
+        finally:
+            with prepared.timer.measure("stop"):
+                stack.close()
 
 
-def append_blocks(path: Path, blocks: Sequence[Block]) -> None:
-    """One line a block, on the disk when this returns: a kill loses at most the replicate under way."""
-    with path.open("a") as file:
-        for block in blocks:
-            file.write(json.dumps(asdict(block)) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
+    """How many requests of *request_s* seconds fill *block_s*; at least one, so slow requests get small blocks."""
+    return max(1, min(at_most, round(block_s / request_s)))
 
 
 def keep_whole_replicates(path: Path, *, blocks_each: int) -> list[Block]:
@@ -247,8 +304,5 @@ def keep_whole_replicates(path: Path, *, blocks_each: int) -> list[Block]:
         made[block.replicate].append(block)
     whole = {number for number, each in made.items() if len(each) == blocks_each or any(b.invalid for b in each)}
     kept = [block for block in blocks if block.replicate in whole]
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)
-    append_blocks(partial, kept)
-    partial.replace(path)
+    rewrite_lines(path, kept)
     return kept

@@ -1,65 +1,85 @@
-"""The head of a run, on disk from its first moment to its last: `KeptHead` saves every change and how it all ended.
+"""The folder of a run under way: `RunFolder` keeps its run.json current, `measure_each` measures what is missing.
 
-Also where run folders come from: `new_folder`, `claim_folder`, `same_question` for one that is resumed, and `held`,
+Also where run folders come from: `new_folder`, `claim_folder`, `check_resumable` for one that is resumed, and `lock`,
 which keeps a second process out of one.
 """
 
 import fcntl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, Self, TypeVar
 
-from placebench.errors import RunFolderError
-from placebench.experiment.records import RunHead
+from sqlalchemy.exc import SQLAlchemyError
+
+from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
+from placebench.experiment.records import FailedPart, RunHead
 from placebench.paths import make_folder
 from placebench.runtime.postgres import Server
 
+T = TypeVar("T")
+Say = Callable[[str], None]
+FAILURES = (PlacebenchError, SQLAlchemyError, OSError)
+"""What a part of a run may fail with; GateFailedError is among them, and always ends the run."""
+_ATTEMPTS = 3
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
-"""What a resumed run has to be asked for again as it was begun."""
-_ON_ITS_GROUND = ("placebench", "code", "python", "packages", "postgresql", "machine")
-"""Parts of the manifest that every sitting of a run has in common; of them, but what is only passing by."""
-_PASSING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
-_TOLD_AT_MOST = 160
+"""What has to be the same when a run is resumed."""
+_ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "machine")
+"""Parts of the manifest that every session of a run has in common; of them, but what changes by itself."""
+_CHANGING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
+_SHOWN_AT_MOST = 160
 
 
-class KeptHead:
-    """run.json in *folder*, never older than the last change."""
+def ignore(_: str) -> None:
+    """Take no notice of a step or a note."""
 
-    def __init__(self, folder: Path, head: RunHead) -> None:
-        self._folder = folder
+
+class RunFolder:
+    """A run in its folder; run.json is never older than the last change of `head`."""
+
+    def __init__(self, path: Path, head: RunHead, *, say: Say = ignore, note: Say = ignore) -> None:
+        """say: is called with each step as it begins; note: with what fails and is tried once more, or left out."""
+        self.path = path
         self.head = head
+        self.say = say
+        self.note = note
+
+    @classmethod
+    def resume(cls, path: Path, head: RunHead) -> Self:
+        """Return the run that was begun in *path*, or a new one with *head*; raises as `check_resumable` does."""
+        return cls(path, check_resumable(path, head))
 
     def save(self, **changes: Any) -> None:
-        """Change these fields, and write."""
+        """Change these fields of the head, and write it."""
         self.head = replace(self.head, **changes)
-        self.head.save(self._folder / "run.json")
+        self.head.save(self.path / "run.json")
 
-    def stand_on(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
-        """Keep what the run is measured on; raises RunFolderError where an earlier sitting stood on something else.
+    def record_environment(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
+        """Save what the run is measured on; raises RunFolderError where an earlier session had something else.
 
-        One verdict over two variants, two clouds or two machines would be about neither.
+        One verdict over two variants, two data sets or two machines would be about neither.
         """
-        before, now = _ground(self.head.receipt, self.head.manifest), _ground(receipt, manifest)
-        known = [name for name in before if name in now]  # a run by an earlier placebench does not say all of it
-        if changed := [told for name in known for told in _changed(name, before[name], now[name])]:
+        before, now = _environment(self.head.receipt, self.head.manifest), _environment(receipt, manifest)
+        known = [name for name in before if name in now]
+        if changes := [change for name in known for change in _changes(name, before[name], now[name])]:
             raise RunFolderError(
-                f"{self._folder} was begun on something else: {'; '.join(changed)}; begin a new run, or go back to that"
+                f"{self.path} was begun on something else: {'; '.join(changes)}; begin a new run, or go back to that"
             )
         self.save(receipt=receipt, manifest=manifest)
 
-    def begin_on(self, server: Server) -> None:
-        """Drop what the earlier sittings of this run left on *server*, and keep the mark of this one's databases."""
+    def claim_server(self, server: Server) -> None:
+        """Drop what earlier sessions of this run left on *server*, and save the mark of this one's databases."""
         left = [mark for mark in self.head.scratch_marks if not server.drop_left(mark)]
         self.save(scratch_marks=[*left, server.run])
 
     @contextmanager
-    def until_the_end(self) -> Iterator[None]:
-        """Say how the run ended, however the `with` block does; time adds up over the sittings of a run."""
+    def recorded(self) -> Iterator[None]:
+        """Save how the run ended, however the `with` block does; time adds up over the sessions of a run."""
         started, before_s = time.perf_counter(), self.head.elapsed_s
         self.save(status="running", note="")
         status, note = "failed", ""
@@ -75,9 +95,79 @@ class KeptHead:
         finally:
             self.save(status=status, note=note, elapsed_s=before_s + time.perf_counter() - started)
 
+    def try_twice(self, what: str, make: Callable[[], T], *, keep: Say = ignore) -> T:
+        """Return what *make* returns, at its second call where the first one fails.
+
+        keep: is called with the first reason. Raises what the second call raises, and GateFailedError at once:
+        responses that differ do not agree the next time.
+        """
+        try:
+            return make()
+        except GateFailedError:
+            raise
+        except FAILURES as error:
+            reason = error_text(error)
+            keep(reason)
+            self.note(f"{what} failed, it is tried once more: {reason}")
+            return make()
+
+    def make_part(self, part: str, variant: str, make: Callable[[], object]) -> None:
+        """Make a part that may fail without ending the run: it is tried once more, then named with its reason.
+
+        A counted, profiled or open-loop pass is such a part. A pass that is timed in a closed loop is not: what follows
+        is measured and read against it. The first failure is kept too, so that a run which is interrupted in the second
+        attempt says why there was one.
+        """
+        try:
+            self.try_twice(f"{variant} {part}", make, keep=partial(self._keep_failure, part, variant))
+        except GateFailedError:
+            raise
+        except FAILURES as error:
+            self.fail_part(part, variant, error_text(error))
+        else:
+            failed = self.head.failed_parts
+            made = [replace(each, made_again=True) if _is(each, part, variant) else each for each in failed]
+            self.save(failed_parts=made)
+
+    def fail_part(self, part: str, variant: str, reason: str) -> None:
+        """Save that this part is missing, and why."""
+        self._keep_failure(part, variant, reason)
+        self.note(f"{variant} {part}".strip() + f" failed, the run goes on without it: {reason}")
+
+    def _keep_failure(self, part: str, variant: str, reason: str) -> None:
+        others = [each for each in self.head.failed_parts if not _is(each, part, variant)]
+        self.save(failed_parts=[*others, FailedPart(part, variant, reason)])
+
+
+def _is(each: FailedPart, part: str, variant: str) -> bool:
+    return (each.part, each.variant) == (part, variant)
+
+
+def error_text(error: Exception) -> str:
+    """Return what went wrong on one line; the kind of error goes before a message that is not ours."""
+    ours = str(error) if isinstance(error, PlacebenchError) else ""
+    return " ".join((ours or f"{type(error).__name__}: {error}").split())
+
+
+def measure_each(missing: Iterable[T], attempt: Callable[[T], str | None], give_up: Callable[[T, str], None]) -> None:
+    """Measure what is missing, one after the other, each until it is valid: the loop of every resumable run.
+
+    Args:
+        missing: is asked for the next one when the one before has ended.
+        attempt: measures once and keeps the result on the disk; returns why it is invalid, None where it is valid.
+        give_up: is called after three invalid attempts in a row with the last reason; what it raises ends the run.
+    """
+    for each in missing:
+        for _ in range(_ATTEMPTS):
+            reason = attempt(each)
+            if reason is None:
+                break
+        else:
+            give_up(each, str(reason))
+
 
 def new_folder(name: str, parent: Path) -> Path:
-    """A new run folder in *parent*, `<UTC time>-<name>`."""
+    """Make a new run folder in *parent*, `<UTC time>-<name>`."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return claim_folder(parent / f"{stamp}-{name}")
 
@@ -92,48 +182,48 @@ def claim_folder(folder: Path) -> Path:
     return folder
 
 
-def same_question(folder: Path, asked: RunHead) -> RunHead:
-    """The head of the run in *folder*; *asked* where there is none yet.
+def check_resumable(folder: Path, head: RunHead) -> RunHead:
+    """Return the head of the run in *folder*; *head* where there is none yet.
 
-    Raises RunFolderError when the run there asks something else, or its answers differed: what made them differ may be
-    gone since, and what was measured until then is of variants that do not do the same.
+    Raises RunFolderError when the run there is of something else, or its responses differed: what made them differ may
+    be gone since, and what was measured until then is of variants that do not do the same.
     """
     path = folder / "run.json"
     if not path.is_file():
-        return asked
+        return head
     begun = RunHead.load(path)
     if begun.same_responses.get("equal") is False:
         different = begun.same_responses.get("difference")
         raise RunFolderError(f"{folder} holds a run that ended because {different}: begin a new one")
     for name in _FIXED:
-        if (before := _question(begun, name)) != (now := _question(asked, name)):
-            raise RunFolderError(f"{folder} holds a run with another {name}: {'; '.join(_changed(name, before, now))}")
+        if (before := _fixed_value(begun, name)) != (now := _fixed_value(head, name)):
+            raise RunFolderError(f"{folder} holds a run with another {name}: {'; '.join(_changes(name, before, now))}")
     return begun
 
 
-def _ground(receipt: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What stays the same from one sitting to the next."""
+def _environment(receipt: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stays the same from one session to the next."""
     data = {"data": receipt["digest"]} if "digest" in receipt else {}
-    return {**data, **{name: _lasting(manifest[name]) for name in _ON_ITS_GROUND if name in manifest}}
+    return {**data, **{name: _lasting(manifest[name]) for name in _ENVIRONMENT if name in manifest}}
 
 
 def _lasting(part: Any) -> Any:
-    return {key: part[key] for key in part if key not in _PASSING} if isinstance(part, dict) else part
+    return {key: part[key] for key in part if key not in _CHANGING} if isinstance(part, dict) else part
 
 
-def _changed(name: str, before: Any, now: Any) -> Iterator[str]:
+def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
     """'repeats was 5, is now 3', for each part that differs."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in {**before, **now}:
             if before.get(key) != now.get(key):
-                yield from _changed(key, before.get(key), now.get(key))
+                yield from _changes(key, before.get(key), now.get(key))
     elif before != now:
-        was, wanted = (shorten(str(value), _TOLD_AT_MOST, placeholder=" …") for value in (before, now))
+        was, wanted = (shorten(str(value), _SHOWN_AT_MOST, placeholder=" …") for value in (before, now))
         yield f"{name} was {was}, is now {wanted}"
 
 
-def _question(head: RunHead, name: str) -> Any:
-    """What decides the measurement: not the words about its trials."""
+def _fixed_value(head: RunHead, name: str) -> Any:
+    """Return what decides the measurement: not the words about its trials."""
     value = getattr(head, name)
     if name != "settings" or "trials" not in value:
         return value
@@ -141,12 +231,12 @@ def _question(head: RunHead, name: str) -> Any:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Nobody else works in *folder* meanwhile; raises RunFolderError where somebody does."""
+def lock(folder: Path) -> Iterator[None]:
+    """Keep other processes out of *folder* meanwhile; raises RunFolderError where one works in it."""
     (folder / "log").mkdir(exist_ok=True)
-    with (folder / "log" / "lock").open("w") as lock:
+    with (folder / "log" / "lock").open("w") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RunFolderError(f"another placebench works in {folder}: wait for it, or stop it") from error
         yield

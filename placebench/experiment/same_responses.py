@@ -1,147 +1,152 @@
-"""Do all variants respond alike? Every distinct response is compared with the baseline's first one."""
+"""Do the variants give the same responses? `SameResponses` compares every response with the first to its request."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from placebench.errors import GateFailedError
 from placebench.experiment.canonical_response import (
-    Answer,
-    OtherAnswer,
-    ask,
-    breach,
+    CandidatesResponse,
+    Response,
     difference,
-    fetch,
-    first_difference,
-    read_answer,
+    limit_violation,
+    parse_response,
 )
 from placebench.experiment.client_process import body_file
-from placebench.experiment.records import Block
-from placebench.reference.variants import variant as chosen
+from placebench.experiment.http_request import fetch
+from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 
-class AnswerGate:
-    """What the variants of one comparison may answer to its request.
+@dataclass
+class _Expected:
+    """What one request may be responded to."""
 
-    A request with a limit leaves it open which candidates come back: then an answer is legal when it is a part of the
-    baseline's whole one (`placebench.experiment.canonical_response.breach`).
+    whole_request: str
+    """The request without its limit."""
+    limit: int | None
+    variant: str = ""
+    """Whose response was the first."""
+    first: Response | None = None
+    whole: Response | None = None
+    """The first variant's response to `whole_request`, where there is a limit."""
+    accepted: set[str] = field(default_factory=set)
+    """Canonical digests, and digests of bytes."""
+
+    def difference(self, response: Response) -> str | None:
+        """Return how *response* differs from what is legal; None where it does not."""
+        assert self.first is not None
+        if self.limit is None:
+            return difference(self.first, response)
+        if isinstance(self.whole, CandidatesResponse) and isinstance(response, CandidatesResponse):
+            return limit_violation(self.whole, response, self.limit)
+        return None if self.whole is None else difference(self.first, response)
+
+
+class SameResponses:
+    """What the variants of one run may respond to its requests: what the first one did.
+
+    A request with a limit leaves open which candidates come back: a response is legal when it is a part of the first
+    variant's whole one (`limit_violation`), and any is where the whole one was not requested.
     """
 
-    def __init__(self, request: str, *, save: Callable[..., None]) -> None:
-        """save: is given `same_responses=` as it stands after each variant, for the head of the run."""
-        self._request, self._whole_request, self._limit = request, *_without_limit(request)
+    def __init__(self, save: Callable[..., object] = lambda **_: None) -> None:
+        """save: is called with `same_responses=`, for the head of the run, whenever a new response was compared."""
         self._save = save
-        self._whole: Answer | OtherAnswer | None = None
-        self._expected: Answer | OtherAnswer | None = None
-        self._accepted: set[str] = set()
+        self._expected: dict[str, _Expected] = {}
         self._checked: list[str] = []
+        self._saved: dict[str, Any] = {}
 
-    def meet(self, name: str, url: str) -> None:
-        """Ask the variant *name* once, before any load; the first variant's answer is what all are held to."""
-        self.hear(name, lambda request: ask(url, request).body)
+    def request(self, name: str, request: str, url: str) -> None:
+        """Send *request* once to the variant *name* at *url*, before any load, and compare its response."""
+        self.request_by(name, request, lambda each: fetch(url, each).body)
 
-    def hear(self, name: str, asked: Callable[[str], bytes]) -> None:
-        """As `meet`, of a variant that answers *asked* (a request) with a body."""
-        if self._whole is None:
-            self._whole = read_answer(asked(self._whole_request))
-        self._check(name, read_answer(asked(self._request)))
+    def request_by(self, name: str, request: str, send: Callable[[str], bytes]) -> None:
+        """Do the same with *send*, which returns the body of the response to a request."""
+        expected = self._of(request)
+        if expected.limit is not None and expected.whole is None:
+            expected.whole = parse_response(send(expected.whole_request))
+        self._check(name, request, parse_response(send(request)))
 
-    @property
-    def results(self) -> int:
-        """How many candidates an answer holds; 0 before the first, and for what is no answer with candidates."""
-        return self._expected.candidate_count if isinstance(self._expected, Answer) else 0
+    def check(self, name: str, request: str, body: bytes) -> None:
+        """Compare one response; bytes that were seen before cost a digest. Raises GateFailedError where it differs."""
+        bytes_digest = hashlib.sha256(body).hexdigest()
+        if name not in self._checked or bytes_digest not in self._of(request).accepted:
+            self._check(name, request, parse_response(body))
+            self._of(request).accepted.add(bytes_digest)
 
-    def check(self, blocks: Sequence[Block], answers: Path) -> None:
-        """Hold every answer of *blocks*, whose bodies lie in the folder *answers*, to the first one.
-
-        Raises GateFailedError with the first difference.
-        """
-        for block in blocks:
-            self.hold(block.variant, block.responses, answers)
-
-    def hold(self, name: str, digests: Iterable[str], answers: Path) -> None:
-        """The same for these answers of *name*."""
+    def check_bodies(self, name: str, request: str, digests: Iterable[str], folder: Path) -> None:
+        """Compare the responses with these canonical digests, whose bodies lie in *folder*."""
         for digest in digests:
-            if digest not in self._accepted:
-                self._check(name, read_answer(body_file(answers, digest).read_bytes()))
+            if digest not in self._of(request).accepted:
+                self._check(name, request, parse_response(body_file(folder, digest).read_bytes()))
 
-    def all_met(self) -> None:
-        """Every variant was asked; where each has a request of its own, there was nothing to hold them to."""
-        self._save(same_responses=self._document(equal=True, difference=None))
+    def first_difference(self, name: str, request: str, response: Response) -> str | None:
+        """Return how *response* differs from the first to *request*; the first one differs from nothing."""
+        expected = self._of(request)
+        if expected.first is None:
+            expected.variant, expected.first = name, response
+        return expected.difference(response)
 
-    def stop(self, what: str) -> GateFailedError:
-        """The error that ends the run, with *what* differs kept in its head."""
-        self._save(same_responses=self._document(equal=False, difference=what))
+    def candidates(self, request: str) -> int:
+        """How many candidates a response holds; 0 before the first, and for what is no response with candidates."""
+        first = self._of(request).first
+        return first.candidate_count if isinstance(first, CandidatesResponse) else 0
+
+    def save_equal(self) -> None:
+        """Save that nothing differs; where each variant has a request of its own, nothing was compared."""
+        if (document := self._document(None)) != self._saved:
+            self._save(same_responses=document)
+            self._saved = document
+
+    def error(self, what: str) -> GateFailedError:
+        """Return the error that ends the run, with *what* differs saved in its head."""
+        self._save(same_responses=self._document(what))
         return GateFailedError(f"{what}; no speed is printed")
 
-    def _check(self, name: str, answer: Answer | OtherAnswer) -> None:
-        if self._expected is None:
-            self._expected = answer
+    def _of(self, request: str) -> _Expected:
+        if request not in self._expected:
+            self._expected[request] = _Expected(*_without_limit(request))
+        return self._expected[request]
+
+    def _check(self, name: str, request: str, response: Response) -> None:
         if name not in self._checked:
             self._checked.append(name)
-        if found := self._difference(answer):
-            raise self.stop(f"{name} answers differently from {self._checked[0]}: {found}")
-        self._accepted.add(answer.digest)
-        self._save(same_responses=self._document(equal=True, difference=None))
+        if found := self.first_difference(name, request, response):
+            which = f" to {request}" if len(self._expected) > 1 else ""
+            raise self.error(f"{name} responds{which} differently from {self._of(request).variant}: {found}")
+        self._of(request).accepted.add(response.digest)
+        self.save_equal()
 
-    def _difference(self, answer: Answer | OtherAnswer) -> str | None:
-        if self._limit is not None and isinstance(self._whole, Answer) and isinstance(answer, Answer):
-            return breach(self._whole, answer, self._limit)
-        assert self._expected is not None
-        return difference(self._expected, answer)
-
-    def _document(self, *, equal: bool, difference: str | None) -> dict[str, Any]:
-        first = self._expected
+    def _document(self, found: str | None) -> dict[str, Any]:
+        first = next((each.first for each in self._expected.values()), None)
         return {
             "checked": list(self._checked),
-            "equal": equal,
-            "allocation_requests": first.candidate_count if isinstance(first, Answer) else None,
-            "provider_summaries": len(first.summaries) if isinstance(first, Answer) else None,
+            "equal": found is None,
+            "allocation_requests": first.candidate_count if isinstance(first, CandidatesResponse) else None,
+            "provider_summaries": len(first.summaries) if isinstance(first, CandidatesResponse) else None,
             "digest": first.digest if first else None,
-            "difference": difference,
+            "difference": found,
         }
 
 
 def _without_limit(request: str) -> tuple[str, int | None]:
-    """The request without its limit, and the limit; None for one that has none or is no number."""
+    """Return the request without its limit, and the limit; None for one that has none or is no number."""
     parts = urlsplit(request)
-    asked = parse_qsl(parts.query, keep_blank_values=True)
-    limits = [value for name, value in asked if name == "limit"]
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    limits = [value for name, value in given if name == "limit"]
     if len(limits) != 1 or not limits[0].isdecimal():
         return request, None
-    rest = urlencode([pair for pair in asked if pair[0] != "limit"], safe=":,!")
+    rest = urlencode([pair for pair in given if pair[0] != "limit"], safe=":,!")
     return f"{parts.path}?{rest}" if rest else parts.path, int(limits[0])
 
 
-class Agreement:
-    """Remembers the first answer to each request, and holds every other one to it."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, tuple[str, bytes]] = {}
-        """Who answered first, and what."""
-        self._known: set[tuple[str, bytes]] = set()
-
-    def hold(self, name: str, request: str, body: bytes) -> None:
-        """*name* answered *body*; raises GateFailedError where it says something else than the first answer did.
-
-        Bytes that were seen before cost a digest. A request with a limit has many legal answers and is not held.
-        """
-        key = (request, hashlib.sha256(body).digest())
-        if key in self._known or "limit" in parse_qs(urlsplit(request).query):
-            return
-        first, expected = self._first.setdefault(request, (name, body))
-        if differs := difference(read_answer(expected), read_answer(body)):
-            raise GateFailedError(f"{name} answers differently from {first}, no speed is printed: {differs}")
-        self._known.add(key)
-
-
 @dataclass(frozen=True)
-class Verified:
-    """What one variant answered to one request."""
+class VerifiedResponse:
+    """What one variant responded to one request."""
 
     variant: str
     request: str
@@ -149,23 +154,24 @@ class Verified:
     summaries: int
     digest: str
     difference: str | None
-    """The first difference from the first variant's answer; None when it is the same."""
+    """The first difference from the first variant's response; None when it is the same."""
 
 
-def verify_variants(database_url: str, requests: Sequence[str], variants: Sequence[str]) -> Iterator[Verified]:
-    """Ask each variant for each request, in turn; the first variant's answers are what the others are held to."""
-    expected: dict[str, Answer] = {}
+def verify_variants(database_url: str, requests: Sequence[str], variants: Sequence[str]) -> Iterator[VerifiedResponse]:
+    """Send each request for candidates to each variant, in turn, and compare the responses with the first variant's."""
+    same = SameResponses()
     for variant in variants:
-        processes, threads = chosen(variant).worker.workers or (1, 1)
+        processes, threads = reference_variant(variant).worker.workers or (1, 1)
         spec = ServerSpec(database_url=database_url, variant=variant, processes=processes, threads=threads)
         with serve(spec) as server:
             for request in requests:
-                answer = fetch(server.url, request)
-                yield Verified(
+                response = parse_response(fetch(server.url, request).body)
+                assert isinstance(response, CandidatesResponse)
+                yield VerifiedResponse(
                     variant=variant,
                     request=request,
-                    candidates=answer.candidate_count,
-                    summaries=len(answer.summaries),
-                    digest=answer.digest,
-                    difference=first_difference(expected.setdefault(request, answer), answer),
+                    candidates=response.candidate_count,
+                    summaries=len(response.summaries),
+                    digest=response.digest,
+                    difference=same.first_difference(variant, request, response),
                 )

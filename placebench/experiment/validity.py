@@ -1,7 +1,8 @@
 """When a replicate or a load pass does not count: rules about the machine, fixed before anything is measured.
 
-The key pieces are `why_invalid`, on two `Moment`s, and `why_invalid_load`, on what a load pass saw. The whole replicate
-or pass goes, never a single request or one variant, and it is counted and reported; what it measured stays on the disk.
+The main functions are `why_invalid`, on two `MachineSample`s, and `why_invalid_load`, on what a load pass saw. The
+whole replicate or pass is discarded, never a single request or one variant, and it is counted and reported; what it
+measured stays on the disk.
 """
 
 import os
@@ -56,7 +57,7 @@ LOAD_RULES = LoadRules()
 
 
 @dataclass(frozen=True)
-class Moment:
+class MachineSample:
     """The machine's clocks and counters, read at once."""
 
     wall_s: float
@@ -73,7 +74,7 @@ class Moment:
         return cls(time.time(), time.monotonic(), stolen, total, os.getloadavg()[0])
 
 
-def why_invalid(before: Moment, after: Moment, *, cores: int, rules: Rules = RULES) -> str | None:
+def why_invalid(before: MachineSample, after: MachineSample, *, cores: int, rules: Rules = RULES) -> str | None:
     """Why a replicate between these moments does not count, with what was seen and what is allowed; None if it does."""
     step_s = (after.wall_s - before.wall_s) - (after.monotonic_s - before.monotonic_s)
     if abs(step_s) > rules.clock_step_at_most_s:

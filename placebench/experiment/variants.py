@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from placebench.errors import PlacebenchError, VariantError
+from placebench.errors import MissingExtraError, PlacebenchError, VariantError
 from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.source_checkout import Origin, read_origin, standing
 from placebench.paths import is_file, profiles_folder
@@ -133,6 +133,14 @@ def read_variant(text: str, placement_python: Path | None = None) -> Variant:
     return replace(variant, name=_NOT_IN_A_NAME.sub("_", name), postgres=settings)
 
 
+def find_variant(text: str, placement_python: Path | None = None) -> tuple[Variant | None, str]:
+    """Return the variant of this name; or None and why what it needs is not installed."""
+    try:
+        return read_variant(text, placement_python), ""
+    except MissingExtraError as error:
+        return None, str(error)
+
+
 def _setting(text: str, part: str) -> tuple[str, str]:
     name, sign, value = part.removeprefix(_SETTING).partition("=")
     if not (name and sign and value):
@@ -162,7 +170,7 @@ def _read_name(text: str, placement_python: Path | None) -> Variant:
 def _placement(python: Path | None) -> Variant:
     python = python or _of_tox()
     if python is None:
-        raise PlacebenchError(
+        raise MissingExtraError(
             "the variant placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-"
             "binary and uwsgi: name it with --placement-python PATH, such as .tox/oracle/placement/bin/python after "
             "`tox -e oracle`"

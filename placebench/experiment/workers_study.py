@@ -1,6 +1,6 @@
 """Threads or processes: the same requests answered by every mix of both, with what each mix takes.
 
-The key piece is `workers_study`, which makes the `Question` of `placebench lab study workers`.
+The key piece is `WorkersStudy`, the study of `placebench lab study workers`.
 Each measurement is a fresh uWSGI,
 warmed up, then a fixed number of requests by a fixed number of users; CPU is read at both ends, memory all the while.
 """
@@ -8,14 +8,13 @@ warmed up, then a fixed number of requests by a fixed number of users; CPU is re
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from placebench.errors import GateFailedError
-from placebench.experiment.concurrent_clients import Crowd, crowd
-from placebench.experiment.study import Ground, Measure, Point, Question, Renewed
+from placebench.experiment.client_process import Driven, HttpClient, http_client, responses_folder
+from placebench.experiment.same_responses import SameResponses
+from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.measure.meters import Backends, backend_cpu_between, read_backends
 from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
@@ -58,6 +57,28 @@ class WorkersStudy:
             for processes, threads in self.mixes
         )
 
+    def spec(self, *, repeats: int) -> StudySpec:
+        """Return what is measured.
+
+        A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s, backend_cpu_s,
+        client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the process tree at its highest PSS), `unshared_bytes` and `memory`,
+        a list of `[at_s, pss_bytes, uss_bytes, rss_bytes, unshared_bytes]`.
+        """
+        return StudySpec(
+            command="workers",
+            points=self.points,
+            repeats=repeats,
+            prepare=self._prepare,
+            request=self.request,
+            settings={"requests": dict(self.requests), "users": self.users, "variant": self.variant},
+            variants=(self.variant,),
+        )
+
+    @contextmanager
+    def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        with Restartable(lambda: http_client(setup.folder)) as client:
+            yield _Meter(self, setup, client, setup.same_responses()).measure
+
     def paths(self, workload: str) -> list[str]:
         """What is asked, in this order."""
         count = self.requests[workload]
@@ -65,7 +86,7 @@ class WorkersStudy:
             return [self.request] * count
         return [f"/{workload.partition('-')[0]}/{number}" for number in range(count)]
 
-    def spec(self, point: Point, database_url: str, log: Path) -> ServerSpec:
+    def server_spec(self, point: Point, database_url: str, log: Path) -> ServerSpec:
         """How the point is served."""
         return ServerSpec(
             database_url=database_url,
@@ -86,84 +107,53 @@ def _variables(workload: str) -> dict[str, str]:
     return {"PLACEBENCH_WORKLOAD": name, "PLACEBENCH_FREEZE": str(int(frozen == "frozen"))}
 
 
-def workers_study(asked: WorkersStudy, *, repeats: int) -> Question:
-    """The question of `placebench lab study workers`.
-
-    A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s, backend_cpu_s,
-    client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the process tree at its highest PSS), `unshared_bytes` and `memory`, a
-    list of
-    `[at_s, pss_bytes, uss_bytes, rss_bytes, unshared_bytes]`.
-    """
-    return Question(
-        command="workers",
-        points=asked.points,
-        repeats=repeats,
-        prepare=partial(_standing, asked),
-        request=asked.request,
-        settings={"requests": dict(asked.requests), "users": asked.users, "variant": asked.variant},
-        variants=(asked.variant,),
-    )
-
-
-@contextmanager
-def _standing(asked: WorkersStudy, ground: Ground) -> Iterator[Measure]:
-    with Renewed(lambda: crowd(ground.folder / "log" / "users.log")) as users:
-        yield _Measuring(asked, ground, users).measured
-
-
 @dataclass
-class _Measuring:
-    """Measures points one after the other, and remembers what they answered."""
+class _Meter:
+    """Measures points one after the other, and compares their responses."""
 
-    asked: WorkersStudy
-    ground: Ground
-    users: Renewed[Crowd]
-    answers: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Who answered a request first, and the digest of that."""
+    study: WorkersStudy
+    setup: StudySetup
+    client: Restartable[HttpClient]
+    same: SameResponses
 
-    def measured(self, point: Point, _: int) -> dict[str, Any]:
+    def measure(self, point: Point, _: int) -> dict[str, Any]:
         """One point on a server of its own."""
-        spec = self.asked.spec(point, self.ground.seeded, self.ground.folder / "log" / "uwsgi.log")
-        paths = self.asked.paths(point["workload"])
-        with self.users.in_use() as users, serve(spec) as server:
+        spec = self.study.server_spec(point, self.setup.data.url, self.setup.folder / "log" / "uwsgi.log")
+        paths = self.study.paths(point["workload"])
+        with self.client.in_use() as client, serve(spec) as server:
             slots = point["processes"] * point["threads"]
-            self._hold(point, users.drive(server.url, paths[:1] * 2 * slots, users=slots))
-            return self._loaded(point, server, users, paths)
+            self._check(point, client.drive(server.url, paths[:1] * 2 * slots, users=slots))
+            return self._load(point, server, client, paths)
 
-    def _loaded(self, point: Point, server: RunningServer, users: Crowd, paths: list[str]) -> dict[str, Any]:
+    def _load(self, point: Point, server: RunningServer, client: HttpClient, paths: list[str]) -> dict[str, Any]:
         workers = server.worker_pids()
         before, backends_before = read_cpu_by_pid(workers), self._backends(point)
         with MemorySampler(server.pid, workers) as memory:
-            seen = users.drive(server.url, paths, users=self.asked.users)
+            seen = client.drive(server.url, paths, users=self.study.users)
         cpu_s, backends_after = cpu_between(before, read_cpu_by_pid(workers)), self._backends(point)
         server.check()
-        self._hold(point, seen)
+        self._check(point, seen)
         return {
-            "elapsed_s": seen["elapsed_s"],
+            "elapsed_s": seen.elapsed_s,
             "requests": len(paths),
-            "throughput_per_s": len(paths) / seen["elapsed_s"],
-            "latency_s": statistics.median(seen["wall_s"]),
+            "throughput_per_s": len(paths) / seen.elapsed_s,
+            "latency_s": statistics.median(seen.wall_s),
             "worker_cpu_s": cpu_s,
             "backend_cpu_s": backend_cpu_between(backends_before, backends_after),
-            "client_cpu_s": seen["client_cpu_s"],
+            "client_cpu_s": seen.client_cpu_s,
             **_memory(memory),
         }
 
     def _backends(self, point: Point) -> Backends | None:
         """None are needed for a workload that asks no database."""
-        return read_backends(self.ground.seeded) if point["workload"] == _QUERY else Backends({})
+        return read_backends(self.setup.data.url) if point["workload"] == _QUERY else Backends({})
 
-    def _hold(self, point: Point, seen: Mapping[str, Any]) -> None:
-        """Every body says what the first one to this request said; raises GateFailedError else."""
+    def _check(self, point: Point, seen: Driven) -> None:
+        """Raise LoadError for a request that failed, GateFailedError for a response that is not as the first was."""
+        seen.check()
         name = f"{point['workload']} by {point['processes']} x {point['threads']}"
-        for request, digests in seen["answers"].items():
-            for digest in digests:
-                first, expected = self.answers.setdefault(request, (name, digest))
-                if digest != expected:
-                    raise GateFailedError(
-                        f"{name} answers {request} differently from {first}, no speed is printed: "
-                        f"digest {digest[:12]} where {expected[:12]} was expected"
-                    )
+        for request, digests in seen.responses.items():
+            self.same.check_bodies(name, request, digests, responses_folder(self.setup.folder))
 
 
 def _memory(sampler: MemorySampler) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def application_from(environment: Mapping[str, str]) -> WSGIApplication:
         app = chunked(app)
     asked.implementations.collector()
     asked.worker.heap()
-    asked.worker.passes()
+    asked.worker.gc_frequency()
     return app if telemeter is None else telemeter.wsgi(app)
 
 

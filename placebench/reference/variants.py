@@ -14,8 +14,8 @@ from sqlalchemy import URL, FromClause
 
 from placebench.errors import VariantError
 from placebench.reference.api.candidates_query import CandidateRequest
-from placebench.reference.candidates.dedup.relevance import Likeness
-from placebench.reference.candidates.dedup.selection import Choice
+from placebench.reference.candidates.dedup.relevance import Equivalence
+from placebench.reference.candidates.dedup.selection import Selection
 from placebench.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.reference.candidates.objects.groups import Solved
 from placebench.reference.candidates.objects.search import Forest, TreeReader
@@ -43,9 +43,9 @@ class Implementations:
     totals: UsageTotals
     trees: TreeReader
     transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot
-    reach: Callable[[Choice], bool]
+    reach: Callable[[Selection], bool]
     memberships: Callable[[CandidateRequest], bool]
-    likeness: Likeness
+    equivalence: Equivalence
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class WorkerImplementations:
     pool: Callable[[int], Mapping[str, Any]]  # from the configured size, what create_engine takes
     ping: bool
     heap: Callable[[], None]
-    passes: Callable[[], None]
+    gc_frequency: Callable[[], None]
     workers: tuple[int, int] | None  # processes, and threads in each; None: as the server is configured
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from placebench.experiment.records import RunHead
 
-_SHOWN_ELSEWHERE = ("rungs", "points", "impossible", "trials")
+_SHOWN_ELSEWHERE = ("steps", "points", "impossible", "trials")
 _HIDDEN = "***"
 _DATABASE = "{database_url}"
 _OPEN = (

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from placebench.experiment.records import StatementCount, WirePass
 from placebench.profiler.model.fingerprint import normalised
-from placebench.profiler.output.flame_svg import icicle, icicle_difference
+from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
 from placebench.results import Run
 from placebench.stats import Comparison
 
@@ -183,7 +183,9 @@ def pairs_of(run: Run, comparisons: Sequence[Comparison]) -> tuple[Pair, ...]:
                 variant=variant,
                 frames=frame_changes(before, after) if before and after else (),
                 statements=statement_changes(counted[0], counted[1]) if counted[0] and counted[1] else (),
-                flames=icicle_difference(before, after) if before and after and len(names) <= _MOST_LAID_OVER else None,
+                flames=flame_difference_svg(before, after)
+                if before and after and len(names) <= _MOST_LAID_OVER
+                else None,
             )
         )
     return tuple(made)
@@ -204,7 +206,7 @@ def _flames(run: Run, *, inline: bool) -> Iterator[Flame]:
             variant=variant,
             requests=watched.requests,
             reason=watched.reason,
-            svg=icicle(session) if session and inline else None,
+            svg=flame_svg(session) if session and inline else None,
             page=page.name if page else None,
             speedscope=speedscope.name if speedscope else None,
         )

@@ -21,7 +21,7 @@ from server_cpu import server_cpu
 from serving import ratio
 from sqlalchemy import create_engine, text
 
-from placebench.experiment.plan import plan_replicates
+from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.wsgi_servers import RunningServer, serve
@@ -114,7 +114,9 @@ def _costs(arguments: argparse.Namespace, server: Server, variants: dict[str, Va
     urls = {name: server.create_database(f"bench_claims_{name}", template="bench_claims") for name in variants}
     costs = {(case.name, name): Costs() for case in all_cases for name in variants}
     numbers = iter(range(0, 10**12, _CONSUMERS_A_BLOCK))
-    for plan in plan_replicates(list(variants), replicates=arguments.repeats, rounds=len(all_cases), seed=1):
+    for plan in (
+        plan_replicate(list(variants), number, rounds=len(all_cases), seed=1) for number in range(arguments.repeats)
+    ):
         (start,) = plan.starts
         with _served(variants, urls, start.start_order) as served:
             for case, order in zip(all_cases, start.rounds, strict=True):

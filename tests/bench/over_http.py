@@ -21,7 +21,7 @@ from closed_load import run_apart
 from server_cpu import server_cpu
 from serving import ratio
 
-from placebench.experiment.plan import plan_replicates
+from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import open_server
@@ -72,7 +72,10 @@ def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: 
     with open_server() as server:
         url = server.create_database("bench_http")
         seed(topology, url)
-        for plan in plan_replicates(list(variants), replicates=arguments.repeats, rounds=len(CLIENTS), seed=begun):
+        for plan in (
+            plan_replicate(list(variants), number, rounds=len(CLIENTS), seed=begun)
+            for number in range(arguments.repeats)
+        ):
             (start,) = plan.starts
             with _served(variants, url, start.start_order) as served:
                 for name in start.warmup_order:

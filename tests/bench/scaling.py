@@ -25,7 +25,7 @@ from server_cpu import server_cpu
 
 from placebench import units
 from placebench.experiment.http_request import get
-from placebench.experiment.plan import plan_replicate
+from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.measure.processes import read_memory
 from placebench.page.charts import Line, Role, lines

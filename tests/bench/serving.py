@@ -22,7 +22,7 @@ from server_cpu import server_cpu
 
 from placebench.errors import TooFewReplicatesError
 from placebench.experiment.http_request import get
-from placebench.experiment.plan import plan_replicates
+from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import Server, open_server
@@ -92,7 +92,7 @@ def _costs(
     names = [variant.name for variant in variants]
     urls = {name: server.create_database(f"of_{name}", template=f"bench_{data.name}") for name in names}
     costs = {name: Costs() for name in names}
-    for plan in plan_replicates(names, replicates=arguments.repeats, rounds=1, seed=1):
+    for plan in (plan_replicate(names, number, rounds=1, seed=1) for number in range(arguments.repeats)):
         (start,) = plan.starts
         seen = {name: Costs() for name in names}
         requests = {name: data.requests(topology) for name in names}

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fake_run import FakeRun, write_run
 
-from placebench.experiment.records import Block, RunHead, WirePass
-from placebench.experiment.replicate import append_blocks
+from placebench.experiment.records import Block, RunHead, WirePass, append_lines
 from placebench.experiment.trials import Trial
 
 VARIANTS = {
@@ -47,7 +46,7 @@ def write_experiment(
     for number in range(replicates):
         cost = {variant: math.exp(level + chance.gauss(0, 0.005)) for variant, level in variants.items()}
         order = [*variants, *reversed(variants)]
-        append_blocks(
+        append_lines(
             folder / "blocks.jsonl",
             [
                 Block(number, 0, place, variant, 1, [cost[variant]], cost[variant])

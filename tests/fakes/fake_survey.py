@@ -9,8 +9,7 @@ from typing import Any
 
 from placebench.experiment.capacity import Saturation, Step
 from placebench.experiment.matrices import AXES
-from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.study import append_line
+from placebench.experiment.records import Measurement, RunHead, append_lines
 
 _MIB = 1 << 20
 _VERSIONS = {"python": "3.11.7", "service": "placebench 1.0", "sqlalchemy": "2.1.9", "driver": None}
@@ -135,7 +134,7 @@ def write_survey(folder: Path, command: str, *, repeats: int = 2) -> Path:
     ).save(folder / "run.json")
     for repeat in range(repeats):
         for point in points:
-            append_line(folder / "measurements.jsonl", Measurement(dict(point), repeat, VALUES[command]))
+            append_lines(folder / "measurements.jsonl", [Measurement(dict(point), repeat, VALUES[command])])
     return folder
 
 

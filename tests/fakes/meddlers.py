@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from werkzeug.test import Client
 
-from placebench.experiment.canonical_response import difference, read_answer
+from placebench.experiment.canonical_response import difference, parse_response
 from placebench.reference.api.candidates_query import parse
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.api.problems import BadRequest
@@ -275,7 +275,7 @@ def compare(database: Database, query: str, *, naive_first: bool) -> str | None:
                 bodies[name] = found if isinstance(found, bytes) else b"".join(found)
             except BadRequest as error:
                 bodies[name] = type(error).__name__.encode()
-        return difference(read_answer(bodies["naive"]), read_answer(bodies["cached"]))
+        return difference(parse_response(bodies["naive"]), parse_response(bodies["cached"]))
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
-from placebench.experiment.compare_run import CompareRun, Settings
-from placebench.experiment.run_folder import claim_folder, held
+from placebench.experiment.compare_run import CompareRun, CompareSettings
+from placebench.experiment.run_folder import claim_folder, lock
 from placebench.experiment.variants import Variant, read_variants
 from placebench.report import comparison_table, summary, write_report
 from placebench.runtime.postgres import Server, open_server
@@ -31,9 +31,11 @@ APPS = Path(__file__).parents[1] / "unit" / "experiment"
 SLEEPY = "/asleep?sleep=0.005"  # so that the client has time to wait
 
 
-def settings(*variants: Variant, replicates: int = 2) -> Settings:
+def settings(*variants: Variant, replicates: int = 2) -> CompareSettings:
     """As small as it gets: one round of tiny blocks."""
-    return Settings(variants, TOPOLOGY.request, replicates=replicates, rounds=1, block_s=0.02, counted_requests=2)
+    return CompareSettings(
+        variants, TOPOLOGY.request, replicates=replicates, rounds=1, block_s=0.02, counted_requests=2
+    )
 
 
 def small(*names: str) -> tuple[Variant, ...]:
@@ -134,7 +136,7 @@ def test_page_and_table_show_each_comparison(finished: results.Run) -> None:
 
 
 def test_bodies_do_not_stay_when_all_is_well(finished: results.Run) -> None:
-    """Answers are kept while a run goes on, and after it only where they differ."""
+    """Answers are run while a run goes on, and after it only where they differ."""
     assert not (finished.folder / "answers").exists()
 
 
@@ -164,18 +166,19 @@ def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
     """The second is told so."""
     folder = claim_folder(tmp_path / "mine")
 
-    with held(folder), pytest.raises(RunFolderError, match="another placebench works in"), held(folder):
+    with lock(folder), pytest.raises(RunFolderError, match="another placebench works in"), lock(folder):
         pass
 
 
 def _kill(name: str, *, after: Callable[[psutil.Process], bool]) -> None:
-    """SIGKILL to the first descendant with this name that *after* likes, as soon as there is one."""
+    """SIGKILL to the first descendant with this name that *after* likes, as soon as there is one, until it is gone."""
     me = psutil.Process()
     while True:
         for process in me.children(recursive=True):
             try:
                 if process.name().startswith(name) and after(process):
                     process.kill()
+                    process.wait()
                     return
             except psutil.NoSuchProcess:
                 continue

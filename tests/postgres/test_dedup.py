@@ -14,7 +14,7 @@ from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.candidates.dedup import service
 from placebench.reference.candidates.dedup.fetch import fetch
 from placebench.reference.candidates.dedup.statements import Trees
-from placebench.reference.candidates.dedup.tree_index import Picture
+from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.variants import variant
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology, seed
@@ -51,7 +51,7 @@ def test_an_answer_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.Monk
         last = connection.execute(text("SELECT uuid FROM resource_providers ORDER BY id DESC LIMIT 1")).scalar_one()
         in_one_tree = f"resources=DISK_GB:10&in_tree={last}"
         one = document(connection, in_one_tree)
-        monkeypatch.setattr(service, "HELD", 50)
+        monkeypatch.setattr(service, "MAX_HELD_IDS", 50)
 
         assert document(connection, HEADLINE) == whole
         assert document(connection, in_one_tree) == one
@@ -77,12 +77,12 @@ def test_a_limit_ends_the_reading(nested: Engine) -> None:
     assert len(many["allocation_requests"]) == TREES == 40
 
 
-def test_a_picture_is_brought_up_to_date_tree_by_tree(nested: Engine) -> None:
-    """One disk is used: read again, its tree alone has another shape, and back again the old one."""
-    picture = Picture()
+def test_an_index_is_updated_tree_by_tree(nested: Engine) -> None:
+    """One disk is used: read again, its tree alone is of another class, and back again of the old one."""
+    index = TreeIndex()
     with nested.connect() as connection:
-        roots = fetch(connection, picture)
-        (shape,) = picture.shapes.values()
+        roots = fetch(connection, index)
+        (tree_class,) = index.tree_classes.values()
         connection.execute(
             text(
                 "INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used)"
@@ -91,15 +91,15 @@ def test_a_picture_is_brought_up_to_date_tree_by_tree(nested: Engine) -> None:
             ),
             {"root": roots[3]},
         )
-        assert fetch(connection, picture, Trees.of([roots[3]])) == [roots[3]]
-        other = picture.shape_of[roots[3]]
+        assert fetch(connection, index, Trees.of([roots[3]])) == [roots[3]]
+        other = index.class_of[roots[3]]
         connection.rollback()
-        disks = other.kinds[0].stocks
-        fetch(connection, picture, Trees.of([roots[3]]))
+        disks = other.providers[0].inventories
+        fetch(connection, index, Trees.of([roots[3]]))
 
-    assert [(stock.class_name, stock.used) for stock in disks] == [("DISK_GB", 5)]
-    assert list(picture.shapes.values()) == [shape]
-    assert len(shape.trees) == TREES
+    assert [(each.class_name, each.used) for each in disks] == [("DISK_GB", 5)]
+    assert list(index.tree_classes.values()) == [tree_class]
+    assert len(tree_class.trees) == TREES
 
 
 @pytest.mark.parametrize("cloud", ["dedup"], indirect=True)

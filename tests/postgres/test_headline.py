@@ -9,10 +9,10 @@ from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.published_study import Asked, find_variants, headline, services
-from placebench.experiment.records import Measurement, RunHead
+from placebench.experiment.published_study import PublishedStudy, find_services, services
+from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import Ground, StudyRun, append_line
+from placebench.experiment.study import StudyRun
 from placebench.experiment.variants import Variant
 from placebench.report import document_of, write_report
 from placebench.runtime.postgres import Server
@@ -26,10 +26,10 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
 
     The same figures from 1000 trees have one: 2.9 times what they were published as.
     """
-    asked = Asked({"dedup": find_variants(["dedup"])["dedup"], "placement": "it is not installed"}, [TOPOLOGY])
+    study = PublishedStudy({"dedup": find_services(["dedup"])["dedup"], "placement": "it is not installed"}, [TOPOLOGY])
     folder = claim_folder(tmp_path / "headline")
 
-    StudyRun(headline(asked, repeats=1), Ground(server, TOPOLOGY, folder)).run(lambda _: None)
+    StudyRun(study.spec(repeats=1), TOPOLOGY, folder, server).run(lambda _: None)
     write_report(folder)
     document = document_of(results.load(folder))
 
@@ -44,10 +44,8 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
     replace(RunHead.load(folder / "run.json"), trees=1000).save(folder / "run.json")
     values = {"elapsed_s": 20.0, "rate_per_s": 20.0, "latency_s_median": 1.0, "cpu_s": 8.0, "body_bytes": 100}
     (folder / "measurements.jsonl").unlink()
-    append_line(
-        folder / "measurements.jsonl",
-        Measurement({"service": "dedup", "topology": "nested-perfload", "clients": 40}, 0, {**values}),
-    )
+    point = {"service": "dedup", "topology": "nested-perfload", "clients": 40}
+    append_lines(folder / "measurements.jsonl", [Measurement(point, 0, {**values})])
     row = document_of(results.load(folder))["rows"][0]
     assert (20.0 / 2.9, 0.02, 20.0) == (row["ratio"], row["cpu_s_per_request"], row["rate_per_s"])
     for failed, rows in with_failures(folder):
@@ -63,8 +61,8 @@ def test_who_is_asked() -> None:
 
 def test_programs_that_are_not_there(tmp_path: Path) -> None:
     """An unknown service ends it, as does a Python that was named and is not there."""
-    assert isinstance(find_variants(["naive"])["naive"], Variant)
+    assert isinstance(find_services(["naive"])["naive"], Variant)
     with pytest.raises(VariantError, match="no variant 'fast'"):
-        find_variants(["fast"])
+        find_services(["fast"])
     with pytest.raises(PlacebenchError, match="no Python at"):
-        find_variants(["placement"], placement_python=tmp_path / "python")
+        find_services(["placement"], placement_python=tmp_path / "python")

@@ -12,9 +12,10 @@ import pytest
 
 from placebench.cli import main
 from placebench.errors import LoadError
-from placebench.experiment.network_study import NetworkStudy, network_study
+from placebench.experiment.databases import SeededData
+from placebench.experiment.network_study import NetworkStudy
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import Ground
+from placebench.experiment.study import StudySetup
 from placebench.experiment.variants import read_variant
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology
@@ -67,9 +68,13 @@ def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path
     waits = NetworkStudy(variants, (0.0,), topology.request, job="waits")
     point = {"variant": "tuned", "latency_ms": 0.0}
 
-    with network_study(tiny, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "tiny"))) as measure:
+    def setup(name: str) -> StudySetup:
+        folder = claim_folder(tmp_path / name)
+        return StudySetup(SeededData(server, topology, folder), folder)
+
+    with tiny.spec(repeats=1).prepare(setup("tiny")) as measure:
         few = measure(point, 0)
-    with network_study(waits, repeats=1).prepare(Ground(server, topology, claim_folder(tmp_path / "waits"))) as measure:
+    with waits.spec(repeats=1).prepare(setup("waits")) as measure:
         waited = measure(point, 0)
         for proxy in proxies():
             os.kill(proxy, signal.SIGKILL)

@@ -11,9 +11,9 @@ from placebench import results
 from placebench.cli import main
 from placebench.errors import GateFailedError
 from placebench.experiment.matrices import Job, Matrix
-from placebench.experiment.matrix import combine, question_of
+from placebench.experiment.matrix import combine, matrix_study
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import Ground, StudyRun
+from placebench.experiment.study import StudyRun
 from placebench.report import document_of, text_of, write_report
 from placebench.results import Run
 from placebench.runtime.postgres import Server
@@ -26,9 +26,9 @@ ELSEWHERE = Path(__file__).parents[1] / "unit" / "experiment"
 
 def surveyed(server: Server, folder: Path, matrix: Matrix) -> Run:
     """The run of this matrix, once each, however it ended."""
-    question = question_of(matrix, combine(matrix), request=TOPOLOGY.request, repeats=1)
+    spec = matrix_study(matrix, combine(matrix), request=TOPOLOGY.request, repeats=1)
     try:
-        StudyRun(question, Ground(server, TOPOLOGY, claim_folder(folder))).run(lambda _: None)
+        StudyRun(spec, TOPOLOGY, claim_folder(folder), server).run(lambda _: None)
     finally:
         write_report(folder)
     return results.load(folder)

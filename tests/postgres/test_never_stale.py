@@ -15,7 +15,7 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from placebench.reference.api.candidates_query import parse
-from placebench.reference.candidates.cached.cached_index import Keeper
+from placebench.reference.candidates.cached.cached_index import CachedIndex
 from placebench.reference.candidates.cached.change_log import RENEWED_EVERY_S
 from placebench.reference.settings import DEFAULTS
 from placebench.reference.store.database import Database
@@ -127,7 +127,7 @@ def test_without_a_whole_log_every_answer_is_read_anew(
             assert compare(database, "resources=VCPU:2", naive_first=False) is None
 
     [said] = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"the variant cached keeps no picture and answers as dedup: {reason}")
+    assert said.startswith(f"the variant cached keeps no index and responds as dedup: {reason}")
 
 
 def test_no_request_waits_for_who_has_removed_the_readers_entry(
@@ -135,22 +135,22 @@ def test_no_request_waits_for_who_has_removed_the_readers_entry(
 ) -> None:
     """A writer prunes in a transaction that goes on; a worker that was silent for long gives up and reads by itself."""
     clock = [0.0]
-    keeper = Keeper(engine.url, lambda: clock[0])
-    assert is_cached(keeper, engine)
+    index = CachedIndex(engine.url, lambda: clock[0])
+    assert is_cached(index, engine)
     clock[0] += 600
     with engine.connect() as pruner:
         pruner.execute(text("DELETE FROM placebench_readers"))
 
-        assert not is_cached(keeper, engine)
+        assert not is_cached(index, engine)
     assert "canceling statement due to lock timeout" in caplog.text
     clock[0] += 60
-    assert is_cached(keeper, engine)
+    assert is_cached(index, engine)
 
 
-def is_cached(keeper: Keeper, engine: Engine) -> bool:
-    """Whether the keeper has a response, or leaves it to `dedup`."""
+def is_cached(index: CachedIndex, engine: Engine) -> bool:
+    """Whether the cached index has a response, or leaves it to `dedup`."""
     with Database(engine).snapshot() as connection:
-        return keeper.answer(connection, parse("resources=VCPU:1"), DEFAULTS) is not None
+        return index.respond(connection, parse("resources=VCPU:1"), DEFAULTS) is not None
 
 
 LESS = "UPDATE inventories SET total = 1"
@@ -184,14 +184,14 @@ BEGIN; ALTER TABLE inventories RENAME TO before; ALTER TABLE other RENAME TO inv
 def test_what_fires_no_trigger_is_in_the_next_response(url: str, engine: Engine, statements: str, cached: bool) -> None:
     """The catalog shows it, and the cache is dropped. The request after makes another one, unless what is written may
     still fire no trigger."""
-    database, keeper = Database(engine), Keeper(engine.url)
+    database, index = Database(engine), CachedIndex(engine.url)
     before = [compare(database, query, naive_first=False) for query in QUERIES]
-    assert is_cached(keeper, engine)
+    assert is_cached(index, engine)
 
     run(url, statements)
 
     assert before == [compare(database, query, naive_first=False) for query in QUERIES] == [None] * len(QUERIES)
-    assert cached == (is_cached(keeper, engine) or is_cached(keeper, engine))
+    assert cached == (is_cached(index, engine) or is_cached(index, engine))
 
 
 @pytest.fixture(scope="module")
@@ -244,8 +244,8 @@ def test_nothing_is_cached_of_a_table_that_a_subscription_fills(private: Server)
     source, url = (with_cloud(private.create_database(name)) for name in ("published", "subscribed"))
     address = make_url(source).set(drivername="postgresql").render_as_string(hide_password=False)
     engine, clock = create_engine(url), [0.0]
-    keeper = Keeper(engine.url, lambda: clock[0])
-    assert is_cached(keeper, engine)
+    index = CachedIndex(engine.url, lambda: clock[0])
+    assert is_cached(index, engine)
     run(
         source,
         "CREATE PUBLICATION p FOR TABLE inventories;\nSELECT pg_create_logical_replication_slot('s', 'pgoutput')",
@@ -253,10 +253,10 @@ def test_nothing_is_cached_of_a_table_that_a_subscription_fills(private: Server)
 
     run(url, f"CREATE SUBSCRIPTION s CONNECTION '{address}' PUBLICATION p WITH (create_slot = false)")
     clock[0] += RENEWED_EVERY_S
-    subscribed = is_cached(keeper, engine), is_cached(keeper, engine)
+    subscribed = is_cached(index, engine), is_cached(index, engine)
     run(url, "DROP SUBSCRIPTION s")
     clock[0] += RENEWED_EVERY_S
 
     assert subscribed == (False, False)
-    assert is_cached(keeper, engine)
+    assert is_cached(index, engine)
     engine.dispose()

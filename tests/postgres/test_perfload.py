@@ -19,16 +19,15 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import GateFailedError, ServerError, UndecidedError
-from placebench.experiment.parts import Say, nobody
-from placebench.experiment.perfload import Perfload, Settings
-from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.perfload import PerfloadRun, PerfloadSettings
+from placebench.experiment.run_folder import Say, claim_folder, ignore
 from placebench.experiment.validity import LoadRules
 from placebench.report import summary, terminal_table, write_report
 from placebench.report.ci_files import hand_over
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology
 
-SMALL = Settings(
+SMALL = PerfloadSettings(
     variants=("naive", "tuned"),
     processes=1,
     threads=2,
@@ -50,12 +49,12 @@ PASSES = replace(SMALL, replicates=0, telemetry=False)
 STAND_IN = Path(__file__).parents[1] / "fakes" / "stand_in"
 
 
-def story(
-    server: Server, folder: Path, say: Say = nobody, settings: Settings = SMALL, *, note: Say = nobody
-) -> Perfload:
-    """Two nested trees: four candidates, fourteen providers."""
+def make(
+    server: Server, folder: Path, say: Say = ignore, settings: PerfloadSettings = SMALL, *, note: Say = ignore
+) -> None:
+    """A run on two nested trees: four candidates, fourteen providers."""
     topology = find_topology("nested-perfload", trees=2, seed=1)
-    return Perfload(topology, settings, claim_folder(folder), server, say=say, note=note)
+    PerfloadRun(topology, settings, claim_folder(folder), server).run(say, note)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> result
     settings = SMALL.with_placement(sys.executable)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(STAND_IN), prepend=os.pathsep)
-        story(server, folder, said.append, settings).run()
+        make(server, folder, said.append, settings)
     assert len(said) == settings.steps == 13
     return results.load(folder)
 
@@ -163,7 +162,7 @@ def written_to(server: Server, folder: Path, database: str, *, at: str) -> resul
             _execute(server.database_url(database), "DELETE FROM inventories WHERE id = 1")
 
     with pytest.raises(GateFailedError, match=r"tuned answers differently from naive: .*; no speed is printed"):
-        story(server, folder, say).run()
+        make(server, folder, say)
     return results.load(folder)
 
 
@@ -242,7 +241,7 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     notes: list[str] = []
 
     with reaper:
-        story(server, folder := tmp_path / "parts", reaper, PASSES, note=notes.append).run()
+        make(server, folder := tmp_path / "parts", reaper, PASSES, note=notes.append)
     run = results.load(folder)
     page, text = write_report(folder).read_text(), terminal_table(run)
     hand_over(folder, ())
@@ -273,7 +272,7 @@ def test_an_interrupt_in_the_second_attempt(server: Server, tmp_path: Path) -> N
 
     folder = tmp_path / "interrupted"
     with Reaper({"naive: count of 2 requests": 1}) as reaper, pytest.raises(KeyboardInterrupt):
-        story(server, folder, reaper, PASSES, note=interrupt).run()
+        make(server, folder, reaper, PASSES, note=interrupt)
     run = results.load(folder)
 
     assert run.head.status == "interrupted"
@@ -286,7 +285,7 @@ def test_an_open_load_that_does_not_count_is_a_note(server: Server, tmp_path: Pa
     """A generator that may use no CPU: both attempts are kept beside, and the complete run says why there is none."""
     busy = replace(PASSES, load_rules=LoadRules(late_at_most=1.0, client_cpu_at_most=0), telemetry=True)
 
-    story(server, folder := tmp_path / "busy", settings=busy).run()
+    make(server, folder := tmp_path / "busy", settings=busy)
     run = results.load(folder)
 
     assert run.head.status == "complete"
@@ -304,7 +303,7 @@ def test_an_open_load_that_does_not_count_is_a_note(server: Server, tmp_path: Pa
 def test_a_comparison_without_replicates_is_named(server: Server, tmp_path: Path) -> None:
     """Three replicates in a row that do not count end it, as in `compare`; what comes after it is made all the same."""
     with Reaper({"replicate 2 of 2: naive, tuned": ALWAYS}) as reaper:
-        story(server, folder := tmp_path / "alone", reaper).run()
+        make(server, folder := tmp_path / "alone", reaper)
     run = results.load(folder)
     (failed,) = run.head.failed_parts
 
@@ -320,7 +319,7 @@ def test_a_comparison_without_replicates_is_named(server: Server, tmp_path: Path
 def test_a_replicate_that_does_not_count_has_another_in_its_place(server: Server, tmp_path: Path) -> None:
     """A server that dies in the first replicate costs that one; two count in the end, and nothing is missing."""
     with Reaper({"replicate 1 of 2: naive, tuned": 1}) as reaper:
-        story(server, tmp_path / "again", reaper).run()
+        make(server, tmp_path / "again", reaper)
     run = results.load(tmp_path / "again")
     lost = {block.replicate for block in run.blocks if block.invalid}
 
@@ -332,9 +331,9 @@ def test_a_replicate_that_does_not_count_has_another_in_its_place(server: Server
 def test_a_death_in_a_timed_pass_ends_the_run(server: Server, tmp_path: Path) -> None:
     """Undecided where something can be shown, the environment's fault where nothing can."""
     with Reaper({"naive: closed load, 0.5 s": ALWAYS}) as reaper, pytest.raises(ServerError):
-        story(server, tmp_path / "first", reaper).run()
+        make(server, tmp_path / "first", reaper)
     with Reaper({"tuned: closed load, 0.5 s": ALWAYS}) as reaper, pytest.raises(UndecidedError):
-        story(server, tmp_path / "second", reaper).run()
+        make(server, tmp_path / "second", reaper)
     first, second = results.load(tmp_path / "first"), results.load(tmp_path / "second")
 
     assert (first.head.status, set(first.closed)) == ("failed", set())

@@ -9,7 +9,7 @@ import pytest
 
 from placebench import results
 from placebench.errors import GateFailedError
-from placebench.experiment.compare_run import CompareRun, Settings
+from placebench.experiment.compare_run import CompareRun, CompareSettings
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import read_variants
 from placebench.report import summary, write_report
@@ -57,7 +57,7 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     app = f"app=shop:app,python={sys.executable},path={shop},env=DATABASE_URL={{database_url}}"
     variants = read_variants([f"{app},rev=quick,name=quick", f"{app},rev=slow,name=slow"])
     folder = claim_folder(tmp_path / "revisions")
-    settings = Settings(variants, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
+    settings = CompareSettings(variants, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
     CompareRun(TOPOLOGY, settings, folder, server).run(lambda _: None)
     run = results.load(folder)
     statements = next(each for each in summary(run)["comparisons"] if each["metric"] == "statements")

@@ -17,7 +17,7 @@ from placebench.cli import main
 from placebench.commands import db
 from placebench.errors import DatabaseError
 from placebench.experiment.records import RunHead
-from placebench.experiment.run_folder import KeptHead
+from placebench.experiment.run_folder import RunFolder
 from placebench.runtime.postgres import Server, open_connection, open_server
 from placebench.runtime.postgres.scratch import UNMARKED, Mark, RunLock, run_of_mark, scratch_databases
 
@@ -223,8 +223,8 @@ def test_a_resumed_run_drops_what_its_killed_sitting_left(
         living.create_database("placebench_shop")
         marks = [of_run, living.run]
         head = RunHead("shop", "", "running", "/", "", 1, 1, ["naive"], {}, {}, {}, {}, scratch_marks=marks)
-        kept = KeptHead(tmp_path, head)
-        kept.begin_on(named)
+        run = RunFolder(tmp_path, head)
+        run.claim_server(named)
 
         assert RunHead.load(tmp_path / "run.json").scratch_marks == [living.run, named.run]
         assert (states(server, of_run), states(server, living.run)) == ([], ["running"])

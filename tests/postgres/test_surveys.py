@@ -13,9 +13,8 @@ from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
 from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
-from placebench.experiment.parts import nobody
-from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import Ground, Measure, Point, Question, Renewed, StudyRun, in_order
+from placebench.experiment.run_folder import claim_folder, ignore
+from placebench.experiment.study import Measure, Point, Restartable, StudyRun, StudySetup, StudySpec, in_order
 from placebench.report.sentences import unmeasured
 from placebench.report.studies import failed
 from placebench.runtime.postgres import Server, open_server
@@ -33,22 +32,22 @@ def rows(url: str, table: str) -> int:
 
 
 @contextmanager
-def counting(ground: Ground) -> Iterator[Measure]:
+def counting(setup: StudySetup) -> Iterator[Measure]:
     """Counts rows in a copy of the seeded database."""
-    url = ground.copy("counted")
+    url = setup.data.copy("counted")
     yield lambda point, _: {"rows": rows(url, point["table"])}
 
 
-def question(prepare: Any = counting, repeats: int = 2) -> Question:
+def question(prepare: Any = counting, repeats: int = 2) -> StudySpec:
     """How many rows are there?"""
-    return Question("rows", POINTS, repeats, prepare, TOPOLOGY.request)
+    return StudySpec("rows", POINTS, repeats, prepare, TOPOLOGY.request)
 
 
 def test_every_point_is_measured_in_each_repeat(server: Server, tmp_path: Path) -> None:
     """Two points twice are four measurements, the second repeat backwards: 14 providers, 18 inventories."""
     folder = claim_folder(tmp_path / "rows")
 
-    StudyRun(question(), Ground(server, TOPOLOGY, folder)).run(nobody)
+    StudyRun(question(), TOPOLOGY, folder, server).run(ignore)
     run = results.load(folder)
 
     assert ("complete", "rows") == (run.head.status, run.head.command)
@@ -64,7 +63,7 @@ def test_who_asks_is_told_why_there_is_no_server_cpu(server: Server, tmp_path: P
     if server.kind == "named":
         pytest.skip("settings are for a server of ours")
     with open_server(settings={"max_parallel_workers_per_gather": "2"}) as stock:
-        StudyRun(question(), Ground(stock, TOPOLOGY, claim_folder(tmp_path / "rows"))).run(nobody)
+        StudyRun(question(), TOPOLOGY, claim_folder(tmp_path / "rows"), stock).run(ignore)
     head = results.load(tmp_path / "rows").head
 
     reason = "max_parallel_workers_per_gather is 2: parallel workers come and go unseen"
@@ -75,18 +74,18 @@ def test_who_asks_is_told_why_there_is_no_server_cpu(server: Server, tmp_path: P
 def test_a_survey_that_was_killed_goes_on(server: Server, tmp_path: Path) -> None:
     """A line that a kill cut short is measured again, the whole ones are kept; another question is refused."""
     folder = claim_folder(tmp_path / "resumed")
-    StudyRun(question(), Ground(server, TOPOLOGY, folder)).run(nobody)
+    StudyRun(question(), TOPOLOGY, folder, server).run(ignore)
     path = folder / "measurements.jsonl"
     before = path.read_text()
     path.write_text(before[:-20])
 
-    again = StudyRun(question(), Ground(server, TOPOLOGY, folder))
+    again = StudyRun(question(), TOPOLOGY, folder, server)
     steps = again.steps
-    again.run(nobody)
+    again.run(ignore)
 
     assert (2, before) == (steps, path.read_text())
     with pytest.raises(RunFolderError, match="holds a run with another settings"):
-        StudyRun(question(repeats=3), Ground(server, TOPOLOGY, folder))
+        StudyRun(question(repeats=3), TOPOLOGY, folder, server)
 
 
 class Dying:
@@ -96,7 +95,7 @@ class Dying:
         self._failures = failures
 
     @contextmanager
-    def prepare(self, _: Ground) -> Iterator[Measure]:
+    def prepare(self, _: StudySetup) -> Iterator[Measure]:
         """Shares nothing."""
         yield self._measure
 
@@ -115,11 +114,11 @@ def test_a_point_that_fails_is_left_out_and_the_others_go_on(server: Server, tmp
     folder, said, notes = claim_folder(tmp_path / "dying"), list[str](), list[str]()
     dying = question(Dying(resource_providers=1, inventories=3).prepare)
 
-    first = StudyRun(dying, Ground(server, TOPOLOGY, folder))
+    first = StudyRun(dying, TOPOLOGY, folder, server)
     steps = first.steps
     first.run(said.append, notes.append)
     begun = results.load(folder)
-    StudyRun(dying, Ground(server, TOPOLOGY, folder)).run(nobody)
+    StudyRun(dying, TOPOLOGY, folder, server).run(ignore)
     resumed = results.load(folder)
 
     assert steps == len(said) == 5
@@ -140,7 +139,7 @@ def test_a_survey_of_which_nothing_can_be_measured(server: Server, tmp_path: Pat
     dying = question(Dying(resource_providers=9, inventories=9).prepare)
 
     with pytest.raises(PlacebenchError, match=r"nothing could be measured; table .*: the link dropped") as raised:
-        StudyRun(dying, Ground(server, TOPOLOGY, folder)).run(nobody)
+        StudyRun(dying, TOPOLOGY, folder, server).run(ignore)
 
     assert raised.value.exit_code == 2
     assert [each.invalid for each in results.load(folder).measurements] == ["the link dropped"] * 6
@@ -158,7 +157,7 @@ def test_a_database_that_is_gone_ends_the_survey(tmp_path: Path, monkeypatch: py
                     os.kill(own.pid, signal.SIGKILL)
 
         with pytest.raises(UndecidedError, match="the database is gone"):
-            StudyRun(question(repeats=3), Ground(own, TOPOLOGY, folder)).run(say)
+            StudyRun(question(repeats=3), TOPOLOGY, folder, own).run(say)
     run = results.load(folder)
 
     assert run.head.status == "failed"
@@ -183,7 +182,7 @@ def test_what_measurements_share_is_begun_anew_after_a_failure() -> None:
                 raise LoadError("died")
         return number
 
-    with Renewed(begin) as shared:
+    with Restartable(begin) as shared:
         seen = [use(), use(), use(fails=True), use()]
 
     assert [0, 0, 0, 1] == seen

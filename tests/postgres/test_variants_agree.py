@@ -111,7 +111,7 @@ def test_every_algorithm_answers_as_naive_does(mixed: Any) -> None:
     assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == answers
 
 
-BESIDE_TUNED = ("naive+trees:joined", "naive+roots:walked", "dedup-few", "dedup-unshared")
+BESIDE_TUNED = ("naive+trees:joined", "naive+roots:recursive", "dedup-few", "dedup-unshared")
 ROOTLESS = pytest.mark.parametrize(
     ("name", "gone"),
     [

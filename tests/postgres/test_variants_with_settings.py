@@ -10,10 +10,9 @@ from sqlalchemy import create_engine, text
 from werkzeug.test import Client
 
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.experiment.plan import plan_replicate
-from placebench.experiment.postgres_servers import Servers, check_settings
+from placebench.experiment.databases import VariantServers, check_settings
 from placebench.experiment.records import Block, WirePass
-from placebench.experiment.replicate import PreparedVariants, make_replicate
+from placebench.experiment.replicate import PreparedVariants, make_replicate, plan_replicate
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import Variant, read_variant
 from placebench.reference.api.pipeline import make_app
@@ -22,7 +21,7 @@ from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, find_topology, migrate_options, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
-VARIANT = read_variant("tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
+VARIANT = read_variant("tuned+totals:by_trigger+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 
@@ -31,7 +30,7 @@ def private(server: Server) -> Iterator[Server]:
     """The server that the variant's settings start; a named server of the session is not ours to ask."""
     if server.kind == "named":
         pytest.skip("settings are for a server of ours")
-    with Servers(server) as servers:
+    with VariantServers(server) as servers:
         yield servers.of(VARIANT)
 
 
@@ -58,7 +57,7 @@ def test_the_server_has_the_settings(private: Server, server: Server, url: str) 
     with engine.connect() as connection:
         found = [connection.scalar(text(f"SHOW {name}")) for name in ("work_mem", "jit", "fsync")]
     engine.dispose()
-    with Servers(server) as servers:
+    with VariantServers(server) as servers:
         shared = servers.of(read_variant("tuned"))
 
     assert found == ["64kB", "on", "off"]
@@ -79,7 +78,7 @@ def test_the_backends_of_its_own_server_are_measured(blocks: list[Block]) -> Non
     """CPU of every block, though the database lies on another server than the comparison's."""
     assert [block.invalid for block in blocks if block.invalid and "load" not in block.invalid] == []
     assert all(block.cpu_s and block.cpu_s > 0 for block in blocks)
-    assert blocks[0].variant == "tuned+totals:kept+driver:psycopg3,pg:work_mem=64kB,pg:jit=on"
+    assert blocks[0].variant == "tuned+totals:by_trigger+driver:psycopg3,pg:work_mem=64kB,pg:jit=on"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_a_server_that_does_not_start_with_them(server: Server) -> None:
     if server.kind == "named":
         pytest.skip("settings are for a server of ours")
     with (
-        Servers(server) as servers,
+        VariantServers(server) as servers,
         pytest.raises(DatabaseError, match=r"^tuned,pg:max_connections=1: .*not start: ") as no,
     ):
         servers.of(read_variant("tuned,pg:max_connections=1"))

@@ -15,7 +15,7 @@ from pyinstrument.session import Session
 
 from placebench.errors import ProfilerError
 
-Stack = tuple[str, ...]
+_Stack = tuple[str, ...]
 
 _ROOT = "one request\x00\x000"
 
@@ -47,7 +47,7 @@ class _Mean:
 
     def __init__(self) -> None:
         self.first: Session | None = None
-        self._times: dict[Stack, float] = {}
+        self._times: dict[_Stack, float] = {}
         self._requests = 0
         self._samples = 0
         self._duration_s = 0.0
@@ -112,7 +112,7 @@ def _shared(above: Sequence[str], frames: Sequence[str]) -> int:
     return min(len(above), len(frames))
 
 
-def _libraries(stacks: Iterable[Stack], prefixes: Sequence[str], application: Sequence[str]) -> list[str]:
+def _libraries(stacks: Iterable[_Stack], prefixes: Sequence[str], application: Sequence[str]) -> list[str]:
     """The files under pyinstrument's library prefixes that do not lie in one of the application's folders."""
     files = {frame.split("\x00")[1] for stack in stacks for frame in stack}
     own = tuple(f"/{folder.strip('/')}/" for folder in application)

@@ -1,6 +1,6 @@
 """What SQLAlchemy's engines have no event for: the wait for a pooled connection, and that nobody listens.
 
-The main classes are `PoolTimer` and `IdleSwitch`. Listeners that return at once still cost 4 to 5 µs per statement,
+The main classes are `PoolTimer` and `_IdleSwitch`. Listeners that return at once still cost 4 to 5 µs per statement,
 because SQLAlchemy prepares their arguments; it asks the attribute `_has_events` of the engine, or of the class Engine,
 whether to do so. The attribute is private, but writing it is atomic, while adding and removing listeners under the feet
 of other threads is not safe. It is left alone as soon as anybody else listens too.
@@ -67,7 +67,7 @@ class _Awake:
 _AWAKE: Any = _Awake()
 
 
-class IdleSwitch:
+class _IdleSwitch:
     """Whether the statement listeners of one engine, or of all, are called; shared by all profilers that watch it."""
 
     def __init__(self, target: "Engine | type[Engine]") -> None:
@@ -116,9 +116,9 @@ class IdleSwitch:
             setattr(target, _NAME, value)
 
 
-_SWITCHES: "WeakKeyDictionary[Engine | type[Engine], IdleSwitch]" = WeakKeyDictionary()
+_SWITCHES: "WeakKeyDictionary[Engine | type[Engine], _IdleSwitch]" = WeakKeyDictionary()
 
 
-def idle_switch_of(target: "Engine | type[Engine]") -> IdleSwitch:
+def idle_switch_of(target: "Engine | type[Engine]") -> _IdleSwitch:
     """The one of this engine, or of the class Engine."""
-    return _SWITCHES.setdefault(target, IdleSwitch(target))
+    return _SWITCHES.setdefault(target, _IdleSwitch(target))

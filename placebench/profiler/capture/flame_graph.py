@@ -1,7 +1,7 @@
 """A flame graph of Python and SQL: samples of Python's stacks, with each statement as a leaf on the frame that ran it.
 
 The main class is `FlameGraphRecorder`: the samples of one record, by a profile function or by a sampling thread
-(`start_sampler`), and the SQL intervals beside them. The intervals have their own stacks and are exact; `timeline`
+(`_start_sampler`), and the SQL intervals beside them. The intervals have their own stacks and are exact; `timeline`
 gives the time between them to the samples. The profiler's frames are taken out; what they took is a leaf of its own.
 
 `Sampler` is pyinstrument's with samples that cost a fiftieth, so that it takes them four times as often. pyinstrument
@@ -62,7 +62,7 @@ class _Planned(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class StackInterval:
     """An interval of the clock with a leaf of its own: a statement, a fetch, a COMMIT, a garbage collection.
 
     statement: what the server worked on, whose plan belongs below.
@@ -99,7 +99,7 @@ class _SampleSource(Protocol):
         """End; the samples in order of time."""
 
 
-def start_sampler(mode: str, clock: Clock, give_up: Callable[[Exception], None]) -> _SampleSource:
+def _start_sampler(mode: str, clock: Clock, give_up: Callable[[Exception], None]) -> _SampleSource:
     """What samples this thread in a mode with a flame graph: never a profile function where Python can crash of one."""
     interval_s = thread_interval_s(mode)
     if interval_s is None:
@@ -119,7 +119,7 @@ class FlameGraphRecorder:
         self._stacks = Stacks(root_of_thread())
         self._above = self._stacks(frames_of(application_frame(caller)))
         self._cpu_started = time.process_time()
-        self._source = start_sampler(mode, clock, give_up)
+        self._source = _start_sampler(mode, clock, give_up)
         self.notes = _notes(mode, self._source)
 
     def add(self, started: float, ended: float, label: str, kind: str, statement: _Planned | None = None) -> None:
@@ -130,10 +130,10 @@ class FlameGraphRecorder:
         self._noted.append(_NotedInterval(started, ended, frames, leaf(label, kind), statement))
 
     def stop(self, started: float, ended: float) -> Session:
-        """pyinstrument's session from *started* to *ended*, the leaves on it; for the thread that made it."""
-        samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
+        """The session from *started* to *ended* with its leaves; for the thread that made it."""
+        samples = [(taken, _rooted(stack, self._above)) for taken, stack in self._source.samples()]
         intervals = innermost(with_plans(self._intervals()))
-        records = timeline(samples, intervals, Interval(started, ended, self._above), holds=self._source.holds)
+        records = timeline(samples, intervals, StackInterval(started, ended, self._above), holds=self._source.holds)
         return Session(
             frame_records=[(without_profiler(stack), seconds) for stack, seconds in records],
             start_time=time.time() - (ended - started),
@@ -148,10 +148,10 @@ class FlameGraphRecorder:
             sys_prefixes=Session.current_sys_prefixes(),
         )
 
-    def _intervals(self) -> list[Interval]:
+    def _intervals(self) -> list[StackInterval]:
         """The intervals with their stacks."""
         return [
-            Interval(each.started, each.ended, [*self._stacks(each.frames), each.leaf], each.statement)
+            StackInterval(each.started, each.ended, [*self._stacks(each.frames), each.leaf], each.statement)
             for each in self._noted
         ]
 
@@ -169,13 +169,13 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     )
 
 
-def rooted(stack: list[str], above: list[str]) -> list[str]:
+def _rooted(stack: list[str], above: list[str]) -> list[str]:
     """*stack*, below *above* if it begins elsewhere: seen by another thread, a greenlet has none of who awaits it."""
-    return stack if len(common(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
+    return stack if len(_common(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
 
 
 def timeline(
-    samples: Sequence[_Sample], intervals: Iterator[Interval], whole: Interval, *, holds: bool
+    samples: Sequence[_Sample], intervals: Iterator[StackInterval], whole: StackInterval, *, holds: bool
 ) -> list[_Record]:
     """The time of *whole* as stacks with seconds, in order: of each interval its own stack, between them the samples'.
 
@@ -188,7 +188,7 @@ def timeline(
     at, before = whole.started, whole.stack
     waiting = iter([*samples, (float("inf"), whole.stack)])
     taken, stack = next(waiting)
-    for interval in (*intervals, Interval(whole.ended, whole.ended, whole.stack)):
+    for interval in (*intervals, StackInterval(whole.ended, whole.ended, whole.stack)):
         sampled = False
         begin = min(interval.started, whole.ended)
         while taken <= max(at, begin):
@@ -197,7 +197,7 @@ def timeline(
                 at, before, sampled = taken, stack, holds
             taken, stack = next(waiting)
         if begin > at:
-            here = before if sampled else common(before, interval.stack) or whole.stack
+            here = before if sampled else _common(before, interval.stack) or whole.stack
             records.append((here, begin - at))
             at = begin
         if min(interval.ended, whole.ended) > at:
@@ -206,16 +206,16 @@ def timeline(
     return records
 
 
-def with_plans(intervals: Sequence[Interval]) -> list[Interval]:
+def with_plans(intervals: Sequence[StackInterval]) -> list[StackInterval]:
     """The intervals, those of a statement with a plan cut into its nodes, each below the node that asked it for rows.
 
     A node gets its own time; what the plan does not explain (parsing, planning, the network) stays on the statement.
     Parallel workers may make a plan longer than its statement: it is then shortened to fit.
     """
-    by_statement: dict[int, list[Interval]] = {}
+    by_statement: dict[int, list[StackInterval]] = {}
     for each in intervals:
         by_statement.setdefault(id(each.statement), []).append(each)
-    cut: list[Interval] = []
+    cut: list[StackInterval] = []
     for group in by_statement.values():
         statement, length = group[0].statement, sum(each.ended - each.started for each in group)
         plan = None if statement is None else statement.plan()
@@ -224,7 +224,7 @@ def with_plans(intervals: Sequence[Interval]) -> list[Interval]:
     return cut
 
 
-def _nodes(interval: Interval, plan: PlanNode, length: float) -> Iterator[Interval]:
+def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[StackInterval]:
     """One interval of a statement whose intervals are *length* seconds together, cut into its plan's nodes."""
     stacks: list[tuple[list[str], float]] = []
     path: list[str] = []
@@ -234,9 +234,9 @@ def _nodes(interval: Interval, plan: PlanNode, length: float) -> Iterator[Interv
     planned = sum(seconds for _, seconds in stacks)
     scale = (interval.ended - interval.started) / max(length, planned) if planned else 0.0
     at = interval.ended - planned * scale
-    yield Interval(interval.started, at, interval.stack)
+    yield StackInterval(interval.started, at, interval.stack)
     for stack, seconds in stacks:
-        yield Interval(at, at + seconds * scale, stack)
+        yield StackInterval(at, at + seconds * scale, stack)
         at += seconds * scale
 
 
@@ -259,7 +259,7 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
     return [*kept, _OWN_WORK] if working else kept
 
 
-def common(one: Sequence[str], other: Sequence[str]) -> list[str]:
+def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
     """The frames that both stacks begin with, whatever their lines."""
     return [frame for frame, _ in takewhile(_are_same, zip(one, other, strict=False))]
 
@@ -268,20 +268,20 @@ def _are_same(pair: tuple[str, str]) -> bool:
     return pair[0] == pair[1] or frame_info_get_identifier(pair[0]) == frame_info_get_identifier(pair[1])
 
 
-def innermost(intervals: Sequence[Interval]) -> Iterator[Interval]:
+def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
     """The intervals as disjoint intervals in order of time: where one lies inside of another, the inner one counts."""
-    open_intervals: list[Interval] = []
+    open_intervals: list[StackInterval] = []
     at = float("-inf")
     for interval in [*sorted(intervals, key=lambda interval: (interval.started, -interval.ended)), None]:
         until = float("inf") if interval is None else interval.started
         while open_intervals and open_intervals[-1].ended <= until:
             closed = open_intervals.pop()
             if closed.ended > at:
-                yield Interval(max(at, closed.started), closed.ended, closed.stack)
+                yield StackInterval(max(at, closed.started), closed.ended, closed.stack)
                 at = closed.ended
         if interval is not None:
             if open_intervals and interval.started > max(at, open_intervals[-1].started):
-                yield Interval(max(at, open_intervals[-1].started), interval.started, open_intervals[-1].stack)
+                yield StackInterval(max(at, open_intervals[-1].started), interval.started, open_intervals[-1].stack)
             at = max(at, interval.started)
             open_intervals.append(interval)
 

@@ -1,7 +1,7 @@
 """A statement or transaction step whose times are still running, and what it needs of its recording.
 
 The main classes are `PendingStatement`, `RecordingContext` (what all pending statements of one recording share) and
-`DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
+`_DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
 """
 
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ class KeyColumn(NamedTuple):
     position: int
 
 
-class DuplicateDetector:
+class _DuplicateDetector:
     """Remembers the statements and the primary keys that one recording has seen."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class RecordingContext:
         self.clock = clock
         self.give_up = give_up
         self.flame_graph = flame_graph
-        self.duplicates = DuplicateDetector()
+        self.duplicates = _DuplicateDetector()
         self.overhead_s = 0.0
         self.notes: list[str] = []
 

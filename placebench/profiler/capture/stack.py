@@ -82,7 +82,7 @@ def name_frame(code: CodeType, instruction: int) -> str:
 
 @lru_cache(maxsize=256)
 def leaf(label: str, kind: str) -> str:
-    """pyinstrument's name for a frame that is no Python: one line of text, and *kind* where a file would stand."""
+    """A frame that is no Python, as pyinstrument names frames: one line of text, and *kind* instead of a file."""
     text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
     shown = text if len(text) <= _LONGEST_LEAF else f"{text[:_LONGEST_LEAF]}…"
     return f"{shown}\x00{kind}\x000"

@@ -12,7 +12,6 @@ from placebench.profiler.drivers.base import (
     NetworkCursor,
     TimedConnection,
     TimedCursor,
-    rows_of_one,
     timed_class,
 )
 
@@ -64,7 +63,8 @@ class _AsyncpgStream(_AsyncpgCursor):
 
     def fetchone(self) -> Any:
         """The adapter's fetchone, timed."""
-        return self._fetch(super(TimedCursor, self).fetchone, (), {}, rows_of_one)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.row(super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     def trips_of_fetch(self) -> int:
         """Those since it was last asked."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.auto_explain import PlanFeed
@@ -31,16 +31,15 @@ class CallRecorder(Protocol):
         """A new statement for a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
 
 
-class TimedCall:
+class _TimedCall:
     """A call of the driver's, awaited or opened by `with`: its time, round trips and error go to the pending statement.
 
     A class of its own: the frames of contextlib would be in the flame graph.
     """
 
-    def __init__(self, pending: PendingStatement | None, trips: int | None, *, fetches: bool = False) -> None:
+    def __init__(self, pending: PendingStatement | None, trips: int | None) -> None:
         self._pending = pending
         self._trips = trips
-        self._fetches = fetches
 
     def __enter__(self) -> None:
         """The statement's clock runs already."""
@@ -48,14 +47,42 @@ class TimedCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._pending is None:
-            return
-        if error is not None:
-            self._pending.set_error(error)
-        if self._fetches:
-            self._pending.leave_fetch((), self._trips)
-        else:
+        if self._pending is not None:
+            if error is not None:
+                self._pending.set_error(error)
             self._pending.leave_execute(self._trips)
+
+
+class TimedFetch:
+    """A fetch, awaited or not, or a close: its time, rows, round trips and error go to the pending statement."""
+
+    def __init__(self, pending: PendingStatement | None, trips: Callable[[], int | None]) -> None:
+        self._pending = pending
+        self._trips = trips
+        self._rows: Sequence[Any] = ()
+
+    def __enter__(self) -> Self:
+        if self._pending is not None:
+            self._pending.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._pending is not None:
+            self._pending.leave_fetch(self._rows, self._trips())
+            if error is not None:
+                self._pending.set_error(error)
+
+    def row(self, row: Any) -> Any:
+        """The same *row*, which a fetchone returned; None if there was none."""
+        self._rows = () if row is None else (row,)
+        return row
+
+    def rows(self, rows: Any) -> Any:
+        """The same *rows*, which a fetchmany or fetchall returned."""
+        self._rows = _sized(rows)
+        return rows
 
 
 def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
@@ -126,7 +153,8 @@ class TimedCursor:
 
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
         """The driver's fetchmany, timed."""
-        return self._fetch(super().fetchmany, args, kwargs, rows_of_many)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.rows(super().fetchmany(*args, **kwargs))  # type: ignore[misc]
 
     def fetchall(self) -> Any:
         """The driver's fetchall, timed; written out like `execute`."""
@@ -140,29 +168,12 @@ class TimedCursor:
             pending.leave_fetch((), self.trips_of_fetch())
             pending.set_error(error)
             raise
-        pending.leave_fetch(fetched if type(fetched) is list else rows_of_many(fetched), self.trips_of_fetch())
+        pending.leave_fetch(fetched if type(fetched) is list else _sized(fetched), self.trips_of_fetch())
         return fetched
 
-    def _fetch(
-        self,
-        call: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        rows_in: Callable[[Any], Sequence[Any]],
-    ) -> Any:
-        """Run the driver's *call*, with its time, rows and error in the statement of this cursor."""
-        pending = self.placebench_pending
-        if pending is None:
-            return call(*args, **kwargs)
-        pending.enter()
-        try:
-            fetched = call(*args, **kwargs)
-        except BaseException as error:
-            pending.leave_fetch((), self.trips_of_fetch())
-            pending.set_error(error)
-            raise
-        pending.leave_fetch(rows_in(fetched), self.trips_of_fetch())
-        return fetched
+    def timing_fetch(self) -> TimedFetch:
+        """Around a fetch that is not written out."""
+        return TimedFetch(self.placebench_pending, self.trips_of_fetch)
 
     def _run(
         self, call: Callable[..., Any], sql: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], trips: int | None
@@ -180,10 +191,10 @@ class TimedCursor:
             pending.leave_execute(trips)
             pending.set_row_count(self.rowcount)
 
-    def timing(self, sql: Any, trips: int | None) -> TimedCall:
+    def timing(self, sql: Any, trips: int | None) -> _TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
         recorder = self.placebench_recorder
-        return TimedCall(None if recorder.current.get() is None else recorder.driver_call(self, sql), trips)
+        return _TimedCall(None if recorder.current.get() is None else recorder.driver_call(self, sql), trips)
 
     def trips_of_execute(self) -> int | None:
         """Round trips that the next execute will take; None for a driver without a network."""
@@ -220,22 +231,14 @@ class NetworkCursor(TimedCursor):
         with self.timing_close():
             return super().close()  # type: ignore[misc]
 
-    def timing_close(self) -> TimedCall:
+    def timing_close(self) -> TimedFetch:
         """Around the driver's close: a server-side cursor's plan comes only then."""
         pending, self.placebench_pending = self.placebench_pending, None
-        if pending is None or not self.is_server_side():
-            return TimedCall(None, None)
-        pending.enter()
-        return TimedCall(pending, 1, fetches=True)
+        return TimedFetch(pending if self.is_server_side() else None, lambda: 1)
 
 
-def rows_of_one(row: object) -> Sequence[Any]:
-    """The rows that a fetchone gave."""
-    return () if row is None else (row,)
-
-
-def rows_of_many(rows: Any) -> Sequence[Any]:
-    """The rows that a fetchmany or fetchall gave; a user's cursor may give something that has no length."""
+def _sized(rows: Any) -> Sequence[Any]:
+    """The rows that were fetched; a user's cursor may return something that has no length."""
     return rows if isinstance(rows, Sequence) else ()
 
 
@@ -259,10 +262,10 @@ class TimedConnection:
         finally:
             pending.leave_execute(trips)
 
-    def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
+    def timing_step(self, step: str, trips: int | None = None) -> _TimedCall:
         """Around a step that is awaited, or is neither COMMIT nor ROLLBACK."""
         trips = self.trips_of_step(step) if trips is None else trips
-        return TimedCall(self.placebench_recorder.driver_step(self, step), trips)
+        return _TimedCall(self.placebench_recorder.driver_step(self, step), trips)
 
     @property
     def placebench_plans(self) -> PlanFeed | None:

@@ -5,7 +5,7 @@ class can be replaced. The key piece is `time_psycopg`, called from the `connect
 is subclassed, never replaced, and whatever the application does in `do_connect` stays its own.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,6 @@ from placebench.profiler.drivers.base import (
     DriverConnection,
     NetworkCursor,
     TimedCursor,
-    rows_of_many,
-    rows_of_one,
     timed_class,
 )
 
@@ -69,7 +67,7 @@ class _PsycopgCursor(NetworkCursor):
 
     @contextmanager
     def copy(self, statement: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """psycopg's COPY, from its first to its last byte."""
+        """A COPY of psycopg's, from its first to its last byte."""
         with self.timing(statement, self.trips_of_copy(statement)), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
             yield copy
 
@@ -93,15 +91,18 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
 
     async def fetchone(self) -> Any:
         """The driver's fetchone, timed."""
-        return await self._fetch_awaited(super(TimedCursor, self).fetchone, (), {}, rows_of_one)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.row(await super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     async def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
         """The driver's fetchmany, timed."""
-        return await self._fetch_awaited(super(TimedCursor, self).fetchmany, args, kwargs, rows_of_many)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.rows(await super(TimedCursor, self).fetchmany(*args, **kwargs))  # type: ignore[misc]
 
     async def fetchall(self) -> Any:
         """The driver's fetchall, timed."""
-        return await self._fetch_awaited(super(TimedCursor, self).fetchall, (), {}, rows_of_many)  # type: ignore[misc]
+        with self.timing_fetch() as fetch:
+            return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
     async def close(self) -> None:
         """The driver's close, timed where it asks the server."""
@@ -110,31 +111,10 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
 
     @asynccontextmanager
     async def copy(self, statement: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-        """psycopg's COPY, from its first to its last byte."""
+        """A COPY of psycopg's, from its first to its last byte."""
         with self.timing(statement, self.trips_of_copy(statement)):
             async with super(NetworkCursor, self).copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
                 yield copy
-
-    async def _fetch_awaited(
-        self,
-        call: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        rows_in: Callable[[Any], Sequence[Any]],
-    ) -> Any:
-        """Await the driver's *call*, with its time, rows and error in the statement of this cursor's statement."""
-        pending = self.placebench_pending
-        if pending is None:
-            return await call(*args, **kwargs)
-        pending.enter()
-        try:
-            fetched = await call(*args, **kwargs)
-        except BaseException as error:
-            pending.leave_fetch((), self.trips_of_fetch())
-            pending.set_error(error)
-            raise
-        pending.leave_fetch(rows_in(fetched), self.trips_of_fetch())
-        return fetched
 
 
 class _PsycopgConnection(DriverConnection[Any]):

@@ -1,23 +1,24 @@
-"""Requests to an application in this process, WSGI or ASGI, without a server.
+"""Requests to a WSGI or ASGI application in this process, without a server and without a package that speaks HTTP.
 
-The key pieces are `application_named` and `Caller.answer`: one request in, its status out, all of the body read.
+The main functions are `application_named` and `in_process_client`: one request in, its status out, all of the body
+read. werkzeug's test client is no part of the base install, which has to profile, and it knows no ASGI.
 """
 
 import asyncio
 import inspect
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import unquote
 from wsgiref.util import setup_testing_defaults
 
 from placebench.errors import ProfilerError
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,8 @@ class Request:
         return f"{self.method} {self.path.partition('?')[0]}"
 
 
-class Application(Protocol):
-    """An application that can be asked."""
-
-    def answer(self, request: Request) -> int:
-        """Ask it, read all of its answer, and give the status."""
-
-    def close(self) -> None:
-        """Let it end."""
+Send = Callable[[Request], int]
+"""Sends a request, reads all of the response, and returns its status."""
 
 
 def application_named(name: str) -> Any:
@@ -74,125 +69,107 @@ def application_named(name: str) -> Any:
     return found() if attribute.endswith("()") else found
 
 
-def is_asgi(application: Any) -> bool:
-    """Whether calling it gives a coroutine."""
+@contextmanager
+def in_process_client(application: Any, interface: str | None = None) -> Iterator[Send]:
+    """Around the life of an application: what sends it requests by its interface, "wsgi" or "asgi".
+
+    By default the interface is ASGI if a call of the application is awaited. An ASGI application runs in an event loop
+    of its own. Raises ProfilerError if its startup or its shutdown fails.
+    """
     call = application if inspect.isfunction(application) else getattr(application, "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(call)
-
-
-class WsgiCaller:
-    """Asks a WSGI application."""
-
-    def __init__(self, application: Any) -> None:
-        self._application = application
-
-    def answer(self, request: Request) -> int:
-        """Ask it, read all of its answer, and give the status."""
-        path, _, query = request.path.partition("?")
-        environ: dict[str, Any] = {
-            "REQUEST_METHOD": request.method,
-            "PATH_INFO": unquote(path, "latin-1"),
-            "QUERY_STRING": query,
-            "CONTENT_LENGTH": str(len(request.body)),
-            "wsgi.input": io.BytesIO(request.body),
-            "wsgi.errors": sys.stderr,
-        }
-        for name, value in request.headers.items():
-            key = name.upper().replace("-", "_")
-            environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value
-        setup_testing_defaults(environ)
-        statuses: list[str] = []
-
-        def start_response(status: str, _headers: object, _error: object = None) -> Any:
-            statuses.append(status)
-            return lambda _piece: None
-
-        body = self._application(environ, start_response)
-        try:
-            for _ in body:
-                pass
-        finally:
-            if hasattr(body, "close"):
-                body.close()
-        return int(_last(statuses).split()[0])
-
-    def close(self) -> None:
-        """A WSGI application has no end."""
-
-
-class AsgiCaller:
-    """Asks an ASGI application, in an event loop of its own from its startup to its shutdown."""
-
-    def __init__(self, application: Any) -> None:
-        self._application = application
-        self._runner = asyncio.Runner()
-        self._to_lifespan: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._from_lifespan: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        try:
-            self._lifespan = self._runner.run(self._start())
-        except BaseException:
-            self._runner.close()
-            raise
-
-    def answer(self, request: Request) -> int:
-        """Ask it, read all of its answer, and give the status."""
+    if interface == "wsgi" or (interface is None and not inspect.iscoroutinefunction(call)):
+        yield partial(_send_wsgi, application)
+        return
+    with asyncio.Runner() as runner:
+        lifespan = _lifespan(application)
+        runner.run(lifespan.__aenter__())
         # In the caller's context, not in the runner's own: that is where the recording is.
-        return self._runner.run(self._answer(request), context=copy_context())
-
-    def close(self) -> None:
-        """Shut it down."""
         try:
-            self._runner.run(self._stop())
+            yield lambda request: runner.run(_send_asgi(application, request), context=copy_context())
         finally:
-            self._runner.close()
+            runner.run(lifespan.__aexit__(None, None, None))
 
-    async def _start(self) -> "asyncio.Task[None]":
-        task = asyncio.create_task(self._live())
-        await self._tell("startup", task)
-        return task
 
-    async def _stop(self) -> None:
-        if not self._lifespan.done():
-            await self._tell("shutdown", self._lifespan)
-            await self._lifespan
+def _send_wsgi(application: Any, request: Request) -> int:
+    path, _, query = request.path.partition("?")
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": request.method,
+        "PATH_INFO": unquote(path, "latin-1"),
+        "QUERY_STRING": query,
+        "CONTENT_LENGTH": str(len(request.body)),
+        "wsgi.input": io.BytesIO(request.body),
+        "wsgi.errors": sys.stderr,
+    }
+    for name, value in request.headers.items():
+        key = name.upper().replace("-", "_")
+        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value
+    setup_testing_defaults(environ)
+    statuses: list[int] = []
 
-    async def _live(self) -> None:
-        """The lifespan protocol; an application without one may raise, and is asked all the same."""
+    def start_response(status: str, _headers: object, _error: object = None) -> Any:
+        statuses.append(int(status.split()[0]))
+        return lambda _part: None
+
+    body = application(environ, start_response)
+    try:
+        for _ in body:
+            pass
+    finally:
+        if hasattr(body, "close"):
+            body.close()
+    return _last_status(statuses)
+
+
+async def _send_asgi(application: Any, request: Request) -> int:
+    statuses: list[int] = []
+    parts = [{"type": "http.request", "body": request.body, "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        return parts.pop() if parts else {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    await application(_scope(request), receive, send)
+    return _last_status(statuses)
+
+
+@asynccontextmanager
+async def _lifespan(application: Any) -> AsyncIterator[None]:
+    """Around an ASGI application's life, from its startup to its shutdown; one without the protocol may raise."""
+    sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def live() -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
         try:
-            await self._application(scope, self._to_lifespan.get, self._from_lifespan.put)
+            await application(scope, sent.get, received.put)
         except Exception:  # noqa: BLE001  that is how the specification has it say "not supported"
             return
 
-    async def _tell(self, step: str, task: "asyncio.Task[None]") -> None:
-        """Send it a step of its life, and wait for its answer or its end."""
-        await self._to_lifespan.put({"type": f"lifespan.{step}"})
-        answered = asyncio.create_task(self._from_lifespan.get())
-        await asyncio.wait({task, answered}, return_when=asyncio.FIRST_COMPLETED)
-        message = answered.result() if answered.done() else {}
-        answered.cancel()
+    async def announce(step: str) -> None:
+        """Wait for the response to a step, or for the end of the application's life."""
+        await sent.put({"type": f"lifespan.{step}"})
+        response = asyncio.create_task(received.get())
+        await asyncio.wait({task, response}, return_when=asyncio.FIRST_COMPLETED)
+        message = response.result() if response.done() else {}
+        response.cancel()
         if message.get("type") == f"lifespan.{step}.failed":
             raise ProfilerError(f"the application's {step} failed: {message.get('message', 'it does not say why')}")
 
-    async def _answer(self, request: Request) -> int:
-        statuses: list[int] = []
-        pieces = [{"type": "http.request", "body": request.body, "more_body": False}]
-
-        async def receive() -> dict[str, Any]:
-            return pieces.pop() if pieces else {"type": "http.disconnect"}
-
-        async def send(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-
-        await self._application(_scope(request), receive, send)
-        return _last(statuses)
+    task = asyncio.create_task(live())
+    await announce("startup")
+    yield
+    if not task.done():
+        await announce("shutdown")
+        await task
 
 
-def _last(statuses: list[T]) -> T:
-    """What it answered with in the end. Raises ProfilerError if it never answered."""
+def _last_status(statuses: list[int]) -> int:
+    """The status of the response. Raises ProfilerError if there was none."""
     if not statuses:
-        raise ProfilerError("the application returned without an answer: expected a status; is it WSGI or ASGI?")
+        raise ProfilerError("the application returned without a response: expected a status; is it WSGI or ASGI?")
     return statuses[-1]
 
 

@@ -51,7 +51,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContextManager[Recording]"]:
-    """A function that makes a block with a budget: `with sql_budget(statements=3) as recording:`."""
+    """Make blocks with a budget: `with sql_budget(statements=3) as recording:`."""
 
     def block(**limits: int) -> "AbstractContextManager[Recording]":
         return _within(request.config, request.node.name, limits)
@@ -61,7 +61,7 @@ def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContext
 
 @contextmanager
 def _within(config: pytest.Config, name: str, limits: Mapping[str, int]) -> "Iterator[Recording]":
-    """Record the block, and fail the test if it broke its budget; an error of its own goes first."""
+    """Record the block, and fail the test if it broke its budget; an error of its own takes precedence."""
     # Loaded here: most runs of pytest have no budget.
     from placebench.profiler.analysis.budget import Budget
     from placebench.profiler.sql_profiler import SqlProfiler

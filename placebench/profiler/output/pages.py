@@ -29,7 +29,7 @@ from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Statement
-from placebench.profiler.output.flame_svg import icicle
+from placebench.profiler.output.flame_svg import flame_svg
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_STATEMENTS = 500
@@ -53,7 +53,7 @@ def write_recording_page(recording: RecordingData, path: Path, *, flame_page: st
         parts=_parts(summary),
         findings=find(recording),
         plans=_longest_plans(recording),
-        flame_graph=None if recording.session is None else icicle(recording.session),
+        flame_graph=None if recording.session is None else flame_svg(recording.session),
         flame_page=flame_page,
         statements=[each for each in recording.statements if each.request == 1][:_MOST_STATEMENTS],
         steps=[each for each in recording.transactions if each.request == 1][:_MOST_STATEMENTS],

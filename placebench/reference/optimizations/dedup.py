@@ -2,16 +2,16 @@
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.dedup.relevance import same_provider_class, same_relevance
-from placebench.reference.candidates.dedup.selection import Choice
+from placebench.reference.candidates.dedup.selection import Selection
 from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, Implementation, Optimization
 
 
-def read_all_trees(_choice: Choice) -> bool:
+def read_all_trees(_choice: Selection) -> bool:
     """Never a few: the limit cuts what was found in all trees."""
     return False
 
 
-def read_few_trees(choice: Choice) -> bool:
+def read_few_trees(choice: Selection) -> bool:
     """A few where those that come first are wanted, and not any or the first ones of each tree."""
     return choice.left is not None and choice.depth_first
 
@@ -44,7 +44,7 @@ MEMBERSHIPS = Optimization(
     field="memberships",
     algorithms=("dedup",),
     baseline=Implementation("always", always_read),
-    alternative=Implementation("where_asked_for", read_if_requested),
+    alternative=Implementation("if_requested", read_if_requested),
     why="An aggregate matters to member_of and to sharing; providers that differ in it alone are otherwise alike.",
     source="Placement reads the sharing providers first, and takes a shortcut when there are none.",
     request="/allocation_candidates?resources=DISK_GB:10,VCPU:1,MEMORY_MB:256",
@@ -56,10 +56,10 @@ MEMBERSHIPS = Optimization(
 
 LIKENESS = Optimization(
     name="alike",
-    field="likeness",
+    field="equivalence",
     algorithms=("dedup", "cached"),
     baseline=Implementation("equal", same_provider_class),
-    alternative=Implementation("mattering_alike", same_relevance),
+    alternative=Implementation("relevant", same_relevance),
     why="A thousand trees with five hundred different disks are 504 distinct trees, and four for a request.",
     source="Our measurement: one search for each distinct tree was 18× faster than Placement on equal trees, and "
     "3.5× on trees that differ.",

@@ -33,7 +33,7 @@ def disable_gc() -> None:
 COLLECTOR = Optimization(
     name="freeze",
     field="collector",
-    baseline=Implementation("as_shipped", keep_gc_defaults),
+    baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("frozen", freeze_gc),
     further=(Implementation("seldom", collect_seldom), Implementation("off", disable_gc)),
     why="A request makes enough objects for several full collections, and each one traverses all modules again.",
@@ -114,7 +114,7 @@ PING = Optimization(
 WORKERS = Optimization(
     name="workers",
     field="workers",
-    baseline=Implementation("as_told", None),
+    baseline=Implementation("configured", None),
     further=(
         Implementation("2x1", (2, 1)),
         Implementation("1x2", (1, 2)),
@@ -132,9 +132,9 @@ WORKERS = Optimization(
 
 GC_FREQUENCY = Optimization(
     name="seldom",
-    field="passes",
+    field="gc_frequency",
     algorithms=("dedup", "cached"),
-    baseline=Implementation("as_shipped", keep_gc_defaults),
+    baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("seldom", collect_seldom),
     why="A collection traverses the young lists and dicts, thousands of entries, and finds no cycle.",
     source="Our measurement: a tenth of the worker's CPU on equal trees and a fifth on trees that differ, in 2 and 8 "
@@ -174,8 +174,8 @@ HEAP = Optimization(
     name="heap",
     field="heap",
     algorithms=("dedup", "cached"),
-    baseline=Implementation("given_back", keep_malloc_defaults),
-    alternative=Implementation("kept", keep_freed_memory),
+    baseline=Implementation("default", keep_malloc_defaults),
+    alternative=Implementation("keep_freed", keep_freed_memory),
     why="Memory returned to the kernel comes back as new pages: 1170 faults per request, and 9 when malloc keeps it.",
     source="Our measurement: −22 % worker CPU [95 % CI −25, −20; n = 40]. `tuned`, whose objects lie in Python's own "
     "arenas: −4 % [−9, +1; n = 30]; `naive`: 0 % [−3, +3; n = 20].",

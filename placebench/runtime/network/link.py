@@ -5,7 +5,6 @@ ways and round trips: one begins when the service sends after it received, whate
 latency and bandwidth can change while it is open; without them a proxy adds some 60 µs to each round trip.
 """
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +18,9 @@ from sqlalchemy import make_url
 
 from placebench.errors import LoadError, PlacebenchError
 from placebench.limits import PROXIES
-from placebench.runtime import supervisor
+from placebench.runtime.line_process import LineProcess, line_process
 from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.supervisor import ChildSpec
 
 _QUIET_S = 0.03
 """So long nothing has to pass before a count is final: a rollback may follow the response."""
@@ -128,10 +128,9 @@ def _chain(host: str, port: int, proxies: int, log: Path | None) -> Iterator[lis
         chain: list[_Proxy] = []
         for _ in range(proxies):
             argv = [sys.executable, "-m", "placebench.runtime.network.proxy", host, str(port)]
-            child = stack.enter_context(
-                supervisor.start(supervisor.ChildSpec(name="link", argv=argv, log=log, pipes=True))
-            )
-            chain.insert(0, _Proxy(child))
+            spec = ChildSpec(name="link", argv=argv, log=log, pipes=True)
+            process = stack.enter_context(line_process(spec, gone="the link dropped: its process is gone"))
+            chain.insert(0, _Proxy(process))
             host, port = "127.0.0.1", chain[0].port
         yield chain
 
@@ -139,32 +138,20 @@ def _chain(host: str, port: int, proxies: int, log: Path | None) -> Iterator[lis
 class _Proxy:
     """One proxy, spoken to in JSON lines."""
 
-    def __init__(self, child: supervisor.Child) -> None:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        self._child, self._orders, self._responses = child, child.stdin, child.stdout
-        self.pid = child.pid
-        self.port = int(self._read()["port"])
+    def __init__(self, process: LineProcess) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.port = int(_checked(process.read())["port"])
 
     def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Send an order and return the response; raises LoadError where the proxy is gone."""
-        try:
-            self._orders.write(json.dumps(order) + "\n")
-        except OSError as error:
-            raise self._dropped() from error
-        return self._read()
+        return _checked(self._process.call(order))
 
-    def _read(self) -> dict[str, Any]:
-        line = self._responses.readline()
-        if not line:
-            raise self._dropped()
-        response = dict(json.loads(line))
-        if "error" in response:
-            raise LoadError(f"the link has no other end: {response['error']}")
-        return response
 
-    def _dropped(self) -> LoadError:
-        return LoadError(f"the link dropped: its process is gone; {self._child.log_tail() or 'it left no message'}")
+def _checked(response: dict[str, Any]) -> dict[str, Any]:
+    if "error" in response:
+        raise LoadError(f"the link has no other end: {response['error']}")
+    return response
 
 
 def _traffic(counts: Sequence[Mapping[str, Any]]) -> Traffic:

@@ -2,8 +2,8 @@
 
     PYTHON -P in_process.py MODULE:CALLABLE FOLDER
 
-Run by path, in any environment; imports nothing of placebench. In goes `{"request", "requests", "headers"}`,
-out comes what `drive` says. The first of each different body is left in FOLDER as `<sha256>.raw`.
+Run by path, in any environment; imports nothing of placebench. In goes `{"requests": [...], "headers": {...}}`,
+out comes what `drive` returns. The first of each different body is left in FOLDER as `<sha256>.raw`.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from wsgiref.util import setup_testing_defaults
@@ -21,28 +21,32 @@ from wsgiref.util import setup_testing_defaults
 Application = Callable[[dict[str, Any], Any], Any]
 
 
-def drive(app: Application, folder: Path, request: str, requests: int, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Call *app* so often, one after the other.
+def drive(app: Application, folder: Path, requests: Sequence[str], headers: Mapping[str, str]) -> dict[str, Any]:
+    """Call *app* with one request after the other.
 
-    `{"wall_s": [...], "failures": [...], "body_bytes": n, "bodies": [sha256, ...]}`, each body once.
+    Returns `{"wall_s": [...], "failures": [...], "body_bytes": n, "bodies": {request: [sha256, ...]}}`.
     """
     wall_s: list[float] = []
     failures: list[str] = []
     bodies: dict[str, bytes] = {}
+    names: dict[str, list[str]] = {}
     body_bytes = 0
-    for _ in range(requests):
+    for request in requests:
         environ = _environ(request, headers)
         started = time.perf_counter()
         status, body = _call(app, environ)
         wall_s.append(time.perf_counter() - started)
         body_bytes += len(body)
         if status.startswith("200"):
-            bodies.setdefault(hashlib.sha256(body).hexdigest(), body)
+            name = hashlib.sha256(body).hexdigest()
+            bodies.setdefault(name, body)
+            if name not in names.setdefault(request, []):
+                names[request].append(name)
         else:
             failures.append(f"status {status}")
     for name, body in bodies.items():
         folder.joinpath(f"{name}.raw").write_bytes(body)
-    return {"wall_s": wall_s, "failures": failures, "body_bytes": body_bytes, "bodies": sorted(bodies)}
+    return {"wall_s": wall_s, "failures": failures, "body_bytes": body_bytes, "bodies": names}
 
 
 def _environ(request: str, headers: Mapping[str, str]) -> dict[str, Any]:

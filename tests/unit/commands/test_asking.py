@@ -24,6 +24,6 @@ def test_a_headline_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
 
     missing, empty = capsys.readouterr().err.splitlines()
     assert missing.startswith(
-        "placebench headline: nothing of this can be measured: needs the Python of an environment"
+        "placebench headline: nothing of this can be measured: the variant placement needs the Python"
     )
     assert empty.startswith("placebench headline: no variant ''")

@@ -212,7 +212,7 @@ def test_an_earlier_recording_that_is_none_costs_no_requests(profile: Callable[.
         (["--app", "shop:wsgi", "--repeat", "0"], "argument --repeat: expected a whole number from 1 to "),
         (["--app", "shop:wsgi", "--budget", "x=1"], "budget 'x=1': expected NAME=NUMBER"),
         (["--app", "shop:wsgi", "--mode", "light", "--budget", "duplicates=0"], "mode light compares no values"),
-        (["--app", "shop:silent"], "the application returned without an answer"),
+        (["--app", "shop:silent"], "the application returned without a response"),
         (["--app", "shop:wsgi", "--against", "none.json"], "none.json cannot be read as a recording"),
     ],
 )

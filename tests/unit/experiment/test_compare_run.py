@@ -4,9 +4,8 @@ import math
 import random
 from pathlib import Path
 
-from placebench.experiment.compare_run import INTERIM_ANALYSES, SEQUENTIAL_CONFIDENCE, CompareRun, Settings
-from placebench.experiment.records import Block
-from placebench.experiment.replicate import append_blocks
+from placebench.experiment.compare_run import INTERIM_ANALYSES, SEQUENTIAL_CONFIDENCE, CompareRun, CompareSettings
+from placebench.experiment.records import Block, append_lines
 from placebench.experiment.variants import read_variants
 from placebench.seeding import find_topology
 from placebench.stats import hodges_lehmann
@@ -31,23 +30,23 @@ def test_three_looks_call_identical_programs_different_5_times_in_100() -> None:
     assert sum(called_different(each, 0.95) for each in runs) > 1.5 * AT_MOST
 
 
-def made(folder: Path, *, analyses: bool) -> CompareRun:
+def made(folder: Path, *, sequential: bool) -> CompareRun:
     """A sitting of a run in which 36 replicates are on disk, all with half the CPU; no server is asked for anything."""
     variants = read_variants(["naive", "tuned"])
     folder.mkdir()
     for number in range(INTERIM_ANALYSES[-1]):
         order = enumerate((("naive", 1.0), ("tuned", 0.5), ("tuned", 0.5), ("naive", 1.0)))
-        append_blocks(
+        append_lines(
             folder / "blocks.jsonl",
             [Block(number, 0, place, variant, 1, [cost_s], cost_s) for place, (variant, cost_s) in order],
         )
-    settings = Settings(variants, "/", replicates=INTERIM_ANALYSES[-1], analyses=analyses, rounds=1)
+    settings = CompareSettings(variants, "/", replicates=INTERIM_ANALYSES[-1], sequential=sequential, rounds=1)
     return CompareRun(find_topology("nested-perfload", trees=1), settings, folder, server=None)
 
 
 def test_a_sequential_run_stops_at_its_looks_alone(tmp_path: Path) -> None:
     """A difference that is plain from the sixth replicate on ends a run at 12, 24 or 36, and a fixed number never."""
-    sequential, fixed = made(tmp_path / "analyses", sequential=True), made(tmp_path / "fixed", analyses=False)
+    sequential, fixed = made(tmp_path / "analyses", sequential=True), made(tmp_path / "fixed", sequential=False)
     numbers = range(1, INTERIM_ANALYSES[-1] + 1)
 
     assert [number for number in numbers if sequential._decided(range(number))] == [12, 24, 36]

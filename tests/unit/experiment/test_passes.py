@@ -9,7 +9,7 @@ import pytest
 from placebench.errors import LoadError, ServerError
 from placebench.experiment.http_job import responses_of
 from placebench.experiment.http_request import get
-from placebench.experiment.passes import Bench
+from placebench.experiment.passes import PassSetup
 from placebench.runtime.wsgi_servers import RunningServer
 
 Served = Callable[..., RunningServer]
@@ -17,10 +17,10 @@ Served = Callable[..., RunningServer]
 
 def test_a_worker_that_dies_in_the_warm_up_is_told_with_its_log(served: Served, tmp_path: Path) -> None:
     """Not as a request without a response, which says nothing of why."""
-    bench = Bench("none", "/die", tmp_path, processes=2, threads=2, users=2, seed=1)
+    setup = PassSetup("none", "/die", tmp_path, processes=2, threads=2, users=2, seed=1)
 
     with pytest.raises(ServerError, match=r"a worker of uWSGI died while it served \(DAMN ! worker .*its log: "):
-        bench.warm_up(served(processes=2, threads=2))
+        setup.warm_up(served(processes=2, threads=2))
 
 
 def test_a_request_without_a_response_from_a_server_that_lives_is_one_line(

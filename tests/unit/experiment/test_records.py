@@ -8,9 +8,8 @@ import pytest
 
 from placebench import results
 from placebench.errors import RunFolderError
-from placebench.experiment.records import Block, LoadPass, LoadResult, RunHead
-from placebench.experiment.replicate import append_blocks
-from placebench.experiment.run_folder import held, same_question
+from placebench.experiment.records import Block, LoadPass, LoadResult, RunHead, append_lines
+from placebench.experiment.run_folder import check_resumable, lock
 from placebench.measure.meters import Meters
 
 LOADED = LoadPass(
@@ -62,10 +61,10 @@ def test_a_run_goes_on_when_its_words_have_changed(tmp_path: Path) -> None:
     begun.save(tmp_path / "run.json")
 
     said_better = replace(HEAD, settings={"rounds": 6, "trials": [{**trial, "why": "better"}]})
-    assert begun == same_question(tmp_path, said_better)
+    assert begun == check_resumable(tmp_path, said_better)
     for settings in ({"rounds": 7, "trials": [trial]}, {"rounds": 6, "trials": [{**trial, "variant": "naive+sets"}]}):
         with pytest.raises(RunFolderError, match="holds a run with another settings"):
-            same_question(tmp_path, replace(HEAD, settings=settings))
+            check_resumable(tmp_path, replace(HEAD, settings=settings))
 
 
 def test_a_pass_is_read_as_it_was_saved(tmp_path: Path) -> None:
@@ -95,8 +94,8 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(RunFolderError, match=r"run\.json: format 99 was written by a newer placebench, this one reads"):
         results.load(tmp_path)
-    with pytest.raises(RunFolderError, match="format 99"), held(tmp_path):
-        same_question(tmp_path, HEAD)
+    with pytest.raises(RunFolderError, match="format 99"), lock(tmp_path):
+        check_resumable(tmp_path, HEAD)
 
 
 def test_an_older_format_is_refused(tmp_path: Path) -> None:
@@ -135,8 +134,8 @@ def test_a_run_holds_what_was_finished(tmp_path: Path) -> None:
 def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
     """Blocks are appended; whole lines are read, half a line is not."""
     HEAD.save(tmp_path / "run.json")
-    append_blocks(tmp_path / "blocks.jsonl", [block(0)])
-    append_blocks(tmp_path / "blocks.jsonl", [block(1)])
+    append_lines(tmp_path / "blocks.jsonl", [block(0)])
+    append_lines(tmp_path / "blocks.jsonl", [block(1)])
     with (tmp_path / "blocks.jsonl").open("a") as file:
         file.write('{"replicate": 2, "qu')
 

@@ -124,7 +124,7 @@ def test_a_setting_needs_a_value() -> None:
 
 def test_an_variant_knows_its_workers_and_what_it_wants_of_its_database() -> None:
     """From the ways of its variant."""
-    variant = read_variants(["noop", "tuned+workers:1x4+totals:kept+indexes:covering"])[1]
+    variant = read_variants(["noop", "tuned+workers:1x4+totals:by_trigger+indexes:covering"])[1]
     spec = variant.spec("postgresql://h/d", hash_seed=1, log=Path("log"))
 
     assert (spec.processes, spec.threads) == (1, 4)

@@ -21,7 +21,7 @@ from placebench.errors import ProfilerError
 from placebench.profiler import SqlProfiler
 from placebench.profiler.analysis.merging import merge_sessions
 from placebench.profiler.capture import flame_graph
-from placebench.profiler.capture.flame_graph import Interval, innermost, timeline, without_profiler
+from placebench.profiler.capture.flame_graph import StackInterval, innermost, timeline, without_profiler
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.profiler.capture.stack import frames_of, leaf
 
@@ -43,14 +43,14 @@ def times(records: Any) -> dict[str, float]:
     return found
 
 
-def laid_out(samples: list[tuple[float, list[str]]], *edges: Interval, holds: bool = False) -> Any:
+def laid_out(samples: list[tuple[float, list[str]]], *edges: StackInterval, holds: bool = False) -> Any:
     """The time line of a record from 10 to 20 s that began in python."""
-    return timeline(samples, innermost(edges), Interval(10.0, 20.0, ["python"]), holds=holds)
+    return timeline(samples, innermost(edges), StackInterval(10.0, 20.0, ["python"]), holds=holds)
 
 
 def test_statements_have_their_own_time_and_the_samples_the_time_between() -> None:
     """a until 12 s, a statement until 15, python until 16, another one until 17, then b; a sample inside counts not."""
-    edges = [Interval(16.0, 17.0, ["python", "sql b"]), Interval(12.0, 15.0, ["python", "sql a"])]
+    edges = [StackInterval(16.0, 17.0, ["python", "sql b"]), StackInterval(12.0, 15.0, ["python", "sql a"])]
     samples = [(12.0, ["python", "a"]), (14.0, ["driver"]), (20.0, ["python", "b"])]
 
     assert laid_out(samples, *edges) == [
@@ -65,8 +65,8 @@ def test_statements_have_their_own_time_and_the_samples_the_time_between() -> No
 def test_a_fast_request_without_a_sample_is_not_empty() -> None:
     """Time that nobody sampled belongs to what the stacks on both sides have in common."""
     edges = [
-        Interval(11.0, 12.0, ["python", "view", "load", "sql a"]),
-        Interval(15.0, 16.0, ["python", "view", "sql b"]),
+        StackInterval(11.0, 12.0, ["python", "view", "load", "sql a"]),
+        StackInterval(15.0, 16.0, ["python", "view", "sql b"]),
     ]
 
     assert laid_out([], *edges, holds=True) == [
@@ -80,7 +80,7 @@ def test_a_fast_request_without_a_sample_is_not_empty() -> None:
 
 def test_a_sample_tells_what_ran_after_it_only_where_a_thread_took_it() -> None:
     """f at 12 s, a statement at 14 s, f again at 17 s: a function that returned at 12 s did not run on."""
-    samples, edge = [(12.0, ["python", "f"]), (17.0, ["python", "f"])], Interval(14.0, 15.0, ["python", "sql"])
+    samples, edge = [(12.0, ["python", "f"]), (17.0, ["python", "f"])], StackInterval(14.0, 15.0, ["python", "sql"])
 
     assert laid_out(samples, edge, holds=True) == [
         (["python", "f"], 2.0),
@@ -94,7 +94,7 @@ def test_a_sample_tells_what_ran_after_it_only_where_a_thread_took_it() -> None:
 
 def test_of_nested_edges_the_inner_one_counts() -> None:
     """A collection of garbage inside of a fetch is the collector's time, not the fetch's."""
-    edges = [Interval(0.0, 10.0, ["fetch"]), Interval(4.0, 6.0, ["gc"])]
+    edges = [StackInterval(0.0, 10.0, ["fetch"]), StackInterval(4.0, 6.0, ["gc"])]
 
     assert [(edge.started, edge.ended, edge.stack[0]) for edge in innermost(edges)] == [
         (0.0, 4.0, "fetch"),
@@ -110,9 +110,9 @@ INTERVALS = st.lists(st.tuples(st.floats(0, 100), st.floats(0.001, 20)), max_siz
 def test_time_is_conserved(taken: list[float], intervals: list[tuple[float, float]], holds: bool) -> None:
     """Whatever the samples and the statements are, also overlapping ones of two tasks, and those outside."""
     samples = [(at, [f"f{number}"]) for number, at in enumerate(sorted(taken))]
-    edges = [Interval(start, start + seconds, ["sql"]) for start, seconds in intervals]
+    edges = [StackInterval(start, start + seconds, ["sql"]) for start, seconds in intervals]
 
-    records = timeline(samples, innermost(edges), Interval(20.0, 80.0, ["python"]), holds=holds)
+    records = timeline(samples, innermost(edges), StackInterval(20.0, 80.0, ["python"]), holds=holds)
 
     assert math.isclose(sum(seconds for _, seconds in records), 60.0, abs_tol=1e-9)
     assert all(seconds > 0 for _, seconds in records)
@@ -121,7 +121,7 @@ def test_time_is_conserved(taken: list[float], intervals: list[tuple[float, floa
 @given(INTERVALS)
 def test_edges_become_disjoint_and_cover_the_same(intervals: list[tuple[float, float]]) -> None:
     """In order of time, none over another."""
-    flat = list(innermost([Interval(start, start + seconds, ["sql"]) for start, seconds in intervals]))
+    flat = list(innermost([StackInterval(start, start + seconds, ["sql"]) for start, seconds in intervals]))
 
     assert all(edge.started < edge.ended for edge in flat)
     assert all(before.ended <= after.started for before, after in pairwise(flat))
@@ -155,7 +155,7 @@ def test_the_profilers_own_frames_are_taken_out() -> None:
 def test_what_ran_before_a_statement_is_not_the_drivers() -> None:
     """A look at the end of a statement stands for the code before it too, of which only the caller is known."""
     samples_taken = [(11.0, ["python", "loading", "rows"]), (19.0, ["python", "loading", "execute"])]
-    edge = Interval(13.0, 20.0, ["python", "loading", "execute", "sql"])
+    edge = StackInterval(13.0, 20.0, ["python", "loading", "execute", "sql"])
 
     assert laid_out(samples_taken, edge) == [
         (["python", "loading", "rows"], 1.0),
@@ -168,7 +168,7 @@ def test_a_flame_is_as_long_as_its_record() -> None:
     """Samples and statements that begin before it or end after it are cut."""
     samples = [(9.0, ["before"]), (12.0, ["a"]), (21.0, ["after"])]
 
-    assert laid_out(samples, Interval(8.0, 11.0, ["sql a"]), Interval(19.0, 22.0, ["sql b"]), holds=True) == [
+    assert laid_out(samples, StackInterval(8.0, 11.0, ["sql a"]), StackInterval(19.0, 22.0, ["sql b"]), holds=True) == [
         (["sql a"], 1.0),
         (["a"], 1.0),
         (["a"], 7.0),

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 from pyinstrument.session import Session
 
-from placebench.profiler.output.flame_svg import icicle_difference
+from placebench.profiler.output.flame_svg import flame_difference_svg
 
 
 def session(stacks: dict[tuple[str, ...], float]) -> Session:
@@ -15,7 +15,7 @@ def session(stacks: dict[tuple[str, ...], float]) -> Session:
 
 def boxes(before: dict[tuple[str, ...], float], after: dict[tuple[str, ...], float]) -> dict[str, tuple[str, str, str]]:
     """By name: x, width and class of each box."""
-    picture = ElementTree.fromstring(icicle_difference(session(before), session(after)))
+    picture = ElementTree.fromstring(flame_difference_svg(session(before), session(after)))
     found = {}
     for each in picture.iter("svg"):
         name, box = each.find("text"), each.find("rect")
@@ -28,9 +28,9 @@ def test_a_box_is_as_wide_as_its_longer_time() -> None:
     """copy took 30 of 40 ms and is gone, write took 10 and takes 15: the whole is 45 wide."""
     found = boxes({("app", "copy"): 0.03, ("app", "write"): 0.01}, {("app", "write"): 0.015})
 
-    assert found["− copy"] == ("0%", "66.667%", "frame cheaper by-3")
-    assert found["+ write"] == ("66.667%", "33.333%", "frame dearer by-1")
-    assert found["− app"] == ("0%", "100%", "frame cheaper by-2")
+    assert found["− copy"] == ("0%", "66.667%", "frame less by-3")
+    assert found["+ write"] == ("66.667%", "33.333%", "frame more by-1")
+    assert found["− app"] == ("0%", "100%", "frame less by-2")
 
 
 def test_what_did_not_change_has_no_colour() -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from placebench.profiler.capture.flame_graph import Interval, innermost, timeline, with_plans
+from placebench.profiler.capture.flame_graph import StackInterval, innermost, timeline, with_plans
 from placebench.profiler.model.plan import PlanNode, read_plan
 
 DOCUMENT = {
@@ -109,9 +109,9 @@ class Planned:
 
 def test_the_nodes_stand_below_the_statement_and_time_is_conserved(plan: PlanNode) -> None:
     """Of 12 ms the plan explains 9; the other 3 stay on the statement."""
-    edge = Interval(1.0, 1.012, ["view", "select"], Planned(plan))
+    edge = StackInterval(1.0, 1.012, ["view", "select"], Planned(plan))
 
-    pieces = timeline([], innermost(with_plans([edge])), Interval(0.995, 1.015, ["view"]), holds=True)
+    pieces = timeline([], innermost(with_plans([edge])), StackInterval(0.995, 1.015, ["view"]), holds=True)
 
     times: dict[str, float] = {}
     for stack, seconds in pieces:
@@ -130,7 +130,7 @@ def test_the_nodes_stand_below_the_statement_and_time_is_conserved(plan: PlanNod
 
 def test_a_plan_longer_than_its_statement_is_shortened(plan: PlanNode) -> None:
     """Parallel workers sum up; the flame stays as wide as the clock was long."""
-    pieces = with_plans([Interval(0.0, 0.003, ["select"], Planned(plan))])
+    pieces = with_plans([StackInterval(0.0, 0.003, ["select"], Planned(plan))])
 
     assert sum(piece.ended - piece.started for piece in pieces) == pytest.approx(0.003)
     assert pieces[0].ended == pytest.approx(0.0)
@@ -139,7 +139,7 @@ def test_a_plan_longer_than_its_statement_is_shortened(plan: PlanNode) -> None:
 def test_the_plan_of_a_server_side_cursor_is_spread_over_its_fetches(plan: PlanNode) -> None:
     """Its time passed in both of them."""
     draft = Planned(plan)
-    pieces = with_plans([Interval(0.0, 0.006, ["a"], draft), Interval(0.010, 0.022, ["b"], draft)])
+    pieces = with_plans([StackInterval(0.0, 0.006, ["a"], draft), StackInterval(0.010, 0.022, ["b"], draft)])
 
     sorts = [(piece.stack[0], piece.ended - piece.started) for piece in pieces if piece.stack[-1].startswith("Sort")]
     assert sorts == [("a", pytest.approx(0.001)), ("b", pytest.approx(0.002))]

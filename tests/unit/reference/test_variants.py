@@ -68,8 +68,8 @@ def test_a_choice_is_open_to_both() -> None:
     """naive and tuned take its plain way; either may take another, beside what else it changes."""
     assert variant("naive").worker == variant("tuned").worker
     assert variant("tuned-slots+pool:1+ping:before_use").worker.ping is True
-    assert variant("naive+rows+totals:kept").revisions == ("kept_usages",)
-    assert variant("naive+rows+totals:kept").postgresql_only is True
+    assert variant("naive+rows+totals:by_trigger").revisions == ("kept_usages",)
+    assert variant("naive+rows+totals:by_trigger").postgresql_only is True
     assert [each.name for each in differing("tuned", "tuned+driver:psycopg3")] == ["driver"]
     assert differing("tuned", "app=a:b") == ()
 
@@ -77,7 +77,7 @@ def test_a_choice_is_open_to_both() -> None:
 def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
     """`dedup` reads all trees under a limit, and nothing else is different; naive and tuned have no such path."""
     assert variant("dedup-few").implementations.reach is read_all_trees
-    assert variant("dedup-few").implementations.likeness is variant("dedup").implementations.likeness
+    assert variant("dedup-few").implementations.equivalence is variant("dedup").implementations.equivalence
     assert variant("dedup-few").algorithm == "dedup"
     assert variant("dedup-few").postgresql_only is True
     both = ("alike", "heap", "seldom")
@@ -145,9 +145,9 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
 
 def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_ladder() -> None:
     """Beside being frozen as in tuned, whose passes are Python's."""
-    assert variant("dedup").worker.passes is variant("tuned+collector:seldom").implementations.collector
+    assert variant("dedup").worker.gc_frequency is variant("tuned+collector:seldom").implementations.collector
     assert variant("dedup").implementations.collector is freeze_gc is variant("tuned").implementations.collector
-    assert variant("dedup-seldom").worker.passes is keep_gc_defaults is variant("tuned").worker.passes
+    assert variant("dedup-seldom").worker.gc_frequency is keep_gc_defaults is variant("tuned").worker.gc_frequency
 
 
 def test_the_heap_is_kept_by_the_algorithms_beside_the_ladder() -> None:

@@ -7,8 +7,7 @@ import pytest
 from failed_points import REASON, with_failures
 
 from placebench import results
-from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.study import append_line
+from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.report import document_of, text_of
 
 PARTS = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")
@@ -61,7 +60,7 @@ def measured(folder: Path, noop_per_s: float, traits_per_s: float) -> results.Ru
     for repeat in range(5):
         made = {"no-op": values(noop_per_s, 0.004, 0.0), "traits": values(traits_per_s, 0.006, 0.002)}
         for endpoint, seen in made.items():
-            append_line(folder / "measurements.jsonl", Measurement({"endpoint": endpoint}, repeat, seen))
+            append_lines(folder / "measurements.jsonl", [Measurement({"endpoint": endpoint}, repeat, seen)])
     return results.load(folder)
 
 

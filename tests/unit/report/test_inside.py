@@ -7,7 +7,7 @@ from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
 from placebench.experiment.records import StatementCount, WirePass
-from placebench.experiment.replicate import Spent, harness_share, together
+from placebench.experiment.replicate import PhaseTimer, harness_share
 from placebench.report import comparisons_of, write_report
 from placebench.report.sentences import statement_shortened
 from placebench.report.variant_pairs import FrameChange, frame_changes, relative, statement_changes
@@ -96,13 +96,13 @@ def test_a_statement_in_short() -> None:
 def test_where_the_time_went() -> None:
     """Of 10 s of replicates 8 s are requests and 1 s a start: the harness took a tenth."""
     ticks = iter((0.0, 10.0, 20.0, 21.0))
-    spent = Spent(clock=lambda: next(ticks))
-    with spent.on("replicates"):
+    spent = PhaseTimer(clock=lambda: next(ticks))
+    with spent.measure("replicates"):
         spent.add("requests", 8.0)
-    with spent.on("start"):
+    with spent.measure("start"):
         pass
 
     assert spent.seconds == {"requests": 8.0, "replicates": 10.0, "start": 1.0}
     assert harness_share(spent.seconds) == 1 - 9 / 10
-    assert together(spent.seconds, {"start": 1.0})["start"] == 2.0
+    assert PhaseTimer({"start": 1.0}).seconds == {"start": 1.0}
     assert harness_share({}) is None

@@ -10,8 +10,7 @@ from failed_points import REASON, with_failures
 
 from placebench import results
 from placebench.experiment.matrices import AXES
-from placebench.experiment.records import Measurement, RunHead
-from placebench.experiment.study import append_line
+from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.report import document_of, text_of, write_report
 
 TOOK_S = {
@@ -64,7 +63,7 @@ def write_matrix(folder: Path, took_s: dict[tuple[str, str], float]) -> Path:
         for point in points:
             duration_s = took_s[str(point["service"]), str(point["database"])] + repeat / 100
             values = {"duration_s": duration_s, "cpu_s": duration_s / 2, "body_bytes": 1000, "results": 100}
-            append_line(folder / "measurements.jsonl", Measurement(point, repeat, values))
+            append_lines(folder / "measurements.jsonl", [Measurement(point, repeat, values)])
     return folder
 
 
@@ -163,7 +162,7 @@ def test_a_combination_that_failed_later_keeps_what_was_measured(folder: Path) -
     made = [each for each in run.measurements if each.point != point or each.repeat < 3]
     (folder / "measurements.jsonl").unlink()
     for each in (*made, Measurement(point, 3, {}, REASON)):
-        append_line(folder / "measurements.jsonl", each)
+        append_lines(folder / "measurements.jsonl", [each])
 
     row, *others = document_of(results.load(folder))["rows"]
 

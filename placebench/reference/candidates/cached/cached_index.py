@@ -1,4 +1,7 @@
-"""The in-memory index of a worker, brought up to date before each response, and the responses that it keeps."""
+"""The candidates from an in-memory index that a worker keeps, validated before each response: `answer_from_cache`.
+
+The main class is `CachedIndex`, which also keeps responses, as long as nothing changes.
+"""
 
 from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
@@ -15,202 +18,199 @@ from placebench.reference.candidates.cached.change_log import (
     ReaderLease,
     VisibilityCheck,
     check_visibility,
-    roots_touched,
+    find_changed_roots,
 )
 from placebench.reference.candidates.dedup import statements
 from placebench.reference.candidates.dedup.fetch import fetch
-from placebench.reference.candidates.dedup.relevance import Likeness, same_relevance
+from placebench.reference.candidates.dedup.relevance import Equivalence, same_relevance
 from placebench.reference.candidates.dedup.service import answer_by_dedup
 from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
-from placebench.reference.candidates.dedup.tree_index import Picture
+from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.candidates.results import Body
 from placebench.reference.settings import Settings
 from placebench.reference.variants import Implementations
 
-ROOM: Final = 16 * 1024 * 1024
+_MAX_CACHED_BYTES: Final = 16 * 1024 * 1024
+# Of all trees; beyond, to read everything costs less than to find the trees by their indexes.
+_SHARE_READ_BY_TREE: Final = 0.25
+
+# By the pool, which a server renews when it forks: no index and no lock is shared with another process.
+_indexes: Final["WeakKeyDictionary[Pool, CachedIndex]"] = WeakKeyDictionary()
+_indexes_lock: Final = Lock()
 
 
-class Bodies:
-    """Bodies by what was asked, so many bytes of them at most; the one that was asked for longest ago goes first."""
+def answer_from_cache(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+) -> Body:
+    """Return the JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where it did.
 
-    def __init__(self, room: int = ROOM) -> None:
-        """room: bytes of all bodies together; a longer one is not kept."""
-        self._room = room
+    As `dedup` does where the index cannot be used: without a change log or all of its triggers, while another thread
+    is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
+    """
+    body = _index_of(connection.engine).respond(connection, request, settings, implementations.equivalence)
+    return answer_by_dedup(connection, request, implementations, settings) if body is None else body
+
+
+def _index_of(engine: Engine) -> "CachedIndex":
+    with _indexes_lock:
+        index = _indexes.get(engine.pool)
+        if index is None:
+            index = _indexes[engine.pool] = CachedIndex(engine.url)
+        return index
+
+
+class CachedIndex:
+    """One index for all threads of a process. It only moves forward; a request that needs an older one gets None.
+
+    A request holds the lock from its visibility check to its response: what Python computes meanwhile no other thread
+    could have computed either, and no request finds the index ahead of its own snapshot.
+    """
+
+    def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
+        """url: where the reader is registered. Nothing is connected to before the first response."""
+        self._lock = Lock()
+        self._lease = ReaderLease(url, clock)
+        self._index: TreeIndex | None = None
+        self._snapshot: PgSnapshot | None = None  # which the index shows
+        self._bodies = _ResponseCache()
+        self._class_count = 0  # provider classes, when unused ones were last forgotten
+        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from it while they are sent
+
+    def respond(
+        self,
+        connection: Connection,
+        request: CandidateRequest,
+        settings: Settings,
+        equivalence: Equivalence = same_relevance,
+    ) -> Body | None:
+        """Return the JSON body as of the connection's snapshot; None if that has to be read by itself.
+
+        1 round trip if nothing changed; 6 more for the trees that did, 1 more for an in_tree not requested before.
+        Raises BadRequest as `solve`.
+        """
+        with self._lock:
+            self._lease.renew(self._snapshot)
+            index = self._update(connection)
+            if index is None:
+                return None
+            key = request, settings
+            cached = self._bodies.get(key)
+            if cached is not None:
+                return cached
+            _find_named(connection, index, request)
+            body = solve(index, request, settings, equivalence)
+            if not isinstance(body, bytes):
+                return self._lend(body)
+            if not settings.randomize:
+                self._bodies.keep(key, body)
+            return body
+
+    def _lend(self, body: Iterator[bytes]) -> Iterator[bytes]:
+        """The parts; as long as somebody holds them, the index that they read from stays as it is."""
+        parts = (part for part in body)
+        self._lent.add(parts)
+        return parts
+
+    def _update(self, connection: Connection) -> TreeIndex | None:
+        """The index as of the connection's snapshot; None if it cannot be had."""
+        reader = self._lease.reader
+        if reader is None:
+            self._drop()
+            return None
+        seen = check_visibility(connection, reader, self._snapshot)
+        if not seen.registered:
+            self._lease.forget()
+            self._drop()
+            return None
+        if not seen.holds or (self._snapshot and not seen.snapshot.follows(self._snapshot)):
+            return None
+        return self._move(connection, seen)
+
+    def _move(self, connection: Connection, seen: VisibilityCheck) -> TreeIndex:
+        """The index at the snapshot seen; none is left if that fails on the way."""
+        index, self._index = self._index, None
+        if index is None or seen.changes is not None:
+            self._bodies.clear()
+            index = self._apply(connection, index, seen.changes)
+        self._index, self._snapshot = index, seen.snapshot
+        return index
+
+    def _read(self, connection: Connection) -> TreeIndex:
+        index = TreeIndex()
+        _read_names(connection, index)
+        fetch(connection, index)
+        self._class_count = len(index.provider_classes)
+        return index
+
+    def _apply(self, connection: Connection, index: TreeIndex | None, changes: Changes | None) -> TreeIndex:
+        """The index with the changes, or a new one where that is less work, or a body still reads from this one."""
+        if index is None or changes is None or changes.is_truncated or self._lent:
+            return self._read(connection)
+        roots = find_changed_roots(connection, changes)
+        roots.update(changes.among(index.class_of))
+        if len(roots) > _SHARE_READ_BY_TREE * len(index.class_of) + 100:
+            return self._read(connection)
+        if changes.touches("trait", "class"):
+            _read_names(connection, index)
+        for root_id in roots:
+            index.remove(root_id)
+        if roots:
+            fetch(connection, index, Trees.of(roots))
+        index.roots_of_named.clear()
+        self._forget_unused(index)
+        return index
+
+    def _forget_unused(self, index: TreeIndex) -> None:
+        """Forget unused provider classes, when they may be half of all."""
+        if len(index.provider_classes) > 2 * self._class_count + 1000:
+            index.forget_unused()
+            self._class_count = len(index.provider_classes)
+
+    def _drop(self) -> None:
+        self._index = self._snapshot = None
+        self._bodies.clear()
+
+
+def _read_names(connection: Connection, index: TreeIndex) -> None:
+    """All names that exist; 2 round trips."""
+    index.traits = set(statements.read_names(connection, "traits"))
+    index.resource_classes = set(statements.read_names(connection, "resource_classes"))
+
+
+def _find_named(connection: Connection, index: TreeIndex, request: CandidateRequest) -> None:
+    """The trees of in_tree, as long as nothing changes; a round trip if one was not requested before."""
+    uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
+    if unseen := uuids - index.roots_of_named.keys():
+        index.roots_of_named.update(statements.find_roots(connection, unseen))
+
+
+class _ResponseCache:
+    """Bodies by request, so many bytes of them at most; the least recently requested goes first."""
+
+    def __init__(self, max_bytes: int = _MAX_CACHED_BYTES) -> None:
+        """max_bytes: of all bodies together; a longer one is not kept."""
+        self._max_bytes = max_bytes
         self._size = 0
         self._bodies: dict[Hashable, bytes] = {}
 
-    def get(self, asked: Hashable) -> bytes | None:
-        """The body, if it is kept."""
-        body = self._bodies.pop(asked, None)
+    def get(self, request: Hashable) -> bytes | None:
+        """Return the body, if it is kept."""
+        body = self._bodies.pop(request, None)
         if body is not None:
-            self._bodies[asked] = body
+            self._bodies[request] = body
         return body
 
-    def keep(self, asked: Hashable, body: bytes) -> None:
-        """Keep the body of a question that none is kept of."""
-        if len(body) > self._room:
+    def keep(self, request: Hashable, body: bytes) -> None:
+        """Keep the body of a request that none is kept of."""
+        if len(body) > self._max_bytes:
             return
-        self._bodies[asked] = body
+        self._bodies[request] = body
         self._size += len(body)
-        while self._size > self._room:
+        while self._size > self._max_bytes:
             self._size -= len(self._bodies.pop(next(iter(self._bodies))))
 
     def clear(self) -> None:
         """Forget all of them."""
         self._bodies.clear()
         self._size = 0
-
-
-# Of all trees; beyond, to read everything costs less than to find the trees by their indexes.
-_SHARE_READ_BY_TREE: Final = 0.25
-
-
-class Keeper:
-    """One picture for all threads of a process. It only moves forward; who needs an older one is told to read himself.
-
-    A request holds the lock from its look at the database to its answer: what Python computes meanwhile no other
-    thread could have computed either, and no request finds the picture ahead of its own snapshot.
-    """
-
-    def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
-        """url: where the entry among the readers is kept. Nothing is connected to before the first answer."""
-        self._lock = Lock()
-        self._registry = ReaderLease(url, clock)
-        self._picture: Picture | None = None
-        self._moment: PgSnapshot | None = None  # which the picture shows
-        self._bodies = Bodies()
-        self._kinds = 0  # after the last sweep
-        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # answers that read from it while they are sent
-
-    def answer(
-        self,
-        connection: Connection,
-        request: CandidateRequest,
-        settings: Settings,
-        likeness: Likeness = same_relevance,
-    ) -> Body | None:
-        """The JSON body as of the connection's snapshot; None if that has to be read by itself.
-
-        1 round trip if nothing changed; 6 more for the trees that did, 1 more for an in_tree not asked for before.
-        Raises BadRequest as `solve`.
-        """
-        with self._lock:
-            self._registry.renew(self._moment)
-            picture = self._up_to_date(connection)
-            if picture is None:
-                return None
-            asked = request, settings
-            kept = self._bodies.get(asked)
-            if kept is not None:
-                return kept
-            _find_named(connection, picture, request)
-            body = solve(picture, request, settings, likeness)
-            if not isinstance(body, bytes):
-                return self._lending(body)
-            if not settings.randomize:
-                self._bodies.keep(asked, body)
-            return body
-
-    def _lending(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """The parts; as long as somebody holds them, the picture that they come from stays as it is."""
-        parts = (part for part in body)
-        self._lent.add(parts)
-        return parts
-
-    def _up_to_date(self, connection: Connection) -> Picture | None:
-        """The picture as of the connection's snapshot; None if it cannot be had."""
-        reader = self._registry.reader
-        if reader is None:
-            self._drop()
-            return None
-        seen = check_visibility(connection, reader, self._moment)
-        if not seen.registered:
-            self._registry.forget()
-            self._drop()
-            return None
-        if not seen.holds or (self._moment and not seen.moment.follows(self._moment)):
-            return None
-        return self._moved(connection, seen)
-
-    def _moved(self, connection: Connection, seen: VisibilityCheck) -> Picture:
-        """The picture at the moment seen; none is left if that fails on the way."""
-        picture, self._picture = self._picture, None
-        if picture is None or seen.changes is not None:
-            self._bodies.clear()
-            picture = self._changed(connection, picture, seen.changes)
-        self._picture, self._moment = picture, seen.moment
-        return picture
-
-    def _read(self, connection: Connection) -> Picture:
-        picture = Picture()
-        _read_names(connection, picture)
-        fetch(connection, picture)
-        self._kinds = len(picture.kinds)
-        return picture
-
-    def _changed(self, connection: Connection, picture: Picture | None, changes: Changes | None) -> Picture:
-        """The picture with its changes, or another one where that is less work, or somebody still needs this one."""
-        if picture is None or changes is None or changes.everything or self._lent:
-            return self._read(connection)
-        roots = roots_touched(connection, changes)
-        roots.update(changes.among(picture.shape_of))
-        if len(roots) > _SHARE_READ_BY_TREE * len(picture.shape_of) + 100:
-            return self._read(connection)
-        if changes.touches("trait", "class"):
-            _read_names(connection, picture)
-        for root_id in roots:
-            picture.remove(root_id)
-        if roots:
-            fetch(connection, picture, Trees.of(roots))
-        picture.named.clear()
-        self._sweep(picture)
-        return picture
-
-    def _sweep(self, picture: Picture) -> None:
-        """Forget kinds that nobody is any more, when they may be half of all."""
-        if len(picture.kinds) > 2 * self._kinds + 1000:
-            picture.sweep()
-            self._kinds = len(picture.kinds)
-
-    def _drop(self) -> None:
-        self._picture = self._moment = None
-        self._bodies.clear()
-
-
-def _read_names(connection: Connection, picture: Picture) -> None:
-    """All names that exist; 2 round trips."""
-    picture.traits = set(statements.every_name(connection, "traits"))
-    picture.classes = set(statements.every_name(connection, "resource_classes"))
-
-
-def _find_named(connection: Connection, picture: Picture, request: CandidateRequest) -> None:
-    """The trees of in_tree, as long as nothing changes; a round trip if one was not asked for before."""
-    uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
-    if unseen := uuids - picture.named.keys():
-        picture.named.update(statements.roots_above(connection, unseen))
-
-
-# By the pool, which a server renews when it forks: no picture and no lock is shared with another process.
-_keepers: Final[WeakKeyDictionary[Pool, Keeper]] = WeakKeyDictionary()
-_finding: Final = Lock()
-
-
-def answer_from_cache(
-    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
-) -> Body:
-    """The JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where something did.
-
-    As `dedup` answers where the picture will not do: without a change log or all of its triggers, while another thread
-    is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
-    """
-    body = _keeper_of(connection.engine).answer(connection, request, settings, implementations.likeness)
-    return answer_by_dedup(connection, request, implementations, settings) if body is None else body
-
-
-def _keeper_of(engine: Engine) -> Keeper:
-    with _finding:
-        keeper = _keepers.get(engine.pool)
-        if keeper is None:
-            keeper = _keepers[engine.pool] = Keeper(engine.url)
-        return keeper

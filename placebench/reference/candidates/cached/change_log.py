@@ -1,4 +1,7 @@
-"""What changed since a PostgreSQL snapshot, from the change log, and the lease of a reader of the log."""
+"""What changed since a PostgreSQL snapshot, from the change log: `check_visibility`.
+
+A reader of the log is registered in the database (`ReaderLease`), so that the log keeps what it has not seen.
+"""
 
 import logging
 from collections import defaultdict
@@ -13,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 @dataclass(frozen=True, slots=True)
 class PgSnapshot:
-    """Which transactions a snapshot shows: pg_current_snapshot()."""
+    """Which transactions a snapshot of PostgreSQL shows: pg_current_snapshot()."""
 
     text: str
     oldest: int  # every transaction before this one is over
@@ -21,8 +24,8 @@ class PgSnapshot:
     running: frozenset[int]  # of those between, the ones that were not over
 
     @classmethod
-    def read(cls, text: str) -> "PgSnapshot":
-        """The moment in PostgreSQL's form: `10:20:10,14,15`."""
+    def parse(cls, text: str) -> "PgSnapshot":
+        """Return the snapshot that PostgreSQL writes as `10:20:10,14,15`."""
         oldest, end, running = text.split(":")
         return cls(text, int(oldest), int(end), frozenset(map(int, running.split(","))) if running else frozenset())
 
@@ -31,11 +34,11 @@ class PgSnapshot:
         return transaction < self.oldest or (transaction < self.end and transaction not in self.running)
 
     def follows(self, other: "PgSnapshot") -> bool:
-        """Whether everything that *other* shows is shown here, too; of two moments of one server, one does."""
+        """Whether everything that *other* shows is shown here, too; of two snapshots of one server, one does."""
         return other.end <= self.end and not any(map(other.shows, self.running))
 
 
-# placebench_look stops here: whoever has slept that long reads everything.
+# placebench_look stops here: a reader that has fallen so far behind reads everything.
 _MAX_CHANGES: Final = 1_000
 NO_CHANGE_LOG: Final = (
     "this database has no change log; `placebench seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
@@ -45,7 +48,7 @@ _NO_SUCH_FUNCTION: Final = "42883"
 
 _Range = tuple[int, int]  # the lowest and the highest of some ids
 
-# The columns that say who has the thing of a name.
+# The columns that say which providers have the thing of a name.
 _HOLDERS: Final = {
     "trait": ("resource_provider_traits", "trait_id"),
     "class": ("inventories", "resource_class_id"),
@@ -55,21 +58,21 @@ _HOLDERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Ranges of ids by kind (provider, trait, class, aggregate): what was touched lies within."""
+    """Ranges of ids by table (provider, trait, class, aggregate), in which everything is that was changed."""
 
     ranges: dict[str, list[_Range]]
 
     @property
-    def everything(self) -> bool:
-        """Whether more was touched than is told."""
+    def is_truncated(self) -> bool:
+        """Whether more was changed than is listed."""
         return sum(map(len, self.ranges.values())) > _MAX_CHANGES
 
-    def touches(self, *kinds: str) -> bool:
-        """Whether something of one of the kinds was touched."""
-        return any(kind in self.ranges for kind in kinds)
+    def touches(self, *tables: str) -> bool:
+        """Whether something in one of the tables was changed."""
+        return any(table in self.ranges for table in tables)
 
     def among(self, provider_ids: Collection[int]) -> Iterator[int]:
-        """Those of the providers that may have been touched themselves."""
+        """Yield those of the providers that may have been changed themselves."""
         for first, last in self.ranges.get("provider", ()):
             if last - first < len(provider_ids):
                 yield from (each for each in range(first, last + 1) if each in provider_ids)
@@ -79,16 +82,16 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class VisibilityCheck:
-    """What one look at the database says."""
+    """What became visible since the last check, and whether it can be relied on."""
 
-    moment: PgSnapshot
+    snapshot: PgSnapshot
     registered: bool  # the reader has its entry still, and the tables and triggers are what they were when it got it
-    holds: bool  # all statements of the transaction see this moment, and nothing else
+    holds: bool  # all statements of the transaction see this snapshot, and nothing else
     changes: Changes | None  # None: nothing became visible since
 
 
 def check_visibility(connection: Connection, reader: str, since: PgSnapshot | None) -> VisibilityCheck:
-    """What became visible since, and at which moment this is; 1 round trip.
+    """Return what became visible since a snapshot, and at which snapshot this is; 1 round trip.
 
     since: None for a reader that has seen nothing yet; nothing changed then.
 
@@ -96,13 +99,12 @@ def check_visibility(connection: Connection, reader: str, since: PgSnapshot | No
     """
     known = None if since is None else since.text
     row = connection.exec_driver_sql(_LOOK, (reader, known)).one()
-    changed = read_changes(row.changes) if row.changes else None
-    return VisibilityCheck(
-        since if since and row.now == known else PgSnapshot.read(row.now), row.registered, row.holds, changed
-    )
+    changed = _parse_changes(row.changes) if row.changes else None
+    snapshot = since if since and row.now == known else PgSnapshot.parse(row.now)
+    return VisibilityCheck(snapshot, row.registered, row.holds, changed)
 
 
-def read_changes(listed: str) -> Changes:
+def _parse_changes(listed: str) -> Changes:
     """The changes in placebench_look's form: `provider 3 3,trait 7 9`."""
     ranges: dict[str, list[_Range]] = defaultdict(list)
     for each in listed.split(","):
@@ -111,8 +113,8 @@ def read_changes(listed: str) -> Changes:
     return Changes(dict(ranges))
 
 
-def roots_touched(connection: Connection, changes: Changes) -> set[int]:
-    """The roots, as they are now, above every provider that was touched or has a name that was; 1 round trip.
+def find_changed_roots(connection: Connection, changes: Changes) -> set[int]:
+    """Return the roots, as they are now, above every provider that was changed or has a name that was; 1 round trip.
 
     SELECT DISTINCT root_provider_id FROM resource_providers
     WHERE id BETWEEN 3 AND 3 OR id IN (SELECT resource_provider_id FROM resource_provider_traits
@@ -127,7 +129,7 @@ def roots_touched(connection: Connection, changes: Changes) -> set[int]:
     return {row[0] for row in connection.execute(text(query)) if row[0] is not None}
 
 
-def reason(error: DBAPIError) -> str:
+def _reason(error: DBAPIError) -> str:
     """Why the log cannot be read, in one line."""
     code = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
     return NO_CHANGE_LOG if code == _NO_SUCH_FUNCTION else " ".join(str(error.orig).split())
@@ -153,20 +155,20 @@ _PATIENCE: Final = "SET lock_timeout = '200ms'"
 
 
 class ReaderLease:
-    """Keeps one entry; connects only when asked."""
+    """The registration of one reader of the change log; `renew` is all that connects."""
 
     def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
         self._engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._clock = clock
         self._due = -RENEWED_EVERY_S * 2
-        self._told = ""
+        self._last_warning = ""
         self.reader: str | None = None
-        """The entry's id. None: nobody keeps the log for us, as writes may fire no trigger or nobody was let in."""
+        """The entry's id. None: there is none, as writes may fire no trigger or the account has no access."""
 
     def renew(self, seen: PgSnapshot | None) -> None:
-        """Every half minute: say what was seen, so that the log can be pruned, or register; else nothing.
+        """Every half minute, tell the log what was seen, so that it can be pruned, or register.
 
-        Trouble leaves no entry, and is logged, each kind once.
+        An error leaves no entry, and is logged, once in a row.
         """
         now = self._clock()
         if now < self._due:
@@ -175,28 +177,28 @@ class ReaderLease:
         try:
             with self._engine.connect() as connection:
                 connection.execute(text(_PATIENCE))
-                self.reader = self._renewed(connection, seen)
+                self.reader = self._renew_entry(connection, seen)
         except DBAPIError as error:
-            self._without_entry(reason(error))
+            self._drop_entry(_reason(error))
 
     def forget(self) -> None:
-        """The entry is of no use any more: the next call of `renew` registers anew."""
+        """Forget an entry that is gone or of no use: the next call of `renew` registers anew."""
         self.reader = None
         self._due = self._clock()
 
-    def _renewed(self, connection: Connection, seen: PgSnapshot | None) -> str | None:
+    def _renew_entry(self, connection: Connection, seen: PgSnapshot | None) -> str | None:
         if self.reader is None:
             reader: str | None = connection.scalar(text("SELECT placebench_register()::text"))
             if reader is None:
-                self._without_entry(_UNWATCHED)
+                self._drop_entry(_UNWATCHED)
             return reader
         if seen is not None:
             statement = text("SELECT placebench_renew(CAST(:reader AS uuid), CAST(:seen AS pg_snapshot))")
             connection.execute(statement, {"reader": self.reader, "seen": seen.text})
         return self.reader
 
-    def _without_entry(self, why: str) -> None:
+    def _drop_entry(self, why: str) -> None:
         self.reader = None
-        if why != self._told:
-            _log.warning("the variant cached keeps no picture and answers as dedup: %s", why)
-            self._told = why
+        if why != self._last_warning:
+            _log.warning("the variant cached keeps no index and responds as dedup: %s", why)
+            self._last_warning = why

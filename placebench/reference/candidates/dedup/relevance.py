@@ -1,7 +1,7 @@
-"""What of a provider matters to one request: the key pieces are `Demands` and `Matter`.
+"""What of a provider is relevant to one request: the main classes are `Assessor` and `Relevance`.
 
-Two providers that matter alike are exchangeable in the search, however else they differ; so are two trees of such
-providers. That is why a search per distinct tree is few searches, on data where no two trees are equal too.
+Two providers of equal relevance are exchangeable in the search, however else they differ; so are two trees of such
+providers. That is why a search per distinct tree is few searches, even where no two trees are equal.
 """
 
 from collections import defaultdict
@@ -9,166 +9,171 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
-from placebench.reference.candidates.dedup.tree_index import Kind, Stock
+from placebench.reference.candidates.dedup.tree_index import ClassInventory, ProviderClass
 
 
-class Matter(NamedTuple):
-    """Numbers of groups and of demands are bits; what none of them could use is 0, so that more providers are alike."""
+class Relevance(NamedTuple):
+    """What the request can use of a provider; what no group could use is 0, so that more providers are alike.
 
-    able: int  # groups of which it can give all, or be the provider of one without resources
-    gives: int  # demands of the group that spreads: has room, and is not forbidden
+    Groups, any-sets of traits, and demands (a class and its amount in a group) are numbered, and each number is a bit.
+    """
+
+    solves: int  # groups of which it can give all, or be the provider of one without resources
+    gives: int  # demands of the group that spreads: has capacity, and is not forbidden
     meets: int  # any-sets of that group
     member: bool  # in an aggregate of each member_of of that group
-    free: tuple[int, ...]  # the most that it can give of each crowded class
+    free: tuple[int, ...]  # the most that it can give of each contended class
     shares: bool
 
 
-Likeness = Callable[[Kind, Matter], Hashable]
-NO_MATTER: Final = Matter(0, 0, 0, member=False, free=(), shares=False)
+Equivalence = Callable[[ProviderClass, Relevance], Hashable]
+_IRRELEVANT: Final = Relevance(0, 0, 0, member=False, free=(), shares=False)
 
 
-def same_provider_class(kind: Kind, matter: Matter) -> Hashable:
-    """Equal in everything: each distinct tree is searched."""
-    return kind, matter
+def same_provider_class(provider_class: ProviderClass, relevance: Relevance) -> Hashable:
+    """Return what equal providers share: each distinct tree is searched."""
+    return provider_class, relevance
 
 
-def same_relevance(_kind: Kind, matter: Matter) -> Hashable:
-    """Alike in what the request asks about, however else they differ."""
-    return matter
+def same_relevance(_provider_class: ProviderClass, relevance: Relevance) -> Hashable:
+    """Return what providers share that are alike in what the request asks about, however else they differ."""
+    return relevance
 
 
-class Ruling(NamedTuple):
+class RootRuling(NamedTuple):
     """What a tree's root decides for the whole tree."""
 
     allowed: bool  # by root_required
     member: bool  # in an aggregate of each member_of of the group that spreads, which spans the tree then
-    outcast: bool  # in one that it forbids
+    excluded: bool  # in one that it forbids
 
 
-class Standing(NamedTuple):
+class _Eligibility(NamedTuple):
     """What a provider's traits and aggregates decide."""
 
     admitted: int  # groups whose filters it meets by itself
     spreads: bool  # not refused by the group that spreads
     meets: int
-    ruling: Ruling  # as a root
+    ruling: RootRuling  # as a root
 
 
-class Demands:
-    """The request, asked provider by provider."""
+class Assessor:
+    """One request, and what of each provider is relevant to it."""
 
-    def __init__(self, request: CandidateRequest, likeness: Likeness = same_relevance) -> None:
-        """likeness: which providers are searched once for all of them."""
+    def __init__(self, request: CandidateRequest, equivalence: Equivalence = same_relevance) -> None:
+        """equivalence: says which providers are searched once for all of them."""
         self.request = request
-        self.likeness = likeness
-        self.crowded = _crowded(request)
+        self.equivalence = equivalence
+        self.contended = _contended_sums(request)
         self._spreading = next((group for group in request.groups if group.spreads), RequestGroup(""))
-        self._asked: dict[str, list[tuple[int, int]]] = {}  # the demands for each class, as bits, with their amounts
+        self._asked: dict[str, list[tuple[int, int]]] = {}  # the demands of each class, as bits, with their amounts
         self._spread = self._demanded(self._spreading)
         self._alone = [
             (1 << number, self._demanded(group)) for number, group in enumerate(request.groups) if not group.spreads
         ]
-        self._standings: dict[object, Standing] = {}
+        self._eligibilities: dict[object, _Eligibility] = {}
 
-    def matter(self, kind: Kind) -> Matter:
-        """What of the provider counts; whether in_tree names its tree is not looked at."""
-        room, standing = self._room(kind.stocks), self._standing(kind)
-        able = 0
+    def relevance(self, provider_class: ProviderClass) -> Relevance:
+        """Return what counts of the provider; whether in_tree names its tree is not looked at."""
+        room, eligibility = self._satisfiable(provider_class.inventories), self._eligibility(provider_class)
+        solves = 0
         for bit, demanded in self._alone:
-            if standing.admitted & bit and room & demanded == demanded:
-                able |= bit
-        gives = room & self._spread if standing.spreads else 0
-        if not (able or gives):
-            return NO_MATTER
-        meets, member = (standing.meets, standing.ruling.member) if gives else (0, False)
-        return Matter(able, gives, meets, member, self._free(kind.stocks), kind.shares)
+            if eligibility.admitted & bit and room & demanded == demanded:
+                solves |= bit
+        gives = room & self._spread if eligibility.spreads else 0
+        if not (solves or gives):
+            return _IRRELEVANT
+        meets, member = (eligibility.meets, eligibility.ruling.member) if gives else (0, False)
+        return Relevance(solves, gives, meets, member, self._free(provider_class.inventories), provider_class.shares)
 
-    def ruling(self, root: Kind) -> Ruling:
-        """What the root decides."""
-        return self._standing(root).ruling
+    def ruling(self, root: ProviderClass) -> RootRuling:
+        """Return what the provider decides as a root."""
+        return self._eligibility(root).ruling
 
     def _demanded(self, group: RequestGroup) -> int:
-        """Bits for the group's demands; the spreading group's first one is bit 0."""
+        """The group's demands as bits; the spreading group's first one is bit 0."""
         first = sum(map(len, self._asked.values()))
         for number, (name, amount) in enumerate(group.resources, first):
             self._asked.setdefault(name, []).append((1 << number, amount))
         return (1 << len(group.resources)) - 1 << first
 
-    def _room(self, stocks: Iterable[Stock]) -> int:
-        """Bits: the demands that the stocks have room for, each by itself."""
+    def _satisfiable(self, inventories: Iterable[ClassInventory]) -> int:
+        """The demands, as bits, that the inventories have capacity for, each by itself."""
         room, asked = 0, self._asked
-        for stock in stocks:
-            if stock.class_name in asked:
-                for bit, amount in asked[stock.class_name]:
-                    if has_room(stock, amount):
+        for inventory in inventories:
+            if inventory.class_name in asked:
+                for bit, amount in asked[inventory.class_name]:
+                    if _has_capacity(inventory, amount):
                         room |= bit
         return room
 
-    def _free(self, stocks: Iterable[Stock]) -> tuple[int, ...]:
-        """The largest of the sums asked that each stock can give; what lies between two sums makes no difference."""
-        if not self.crowded:
+    def _free(self, inventories: Iterable[ClassInventory]) -> tuple[int, ...]:
+        """The largest possible sum that each inventory can give; what is between two sums makes no difference."""
+        if not self.contended:
             return ()
-        free = {stock.class_name: min(stock.capacity - stock.used, stock.max_unit) for stock in stocks}
+        free = {each.class_name: min(each.capacity - each.used, each.max_unit) for each in inventories}
         return tuple(
             max((amount for amount in sums if amount <= free.get(name, 0)), default=0)
-            for name, sums in self.crowded.items()
+            for name, sums in self.contended.items()
         )
 
-    def _standing(self, kind: Kind) -> Standing:
-        key = kind.traits, kind.aggregates
-        standing = self._standings.get(key)
-        if standing is None:
-            standing = self._standings[key] = self._stood(kind)
-        return standing
+    def _eligibility(self, provider_class: ProviderClass) -> _Eligibility:
+        key = provider_class.traits, provider_class.aggregates
+        eligibility = self._eligibilities.get(key)
+        if eligibility is None:
+            eligibility = self._eligibilities[key] = self._assess(provider_class)
+        return eligibility
 
-    def _stood(self, kind: Kind) -> Standing:
-        held, group = set(kind.traits), self._spreading
-        allowed = held >= self.request.root_required and held.isdisjoint(self.request.root_forbidden)
-        return Standing(
-            _bits(not group.spreads and _admits(group, kind) for group in self.request.groups),
-            not _refuses(group, kind),
-            _bits(not names.isdisjoint(kind.traits) for names in group.required),
-            Ruling(allowed, _joins(group, kind), not group.not_member_of.isdisjoint(kind.aggregates)),
+    def _assess(self, provider_class: ProviderClass) -> _Eligibility:
+        traits, group = set(provider_class.traits), self._spreading
+        allowed = traits >= self.request.root_required and traits.isdisjoint(self.request.root_forbidden)
+        excluded = not group.not_member_of.isdisjoint(provider_class.aggregates)
+        return _Eligibility(
+            _bits(not group.spreads and _admits(group, provider_class) for group in self.request.groups),
+            not _refuses(group, provider_class),
+            _bits(not names.isdisjoint(traits) for names in group.required),
+            RootRuling(allowed, _is_member(group, provider_class), excluded),
         )
 
 
-def has_room(stock: Stock, amount: int) -> bool:
+def _has_capacity(inventory: ClassInventory, amount: int) -> bool:
     """Whether so much can be given at once."""
     return (
-        stock.used + amount <= stock.capacity
-        and stock.min_unit <= amount <= stock.max_unit
-        and amount % stock.step_size == 0
+        inventory.used + amount <= inventory.capacity
+        and inventory.min_unit <= amount <= inventory.max_unit
+        and amount % inventory.step_size == 0
     )
 
 
-def _admits(group: RequestGroup, kind: Kind) -> bool:
+def _admits(group: RequestGroup, provider_class: ProviderClass) -> bool:
     """As in Placement, a group without resources needs a positive filter to have a provider at all."""
     return (
         bool(group.resources or group.required or group.member_of)
-        and not _refuses(group, kind)
-        and all(not names.isdisjoint(kind.traits) for names in group.required)
-        and _joins(group, kind)
+        and not _refuses(group, provider_class)
+        and all(not names.isdisjoint(provider_class.traits) for names in group.required)
+        and _is_member(group, provider_class)
     )
 
 
-def _refuses(group: RequestGroup, kind: Kind) -> bool:
-    return not (group.forbidden.isdisjoint(kind.traits) and group.not_member_of.isdisjoint(kind.aggregates))
+def _refuses(group: RequestGroup, provider_class: ProviderClass) -> bool:
+    traits, aggregates = provider_class.traits, provider_class.aggregates
+    return not (group.forbidden.isdisjoint(traits) and group.not_member_of.isdisjoint(aggregates))
 
 
-def _joins(group: RequestGroup, kind: Kind) -> bool:
-    return all(not uuids.isdisjoint(kind.aggregates) for uuids in group.member_of)
+def _is_member(group: RequestGroup, provider_class: ProviderClass) -> bool:
+    return all(not uuids.isdisjoint(provider_class.aggregates) for uuids in group.member_of)
 
 
-def _crowded(request: CandidateRequest) -> Mapping[str, list[int]]:
-    """The classes that more than one group asks for, each with the sums that some of the groups can come to."""
+def _contended_sums(request: CandidateRequest) -> Mapping[str, list[int]]:
+    """The classes that more than one group requests, each with the sums that some of the groups can come to."""
     asked: dict[str, list[int]] = defaultdict(list)
     for group in request.groups:
         for name, amount in group.resources:
             asked[name].append(amount)
-    return {name: _sums(amounts) for name, amounts in asked.items() if len(amounts) > 1}
+    return {name: _possible_sums(amounts) for name, amounts in asked.items() if len(amounts) > 1}
 
 
-def _sums(amounts: Iterable[int]) -> list[int]:
+def _possible_sums(amounts: Iterable[int]) -> list[int]:
     sums = {0}
     for amount in amounts:
         sums |= {before + amount for before in sums}

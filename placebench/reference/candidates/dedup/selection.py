@@ -1,4 +1,4 @@
-"""Which of the candidates are returned, all or a limited number, and the JSON document of them."""
+"""Which of the candidates are returned, all or a limited number, and the JSON document of them: `Selection`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,37 +6,37 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 from placebench.reference.api.candidates_query import CandidateRequest
-from placebench.reference.candidates.dedup.plans import Plan, Pool
-from placebench.reference.candidates.dedup.templates import Batch, Part, filled, joined
-from placebench.reference.candidates.dedup.tree_index import Picture, Shape, Tree
-from placebench.reference.candidates.results import in_order, limited, search_bound
+from placebench.reference.candidates.dedup.equivalence import AnchorCandidates, EquivalenceClass
+from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, fill_pieces, join_pieces
+from placebench.reference.candidates.dedup.tree_index import TreeClass, TreeIndex, TreeUuids
+from placebench.reference.candidates.results import Body, hold, in_order, limited, search_bound
 from placebench.reference.settings import DEPTH_FIRST, Settings
 
-Candidate = tuple[Part, Shape, Tree]
+_TreeCandidate = tuple[CandidateTemplate, TreeClass, TreeUuids]
 
 
 @dataclass(slots=True)
-class Chosen:
-    """The answer as it is to be written: parts with the trees to write them for, and the trees to summarise."""
+class Selected:
+    """What is to be written: candidates with the trees to write them for, and the trees to summarise."""
 
-    requests: dict[tuple[Part, ...], list[Tree]] = field(default_factory=dict)
-    summaries: dict[Shape, list[Tree]] = field(default_factory=dict)
-    guest_roots: set[int] = field(default_factory=set)
+    requests: dict[tuple[CandidateTemplate, ...], list[TreeUuids]] = field(default_factory=dict)
+    summaries: dict[TreeClass, list[TreeUuids]] = field(default_factory=dict)
+    sharing_roots: set[int] = field(default_factory=set)
     count: int = 0
 
-    def add(self, batch: Batch, shape: Shape, trees: Collection[Tree]) -> None:
-        """Each of the batch's parts for each of the trees, which are of this shape."""
-        if not batch.parts:
+    def add(self, batch: TemplateBatch, tree_class: TreeClass, trees: Collection[TreeUuids]) -> None:
+        """Add each of the batch's candidates for each of the trees, which are of this class."""
+        if not batch.templates:
             return
-        self.requests.setdefault(batch.parts, []).extend(trees)
-        self.count += len(batch.parts) * len(trees)
+        self.requests.setdefault(batch.templates, []).extend(trees)
+        self.count += len(batch.templates) * len(trees)
         if batch.gives:
-            self.summaries.setdefault(shape, []).extend(trees)
-        self.guest_roots |= batch.guest_roots
+            self.summaries.setdefault(tree_class, []).extend(trees)
+        self.sharing_roots |= batch.sharing_roots
 
 
-class Choice:
-    """What was chosen of the pools that were offered so far; no candidate comes twice."""
+class Selection:
+    """Selects candidates of equivalence classes, as many as the request and the settings want; none comes twice."""
 
     def __init__(self, request: CandidateRequest, settings: Settings) -> None:
         self._settings = settings
@@ -45,95 +45,113 @@ class Choice:
         self.depth_first = settings.strategy == DEPTH_FIRST and not settings.randomize
         self.left = search_bound(request, settings)  # None: all are wanted
 
-    def choose(self, pools: Iterable[Pool], chosen: Chosen | None = None) -> Chosen:
-        """Those of the pools' candidates that are wanted, with what was chosen before; ends when there are enough."""
-        chosen = chosen or Chosen()
-        before = chosen.count
+    def select(self, classes: Iterable[EquivalenceClass], selected: Selected | None = None) -> Selected:
+        """Return the candidates that are wanted, with those selected before; stop when there are enough."""
+        selected = selected or Selected()
+        before = selected.count
         if self.left is None and not self._settings.randomize:
-            self._all(chosen, pools)
+            self._select_all(selected, classes)
         elif self.left is not None and self.depth_first:
-            self._first(chosen, pools, before + self.left)
+            self._select_first(selected, classes, before + self.left)
         else:
-            self._some(chosen, pools)
+            self._select_some(selected, classes)
         if self.left is not None:
-            self.left -= chosen.count - before
-        return chosen
+            self.left -= selected.count - before
+        return selected
 
-    def _all(self, chosen: Chosen, pools: Iterable[Pool]) -> None:
-        for plan, shape, trees in pools:
-            batch = plan.batch()
+    def _select_all(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
+        for candidates, tree_class, trees in classes:
+            batch = candidates.batch()
             if not batch.shared:
-                chosen.add(batch, shape, trees)
+                selected.add(batch, tree_class, trees)
                 continue
             for tree in trees:
-                chosen.add(Batch.of(self._fresh(plan, tree)), shape, [tree])
+                selected.add(TemplateBatch.of(self._fresh(candidates, tree)), tree_class, [tree])
 
-    def _first(self, chosen: Chosen, pools: Iterable[Pool], enough: int) -> None:
+    def _select_first(self, selected: Selected, classes: Iterable[EquivalenceClass], enough: int) -> None:
         """One tree after the other."""
-        for plan, shape, trees in pools:
-            for tree in () if plan.is_barren() else trees:
-                chosen.add(Batch.of(islice(self._fresh(plan, tree), enough - chosen.count)), shape, [tree])
-                if chosen.count == enough:
+        for candidates, tree_class, trees in classes:
+            for tree in () if candidates.is_empty() else trees:
+                fresh = islice(self._fresh(candidates, tree), enough - selected.count)
+                selected.add(TemplateBatch.of(fresh), tree_class, [tree])
+                if selected.count == enough:
                     return
 
-    def _some(self, chosen: Chosen, pools: Iterable[Pool]) -> None:
+    def _select_some(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
         """Those that come first in the order of the strategy, and of them any, if the operator wants it so."""
-        anchors = (self._candidates(pool, tree) for pool in pools for tree in pool.trees)
+        anchors = (self._of_tree(each, tree) for each in classes for tree in each.trees)
         found = list(islice(in_order(anchors, self._settings), self.left))
-        of_tree: dict[str, list[Candidate]] = {}
+        by_tree: dict[str, list[_TreeCandidate]] = {}
         for candidate in limited(found, self._limit, self._settings):
-            of_tree.setdefault(candidate[2][0], []).append(candidate)
-        for candidates in of_tree.values():
-            _, shape, tree = candidates[0]
-            chosen.add(Batch.of(part for part, _, _ in candidates), shape, [tree])
+            by_tree.setdefault(candidate[2][0], []).append(candidate)
+        for candidates in by_tree.values():
+            _, tree_class, tree = candidates[0]
+            selected.add(TemplateBatch.of(template for template, _, _ in candidates), tree_class, [tree])
 
-    def _candidates(self, pool: Pool, tree: Tree) -> Iterator[Candidate]:
-        return ((part, pool.shape, tree) for part in self._fresh(pool.plan, tree))
+    def _of_tree(self, own: EquivalenceClass, tree: TreeUuids) -> Iterator[_TreeCandidate]:
+        return ((template, own.tree_class, tree) for template in self._fresh(own.candidates, tree))
 
-    def _fresh(self, plan: Plan, tree: Tree) -> Iterator[Part]:
+    def _fresh(self, candidates: AnchorCandidates, tree: TreeUuids) -> Iterator[CandidateTemplate]:
         """The candidates of the tree that no other anchor has had."""
-        for part in plan:
-            if part.shared:
-                identity = part.identity_in(tree)
+        for template in candidates:
+            if template.shared:
+                identity = template.identity_in(tree)
                 if identity in self._seen:
                     continue
                 self._seen.add(identity)
-            yield part
+            yield template
 
 
-FEW: Final = 4
-PART: Final = 4_000  # candidates or providers that are written at once: about 2 MB
-
-BEGIN: Final = '{"allocation_requests":['
-BETWEEN: Final = '],"provider_summaries":{'
-END: Final = "}}"
+_FEW_TREES: Final = 4
+_PIECE_SIZE: Final = 4_000  # candidates or providers that are written at once: about 2 MB
 
 _T = TypeVar("_T")
 
 
-def requests(chosen: Chosen) -> Iterator[list[str]]:
-    """The allocation requests in pieces, each request with a comma before it; some thousands at a time."""
-    for parts, trees in chosen.requests.items():
-        for some in _slices(parts, PART):
-            template = joined(chain.from_iterable(part.pieces for part in some))
-            for few in _slices(trees, max(1, PART // len(some))):
-                yield filled(template, few)
+def write_requests(selected: Selected) -> Iterator[list[str]]:
+    """Yield the allocation requests in pieces, each with a comma before it; some thousands at a time."""
+    for templates, trees in selected.requests.items():
+        for some in _slices(templates, _PIECE_SIZE):
+            pieces = join_pieces(chain.from_iterable(each.pieces for each in some))
+            for few in _slices(trees, max(1, _PIECE_SIZE // len(some))):
+                yield fill_pieces(pieces, few)
 
 
-def summaries(chosen: Chosen, picture: Picture) -> Iterator[list[str]]:
-    """The provider summaries in pieces, of the trees that give something, each summary with a comma before it."""
-    columns = Columns()
-    for shape, trees in _summarised(chosen, picture).items():
-        for some in _slices(trees, PART) if len(trees) > PART else (trees,):
-            columns.add(shape, some)
-            if len(columns.uuids) >= PART:
+def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]:
+    """Yield the provider summaries in pieces, of the trees that give something, each with a comma before it."""
+    columns = _SummaryColumns()
+    for tree_class, trees in _trees_to_summarise(selected, index).items():
+        for some in _slices(trees, _PIECE_SIZE) if len(trees) > _PIECE_SIZE else (trees,):
+            columns.add(tree_class, some)
+            if len(columns.uuids) >= _PIECE_SIZE:
                 yield columns.pieces()
-                columns = Columns()
+                columns = _SummaryColumns()
     yield columns.pieces()
 
 
-class Columns:
-    """Summaries of providers, each column as one list: filled without a loop, whatever the shapes of the trees."""
+def write_document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Body:
+    """Return the body that these make, in parts if it is long."""
+    return hold("".join(pieces).encode() for pieces in _document(requests, summaries))
+
+
+def _document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Iterator[list[str]]:
+    yield ['{"allocation_requests":[']
+    yield from _without_first_comma(requests)
+    yield ['],"provider_summaries":{']
+    yield from _without_first_comma(summaries)
+    yield ["}}"]
+
+
+def _without_first_comma(texts: Iterator[list[str]]) -> Iterator[list[str]]:
+    nonempty = filter(None, texts)  # a part of the trees may have nothing to write
+    for pieces in islice(nonempty, 1):
+        pieces[0] = pieces[0][1:]
+        yield pieces
+    yield from nonempty
+
+
+class _SummaryColumns:
+    """Summaries of providers, each column as one list: filled without a loop, whatever the classes of the trees."""
 
     def __init__(self) -> None:
         self.uuids: list[str] = []
@@ -141,26 +159,26 @@ class Columns:
         self._parents: list[str] = []
         self._roots: list[str] = []
 
-    def add(self, shape: Shape, trees: Sequence[Tree]) -> None:
+    def add(self, tree_class: TreeClass, trees: Sequence[TreeUuids]) -> None:
         """Tree by tree if they are few, place by place if they are many."""
-        if len(trees) < FEW:
-            self._add_few(shape, trees)
+        if len(trees) < _FEW_TREES:
+            self._add_few(tree_class, trees)
             return
         count = len(trees)
         columns = [*zip(*trees, strict=True), ["null"] * count]  # the last one, at ROOT, is that of a root's parent
-        for column, kind, parent in zip(columns, shape.kinds, shape.parents, strict=False):
+        for column, provider, parent in zip(columns, tree_class.providers, tree_class.parents, strict=False):
             self.uuids.extend(column)
-            self._texts.extend([kind.text] * count)
+            self._texts.extend([provider.text] * count)
             self._parents.extend(columns[parent])
             self._roots.extend(columns[0])
 
-    def _add_few(self, shape: Shape, trees: Sequence[Tree]) -> None:
-        texts = [kind.text for kind in shape.kinds]
+    def _add_few(self, tree_class: TreeClass, trees: Sequence[TreeUuids]) -> None:
+        texts = [each.text for each in tree_class.providers]
         for tree in trees:
             uuids = [*tree, "null"]  # the last one, at ROOT, is that of a root's parent
             self.uuids += tree
             self._texts += texts
-            self._parents += [uuids[parent] for parent in shape.parents]
+            self._parents += [uuids[parent] for parent in tree_class.parents]
             self._roots += [tree[0]] * len(texts)
 
     def pieces(self) -> list[str]:
@@ -170,17 +188,17 @@ class Columns:
         return pieces
 
 
-def _summarised(chosen: Chosen, picture: Picture) -> Mapping[Shape, Sequence[Tree]]:
-    """The trees, each once: a guest's tree may be an anchor that gives something too."""
-    if not chosen.guest_roots:
-        return chosen.summaries
-    listed = {tree[0] for trees in chosen.summaries.values() for tree in trees}
-    found: dict[Shape, list[Tree]] = {shape: [*trees] for shape, trees in chosen.summaries.items()}
-    for root_id in chosen.guest_roots:
-        shape = picture.shape_of[root_id]
-        tree = shape.trees[root_id]
+def _trees_to_summarise(selected: Selected, index: TreeIndex) -> Mapping[TreeClass, Sequence[TreeUuids]]:
+    """The trees, each once: that of a sharing provider may be an anchor that gives something too."""
+    if not selected.sharing_roots:
+        return selected.summaries
+    listed = {tree[0] for trees in selected.summaries.values() for tree in trees}
+    found: dict[TreeClass, list[TreeUuids]] = {key: [*trees] for key, trees in selected.summaries.items()}
+    for root_id in selected.sharing_roots:
+        tree_class = index.class_of[root_id]
+        tree = tree_class.trees[root_id]
         if tree[0] not in listed:
-            found.setdefault(shape, []).append(tree)
+            found.setdefault(tree_class, []).append(tree)
     return found
 
 

@@ -1,7 +1,7 @@
-"""What the solver knows of the providers: every tree's shape, each shape once. The key piece is `Picture`.
+"""The provider trees of a database, identical ones once: `TreeIndex`.
 
-Interned: providers with equal stocks, traits and aggregates are one `Kind`, trees of equal kinds in equal places one
-`Shape`. A picture can be changed tree by tree, so it may serve one request or be kept.
+Providers with equal inventories, traits and aggregates are one `ProviderClass`, and trees of equal providers in equal
+places one `TreeClass`. An index can be changed tree by tree, so it may serve one request or be kept.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ from placebench.reference.store.candidate_queries import SHARING_TRAIT
 
 ROOT: Final = -1  # as the parent of a root
 
-Tree = Sequence[str]  # the uuids of a tree's providers as JSON text with its quotes, in the order of the shape's kinds
+TreeUuids = Sequence[str]  # of a tree's providers, as JSON text with its quotes, in the order of the tree's class
 
 
-class Stock(NamedTuple):
-    """An inventory, and what is used of it."""
+class ClassInventory(NamedTuple):
+    """A provider's inventory of one class, and what is used of it."""
 
     class_name: str
     capacity: int
@@ -26,89 +26,93 @@ class Stock(NamedTuple):
     step_size: int
 
 
-class Kind:
-    """A provider without its uuid and place; compared by identity, since a picture holds each only once."""
+class ProviderClass:
+    """A provider without its uuid and place; compared by identity, since an index holds each only once."""
 
-    __slots__ = ("aggregates", "shares", "stocks", "text", "traits")
+    __slots__ = ("aggregates", "inventories", "shares", "text", "traits")
 
-    def __init__(self, stocks: tuple[Stock, ...], traits: tuple[str, ...], aggregates: frozenset[str]) -> None:
-        self.stocks = stocks
+    def __init__(
+        self, inventories: tuple[ClassInventory, ...], traits: tuple[str, ...], aggregates: frozenset[str]
+    ) -> None:
+        self.inventories = inventories
         self.traits = traits
         self.aggregates = aggregates
         self.shares = SHARING_TRAIT in traits
-        self.text = _text(stocks, traits)
+        self.text = _summary_text(inventories, traits)
 
 
-class Shape:
-    """A tree without its uuids: the kinds of its providers, the root first, and the position of each one's parent."""
+class TreeClass:
+    """A tree without its uuids: the classes of its providers, the root first, and the position of each one's parent."""
 
-    __slots__ = ("kinds", "parents", "shares", "trees")
+    __slots__ = ("parents", "providers", "shares", "trees")
 
-    def __init__(self, kinds: tuple[Kind, ...], parents: tuple[int, ...]) -> None:
-        self.kinds = kinds
+    def __init__(self, providers: tuple[ProviderClass, ...], parents: tuple[int, ...]) -> None:
+        self.providers = providers
         self.parents = parents
-        self.shares = any(kind.shares for kind in kinds)
-        self.trees: dict[int, Tree] = {}  # by the ids of their roots
+        self.shares = any(each.shares for each in providers)
+        self.trees: dict[int, TreeUuids] = {}  # by the ids of their roots
 
     @property
     def aggregates(self) -> frozenset[str]:
         """Those that a provider of the tree is in."""
-        return frozenset[str]().union(*(kind.aggregates for kind in self.kinds))
+        return frozenset[str]().union(*(each.aggregates for each in self.providers))
 
 
-class Picture:
-    """Trees by their shapes, and which names there are."""
+class TreeIndex:
+    """Trees by their classes, and which names exist."""
 
     def __init__(self) -> None:
-        self.kinds: dict[object, Kind] = {}
-        self.shapes: dict[object, Shape] = {}  # that have a tree
-        self.shape_of: dict[int, Shape] = {}  # of each tree, by the id of its root
-        self.sharing: dict[int, Shape] = {}  # of these, the trees with a provider that shares
-        self.traits: set[str] = set()  # names that exist; those nobody asked for may be missing
-        self.classes: set[str] = set()
-        self.named: dict[str, int] = {}  # the root above each provider that an in_tree names, if there is one
+        self.provider_classes: dict[object, ProviderClass] = {}
+        self.tree_classes: dict[object, TreeClass] = {}  # that have a tree
+        self.class_of: dict[int, TreeClass] = {}  # of each tree, by the id of its root
+        self.sharing: dict[int, TreeClass] = {}  # of these, the trees with a provider that shares
+        self.traits: set[str] = set()  # names that exist; those that nobody requested may be missing
+        self.resource_classes: set[str] = set()
+        self.roots_of_named: dict[str, int] = {}  # the root above each provider that an in_tree names, if there is one
 
-    def kind(self, stocks: tuple[Stock, ...], traits: tuple[str, ...], aggregates: frozenset[str]) -> Kind:
-        """The kind of these contents, the same object each time."""
-        key = stocks, traits, aggregates
-        found = self.kinds.get(key)
+    def intern_provider(
+        self, inventories: tuple[ClassInventory, ...], traits: tuple[str, ...], aggregates: frozenset[str]
+    ) -> ProviderClass:
+        """Return the class of providers with these contents, the same object each time."""
+        key = inventories, traits, aggregates
+        found = self.provider_classes.get(key)
         if found is None:
-            found = self.kinds[key] = Kind(*key)
+            found = self.provider_classes[key] = ProviderClass(*key)
         return found
 
-    def shape(self, kinds: tuple[Kind, ...], parents: tuple[int, ...]) -> Shape:
-        """The shape of these kinds, the same object as long as it has a tree; a new one has to be put."""
-        return self.shapes.get((kinds, parents)) or Shape(kinds, parents)
+    def intern_tree(self, providers: tuple[ProviderClass, ...], parents: tuple[int, ...]) -> TreeClass:
+        """Return the class of trees of these providers, the same object as long as it has a tree, which `put` adds."""
+        return self.tree_classes.get((providers, parents)) or TreeClass(providers, parents)
 
-    def put(self, root_id: int, shape: Shape, tree: Tree) -> None:
-        """A tree that is new, or looks otherwise now."""
-        if root_id in self.shape_of:
+    def put(self, root_id: int, tree_class: TreeClass, tree: TreeUuids) -> None:
+        """Add a tree, or replace it."""
+        if root_id in self.class_of:
             self.remove(root_id)
-        if not shape.trees:
-            self.shapes[shape.kinds, shape.parents] = shape
-        shape.trees[root_id] = tree
-        self.shape_of[root_id] = shape
-        if shape.shares:
-            self.sharing[root_id] = shape
+        if not tree_class.trees:
+            self.tree_classes[tree_class.providers, tree_class.parents] = tree_class
+        tree_class.trees[root_id] = tree
+        self.class_of[root_id] = tree_class
+        if tree_class.shares:
+            self.sharing[root_id] = tree_class
 
     def remove(self, root_id: int) -> None:
-        """Without the tree of this root; nothing happens if it is not there."""
-        shape = self.shape_of.pop(root_id, None)
-        if shape is None:
+        """Remove the tree of this root, if there is one."""
+        tree_class = self.class_of.pop(root_id, None)
+        if tree_class is None:
             return
-        del shape.trees[root_id]
+        del tree_class.trees[root_id]
         self.sharing.pop(root_id, None)
-        if not shape.trees:
-            del self.shapes[shape.kinds, shape.parents]
+        if not tree_class.trees:
+            del self.tree_classes[tree_class.providers, tree_class.parents]
 
-    def sweep(self) -> None:
-        """Forget the kinds that no tree has any more."""
-        used = {kind for shape in self.shapes.values() for kind in shape.kinds}
-        self.kinds = {key: kind for key, kind in self.kinds.items() if kind in used}
+    def forget_unused(self) -> None:
+        """Forget the provider classes that no tree has any more."""
+        used = {provider for each in self.tree_classes.values() for provider in each.providers}
+        self.provider_classes = {key: each for key, each in self.provider_classes.items() if each in used}
 
 
-def _text(stocks: Iterable[Stock], traits: tuple[str, ...]) -> str:
-    """What stands in a provider's summary between its uuid and its parent's."""
-    resources = {stock.class_name: {"capacity": stock.capacity, "used": stock.used} for stock in stocks}
+def _summary_text(inventories: Iterable[ClassInventory], traits: tuple[str, ...]) -> str:
+    """What a provider's summary has between its uuid and its parent's."""
+    resources = {each.class_name: {"capacity": each.capacity, "used": each.used} for each in inventories}
     known = by_orjson({"resources": resources, "traits": traits}).decode()
     return f':{known[:-1]},"parent_provider_uuid":'

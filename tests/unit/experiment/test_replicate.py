@@ -4,7 +4,12 @@ from collections import Counter
 
 import pytest
 
-from placebench.experiment.plan import block_size, plan_replicates
+from placebench.experiment.replicate import ReplicatePlan, block_size, plan_replicate
+
+
+def plan_replicates(variants: tuple[str, ...], *, replicates: int, rounds: int, seed: int) -> list[ReplicatePlan]:
+    """The plans of so many replicates."""
+    return [plan_replicate(variants, number, rounds=rounds, seed=seed) for number in range(replicates)]
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
@@ -23,7 +28,7 @@ def test_another_seed_gives_another_plan() -> None:
     assert first != second
 
 
-def test_each_quad_is_abba_or_baab() -> None:
+def test_each_round_is_abba_or_baab() -> None:
     """In a round each variant stands twice, and the middle two are the same, so a linear drift cancels."""
     plans = plan_replicates(("a", "b"), replicates=20, rounds=4, seed=1)
 

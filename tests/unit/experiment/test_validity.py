@@ -8,7 +8,7 @@ import pytest
 from placebench.experiment.records import LoadResult
 from placebench.experiment.validity import (
     RULES,
-    Moment,
+    MachineSample,
     describe,
     late_arrivals,
     why_invalid,
@@ -16,8 +16,8 @@ from placebench.experiment.validity import (
     why_invalid_load,
 )
 
-BEFORE = Moment(wall_s=1000.0, monotonic_s=50.0, stolen=100, total=10_000, load=1.0)
-AFTER = Moment(wall_s=1010.0, monotonic_s=60.0, stolen=110, total=12_000, load=2.0)
+BEFORE = MachineSample(wall_s=1000.0, monotonic_s=50.0, stolen=100, total=10_000, load=1.0)
+AFTER = MachineSample(wall_s=1010.0, monotonic_s=60.0, stolen=110, total=12_000, load=2.0)
 
 
 def test_a_quiet_machine_is_no_reason() -> None:
@@ -57,7 +57,7 @@ def test_a_moment_reads_the_kernel(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  10 20 30 40 50 60 70 5 1000 1000\ncpu0 1\n")
 
-    moment = Moment.now(stat)
+    moment = MachineSample.now(stat)
 
     assert (moment.stolen, moment.total) == (5, 285)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import LoadError
-from placebench.experiment.breakdown_study import loaded, taken_apart
+from placebench.experiment.breakdown_study import load_figures, request_breakdown
 from placebench.experiment.records import LoadResult
 from placebench.telemetry import Telemetry, load
 
@@ -35,7 +35,7 @@ def test_the_parts_add_up_to_the_clients_latency(tmp_path: Path) -> None:
     ]
     warm_up = [server(9, 0.5, 0.5), "d,100.02,9,GET,/,200,statement,ab,0.4"]
     telemetry = telemetry_of(tmp_path, client_1=[client(1, 0.1)], worker_1=[server(1, 0.005, 0.06), *inside, *warm_up])
-    found = taken_apart(telemetry)
+    found = request_breakdown(telemetry)
 
     assert {name: round(value, 6) for name, value in found.items()} == {
         "client_s": 0.1,
@@ -76,7 +76,7 @@ def test_a_worker_that_got_nothing_has_a_share(tmp_path: Path) -> None:
         missed=0,
         client_cpu_s=0.5,
     )
-    found = loaded(result, telemetry)
+    found = load_figures(result, telemetry)
 
     assert found["shares"] == [0.75, 0.25, 0.0]
     assert round(found["chi_square"], 9) == 7.0
@@ -88,4 +88,4 @@ def test_a_server_without_the_clients_requests_is_an_error(tmp_path: Path) -> No
     telemetry = telemetry_of(tmp_path, client_1=[client(1, 0.1)], worker_1=[])
 
     with pytest.raises(LoadError, match="no request of the client is in the server's telemetry"):
-        taken_apart(telemetry)
+        request_breakdown(telemetry)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from placebench.experiment.canonical_response import canonical, difference, first_difference, read_answer
+from placebench.experiment.canonical_response import canonical_candidates, difference, parse_response
 
 
 def answer(*, providers: tuple[str, ...] = ("p1", "p2"), traits: tuple[str, ...] = ("A", "B"), amount: int = 1) -> Any:
@@ -27,44 +27,44 @@ def answer(*, providers: tuple[str, ...] = ("p1", "p2"), traits: tuple[str, ...]
 
 def test_order_means_nothing() -> None:
     """Candidates and traits in another order are the same answer."""
-    one = canonical(answer(providers=("p1", "p2"), traits=("A", "B")))
-    other = canonical(answer(providers=("p2", "p1"), traits=("B", "A")))
+    one = canonical_candidates(answer(providers=("p1", "p2"), traits=("A", "B")))
+    other = canonical_candidates(answer(providers=("p2", "p1"), traits=("B", "A")))
 
-    assert first_difference(one, other) is None
+    assert difference(one, other) is None
     assert one.digest == other.digest
 
 
 def test_another_amount_is_a_difference() -> None:
     """The first differing candidate is shown."""
-    one = canonical(answer(providers=("p1",), amount=1))
-    other = canonical(answer(providers=("p1",), amount=2))
+    one = canonical_candidates(answer(providers=("p1",), amount=1))
+    other = canonical_candidates(answer(providers=("p1",), amount=2))
 
     expected = (
         "1 of 1 candidate entries are missing, first: "
         '{"allocations": {"p1": {"resources": {"VCPU": 1}}}, "mappings": {"": ["p1"]}}'
     )
-    assert first_difference(one, other) == expected
+    assert difference(one, other) == expected
     assert one.digest != other.digest
 
 
 def test_a_repeated_candidate_is_a_difference() -> None:
     """The same candidate twice is not the same answer."""
-    one = canonical(answer(providers=("p1",)))
+    one = canonical_candidates(answer(providers=("p1",)))
     document = answer(providers=("p1",))
     document["allocation_requests"] *= 2
 
-    assert first_difference(one, canonical(document)) == "2 candidates where 1 were expected"
+    assert difference(one, canonical_candidates(document)) == "2 candidates where 1 were expected"
 
 
 def test_another_trait_is_a_difference() -> None:
     """Summaries count as much as candidates."""
-    one = canonical(answer(providers=("p1",), traits=("A",)))
-    other = canonical(answer(providers=("p1",), traits=("A", "B")))
+    one = canonical_candidates(answer(providers=("p1",), traits=("A",)))
+    other = canonical_candidates(answer(providers=("p1",), traits=("A", "B")))
 
-    difference = first_difference(one, other)
+    found = difference(one, other)
 
-    assert difference is not None
-    assert difference.startswith("1 of 1 summary entries are missing, first: p1 ")
+    assert found is not None
+    assert found.startswith("1 of 1 summary entries are missing, first: p1 ")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_another_trait_is_a_difference() -> None:
 )
 def test_what_is_the_same_in_any_document(baseline: bytes, variant: bytes, expected: str | None) -> None:
     """1 and 1.0 are one number, true is none; digests are equal exactly where no difference is found."""
-    one, other = read_answer(baseline), read_answer(variant)
+    one, other = parse_response(baseline), parse_response(variant)
 
     assert difference(one, other) == expected
     assert (one.digest == other.digest) == (expected is None)

@@ -1,0 +1,102 @@
+"""The replicates of an interleaved comparison until enough of them are valid, for `compare` and `perfload`.
+
+The main class is `ReplicateSeries`. Each replicate is on the disk before the next one is made, so that a run that was
+killed loses one at the most. An invalid one has another in its place; three in a row end the comparison.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from placebench.errors import UndecidedError
+from placebench.experiment.records import append_lines
+from placebench.experiment.replicate import (
+    REPLICATE_FAILURES,
+    PreparedVariants,
+    invalidated,
+    keep_whole_replicates,
+    make_replicate,
+    plan_replicate,
+)
+from placebench.experiment.run_folder import RunFolder, measure_each
+from placebench.experiment.same_responses import SameResponses
+from placebench.seeding import data_digest
+
+
+class ReplicateSeries:
+    """The replicates in the folder of a run, those of earlier sessions too."""
+
+    def __init__(self, run: RunFolder, same: SameResponses, *, variants: int, rounds: int) -> None:
+        """variants: how many take part; rounds: of one replicate."""
+        self._run = run
+        self._same = same
+        self._rounds = rounds
+        self._path = run.path / "blocks.jsonl"
+        self.blocks = keep_whole_replicates(self._path, blocks_each=2 * variants * rounds)
+
+    def valid(self) -> list[int]:
+        """The numbers of the valid replicates, from 0."""
+        return sorted({block.replicate for block in self.blocks} - set(self.invalid()))
+
+    def invalid(self) -> list[int]:
+        """The numbers of the others."""
+        return sorted({block.replicate for block in self.blocks if block.invalid is not None})
+
+    def measure(
+        self, prepared: PreparedVariants, wanted: int, *, decided: Callable[[Sequence[int]], bool] = lambda _: False
+    ) -> None:
+        """Make replicates until *wanted* of them are valid, or the valid ones have *decided*.
+
+        Raises GateFailedError when responses or data differ, UndecidedError when three in a row are invalid.
+        """
+        self._check_data(_digests(prepared))
+
+        def missing() -> Iterator[int]:
+            while (valid := len(self.valid())) < wanted and not decided(self.valid()):
+                self._run.say(f"replicate {valid + 1} of {wanted}: {', '.join(prepared.named)}")
+                yield valid
+
+        def give_up(valid: int, reason: str) -> None:
+            counts = f"{valid} of {wanted} replicates count"
+            raise UndecidedError(f"{counts}: 3 in a row do not, the last because {reason}")
+
+        measure_each(missing(), lambda _: self._make_one(prepared), give_up)
+
+    def _make_one(self, prepared: PreparedVariants) -> str | None:
+        """Check its responses and the data against what they should be, and keep it; return why it is invalid.
+
+        In this order: a replicate that is on the disk was checked, or its run is known to have failed.
+        """
+        number = max((block.replicate for block in self.blocks), default=-1) + 1  # one that was used is not used again
+        plan = plan_replicate(list(prepared.named), number, rounds=self._rounds, seed=self._run.head.seed)
+        with prepared.timer.measure("replicates"):
+            blocks = make_replicate(prepared, plan)
+            try:
+                digests = _digests(prepared)
+            except REPLICATE_FAILURES as error:
+                digests = {}
+                blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
+        try:
+            for block in blocks:
+                if prepared.named[block.variant].request is None:
+                    self._same.check_bodies(
+                        block.variant, prepared.request, block.responses, self._run.path / "responses"
+                    )
+            self._check_data(digests)
+        finally:
+            append_lines(self._path, blocks)
+            self._run.save(spent_s=prepared.timer.seconds)
+            self.blocks += blocks
+        reason = next((block.invalid for block in blocks if block.invalid), None)
+        if reason:
+            self._run.note(f"the replicate does not count: {reason}")
+        return reason
+
+    def _check_data(self, digests: dict[str, str]) -> None:
+        """Raise GateFailedError for the first variant whose data is not what was seeded."""
+        seeded = self._run.head.receipt["digest"]
+        for name, digest in digests.items():
+            if digest != seeded:
+                raise self._same.error(f"the data of {name} changed: digest {digest}, seeded {seeded}")
+
+
+def _digests(prepared: PreparedVariants) -> dict[str, str]:
+    return {name: data_digest(url) for name, url in prepared.databases.items()}

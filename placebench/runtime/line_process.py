@@ -1,0 +1,65 @@
+"""Child processes that are spoken to in JSON lines: one on standard input is answered by one on standard output.
+
+`LineProcess` is the parent's side, `answer_lines` the child's. What runs in a foreign environment and cannot import
+placebench (`placebench.runtime.standalone`) has a loop of its own with the same protocol.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from placebench.errors import LoadError
+from placebench.runtime import supervisor
+
+
+class LineProcess:
+    """A running child process that answers JSON lines."""
+
+    def __init__(self, child: supervisor.Child, *, gone: str) -> None:
+        """gone: begins the error message for a process that ended, before the end of its log."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self._child, self._input, self._output, self._gone = child, child.stdin, child.stdout, gone
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._child.pid
+
+    def call(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Send *order* and return what comes back; raises LoadError when the process is gone."""
+        try:
+            self._input.write(json.dumps(order) + "\n")
+        except OSError:
+            raise self._error() from None
+        return self.read()
+
+    def read(self) -> dict[str, Any]:
+        """Return the next line, such as a greeting; raises LoadError when the process is gone."""
+        try:
+            line = self._output.readline()
+        except OSError:
+            line = ""
+        if not line:
+            raise self._error()
+        return dict(json.loads(line))
+
+    def _error(self) -> LoadError:
+        said = " | ".join(self._child.log_tail(4).splitlines())
+        return LoadError(f"{self._gone}; {said or 'it left no message'}")
+
+
+@contextmanager
+def line_process(spec: supervisor.ChildSpec, *, gone: str) -> Iterator[LineProcess]:
+    """Start *spec*, which has pipes, for the `with` block."""
+    with supervisor.start(spec) as child:
+        yield LineProcess(child, gone=gone)
+
+
+def answer_lines(answer: Callable[..., Mapping[str, Any]]) -> None:
+    """Call *answer* with the keys of each line on standard input until it ends, and write what it returns."""
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(answer(**json.loads(line))) + "\n")
+        sys.stdout.flush()
