@@ -20,8 +20,8 @@ from placebench.experiment.http_request import get
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import Variant
-from placebench.measure.meters import read_backends
-from placebench.measure.processes import read_cpu_by_pid, read_starved_s
+from placebench.measure.meters import backend_cpu_between, read_backends
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_starved_s
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link, open_service_link
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve

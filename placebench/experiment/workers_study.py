@@ -61,8 +61,8 @@ class WorkersStudy:
         """Return what is measured.
 
         A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s, backend_cpu_s,
-        client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the process tree at its highest PSS), `unshared_bytes` and `memory`,
-        a list of `[at_s, pss_bytes, uss_bytes, rss_bytes, unshared_bytes]`.
+        client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the process tree at its highest PSS), `unshared_bytes` and
+        `memory`, a list of `[at_s, pss_bytes, uss_bytes, rss_bytes, unshared_bytes]`.
         """
         return StudySpec(
             command="workers",
