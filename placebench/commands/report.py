@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
 
     if arguments.diff:
         return _differ(*arguments.diff, as_json=arguments.json)
-    folder = arguments.run or paths.profiles() / "latest"
+    folder = arguments.run or paths.profiles_folder() / "latest"
     if (folder / "saturation.json").is_file():
         return _search(folder, as_json=arguments.json or arguments.figures)
     loaded = results.load(folder)

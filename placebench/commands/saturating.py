@@ -47,7 +47,9 @@ def run_search(arguments: Namespace) -> int:
 
     objective = read_objective(arguments.slo) if arguments.slo else None
     spec = _spec(arguments)
-    folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles())
+    folder = (
+        claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
+    )
     search = CapacitySearch(spec, folder, step_s=arguments.time or _STEP_S, tell=lambda step: say(_line(step)))
     try:
         if objective:

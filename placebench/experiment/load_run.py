@@ -22,9 +22,9 @@ from placebench.experiment.client_process import Driven, HttpClient
 from placebench.experiment.http_request import get
 from placebench.experiment.records import LoadResult
 from placebench.experiment.write_check import WriteCheck, check_writes, read_holdings
-from placebench.loadgen.write_log import ledger_beside, read_ledger
+from placebench.loadgen.write_log import read_write_log, write_log_path
 from placebench.measure.meters import Meters, ServerMeter
-from placebench.paths import is_file, room
+from placebench.paths import is_file, resource_folder
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, fresh_folder, start
 from placebench.runtime.wsgi_servers import RunningServer
@@ -121,12 +121,12 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--spawn-rate": spec.users,
         "--candidates-path": None if spec.kind == "noop" else spec.request,
         "--rate": spec.rate_per_s,
-        "--at-once": spec.at_once,
+        "--max-concurrent": spec.at_once,
         "--measure-s": spec.time_s,
         "--requests": spec.requests,
         "--warmup": spec.warmup,
         "--seed": spec.seed,
-        "--answer-timeout": spec.response_timeout_s,
+        "--response-timeout": spec.response_timeout_s,
         "--samples-file": samples_file,
         # Even an empty one: our own environment may name another folder.
         "--telemetry": "" if spec.telemetry is None else spec.telemetry.absolute(),
@@ -171,12 +171,12 @@ def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
     result = LoadResult.load(samples_file)
     if not result.requests:
         return None
-    ledger = ledger_beside(samples_file)
+    ledger = write_log_path(samples_file)
     return replace(result, write_check=_check_writes(ledger, spec)) if ledger.exists() else result
 
 
 def _check_writes(ledger: Path, spec: LoadSpec) -> WriteCheck:
-    writes = read_ledger(ledger)
+    writes = read_write_log(ledger)
     consumers = {write.consumer: None for write in writes}
     return check_writes(writes, read_holdings(consumers, url=spec.url, database_url=spec.database_url))
 
@@ -204,7 +204,7 @@ def _check(spec: LoadSpec) -> None:
 
 def _locustfile(kind: str) -> Path:
     if kind in LOCUSTFILES:
-        return room("locustfiles") / LOCUSTFILES[kind]
+        return resource_folder("locustfiles") / LOCUSTFILES[kind]
     path = Path(kind)
     if not is_file(path):
         raise LoadError(f"no locustfile {kind!r}: give the path of one, or {', '.join(LOCUSTFILES)}")

@@ -20,8 +20,8 @@ from placebench.experiment.http_request import get
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import Variant
-from placebench.measure.meters import backends, backends_spent
-from placebench.measure.processes import cpu_by_pid, spent, starved_s
+from placebench.measure.meters import backend_cpu_between, read_backends
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_starved_s
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link, open_service_link
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
@@ -141,13 +141,16 @@ class _Served:
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
         self._link.set_profile(LinkProfile(point["latency_ms"] / 1e3, bytes_per_s))
-        workers, backends_before = self._server.worker_pids(), backends(self._database_url)
+        workers, backends_before = self._server.worker_pids(), read_backends(self._database_url)
         pids = [*workers, *(backends_before.cpu_s if backends_before else ())]
-        before, cpu_before, starved_before_s = self._link.traffic(), cpu_by_pid(workers), starved_s(pids)
+        before, cpu_before, starved_before_s = self._link.traffic(), read_cpu_by_pid(workers), read_starved_s(pids)
         self._link.trace()
         sent = [self._send(url, request, encoding) for request in requests]
-        worker_cpu_s, starving_s = spent(cpu_before, cpu_by_pid(workers)), starved_s(pids) - starved_before_s
-        backend_cpu_s = backends_spent(backends_before, backends(self._database_url))
+        worker_cpu_s, starving_s = (
+            cpu_between(cpu_before, read_cpu_by_pid(workers)),
+            read_starved_s(pids) - starved_before_s,
+        )
+        backend_cpu_s = backend_cpu_between(backends_before, read_backends(self._database_url))
         traffic = self._link.traffic().since(before)
         self._server.check()
         elapsed_s = sum(each.elapsed_s for each in sent)

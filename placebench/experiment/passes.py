@@ -14,7 +14,7 @@ from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.validity import LOAD_RULES, LoadRules, load_problem
 from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
-from placebench.measure.wait_events import watched_backends
+from placebench.measure.wait_events import sample_wait_events
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 
@@ -131,7 +131,7 @@ def _loaded(
     interrupted: LoadInterrupted | None = None
     setup.warm_up(server)
     with (
-        watched_backends(setup.database_url, load.telemetry),
+        sample_wait_events(setup.database_url, load.telemetry),
         ServerMeter(server.worker_pids, setup.database_url) as meter,
     ):
         try:

@@ -26,8 +26,8 @@ from placebench.experiment.records import Block, WirePass, read_blocks, rewrite_
 from placebench.experiment.run_folder import error_text
 from placebench.experiment.validity import MachineSample, block_problem, machine_problem
 from placebench.experiment.variants import Variant
-from placebench.measure.meters import Backends, backends
-from placebench.measure.processes import cpu_by_pid, pss_bytes, spent
+from placebench.measure.meters import Backends, read_backends
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
 from placebench.runtime.wsgi_servers import RunningServer, serve
 
 _NOT_THE_HARNESS = ("start", "requests", "stop")
@@ -232,7 +232,7 @@ class _Served:
         """Compile, connect, and see how many requests fill a block."""
         walls = client.drive(self.server.url, [self._request] * _WARM_UP_REQUESTS).wall_s
         self._requests_a_block = block_size(min(walls), block_s=self._block_s)
-        self._backends = backends(self._database_url)
+        self._backends = read_backends(self._database_url)
 
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
@@ -246,7 +246,7 @@ class _Served:
             variant=self._name,
             requests=self._requests_a_block,
             wall_s=seen.wall_s,
-            cpu_s=None if self._backends is None else spent(before, after),
+            cpu_s=None if self._backends is None else cpu_between(before, after),
             counters=self._counters(seen),
             invalid=block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s)),
             responses=seen.digests,
@@ -257,18 +257,18 @@ class _Served:
 
         A variant that connects anew for each request has none when it rests (and PostgreSQL 14 does not tell of them).
         """
-        now = None if self._backends is None else backends(self._database_url)
+        now = None if self._backends is None else read_backends(self._database_url)
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
             return False
         return bool(self._backends.cpu_s) or not self._has_round_trips
 
     def _counters(self, seen: Driven) -> dict[str, float]:
-        memory = pss_bytes(self.server.worker_pids())
+        memory = read_pss_bytes(self.server.worker_pids())
         counters = {"body_bytes": seen.body_bytes, "client_cpu_s": seen.client_cpu_s}
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> dict[int, float]:
-        return cpu_by_pid([*self.server.worker_pids(), *(self._backends.cpu_s if self._backends else ())])
+        return read_cpu_by_pid([*self.server.worker_pids(), *(self._backends.cpu_s if self._backends else ())])
 
 
 def _has_round_trips(wire: Path) -> bool:

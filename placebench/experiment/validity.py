@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from placebench.experiment.records import LoadResult
-from placebench.loadgen.options import AT_ONCE
+from placebench.loadgen.options import MAX_CONCURRENT
 from placebench.loadgen.samples import MISSED_AFTER_S
 
 _STEAL = 7
@@ -99,7 +99,7 @@ def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, ru
     return None
 
 
-def load_problem(result: LoadResult, *, at_once: int = AT_ONCE, rules: LoadRules = LOAD_RULES) -> str | None:
+def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: LoadRules = LOAD_RULES) -> str | None:
     """Why a load pass tells of its generator and not of the service, with what was seen and allowed; else None."""
     share = result.client_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
     if share > rules.client_cpu_at_most:
@@ -111,7 +111,7 @@ def load_problem(result: LoadResult, *, at_once: int = AT_ONCE, rules: LoadRules
     return None
 
 
-def late_arrivals(result: LoadResult, *, at_once: int = AT_ONCE) -> int:
+def late_arrivals(result: LoadResult, *, at_once: int = MAX_CONCURRENT) -> int:
     """How many arrivals the generator started late by its own doing.
 
     One that waited because *at_once* requests were under way waited for the service: that is latency, and counts.

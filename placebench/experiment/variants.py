@@ -25,7 +25,7 @@ from typing import Any
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
 from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.source_checkout import Origin, checked_out, read_origin
-from placebench.paths import is_file, profiles
+from placebench.paths import is_file, profiles_folder
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.wsgi_servers import ServerSpec, uwsgi_program
 
@@ -186,7 +186,7 @@ def _placement(python: Path | None) -> Variant:
 
 def _of_tox() -> Path | None:
     """The Python that `tox -e oracle` puts Placement beside, where it was run in this checkout."""
-    made = profiles().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
+    made = profiles_folder().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
     return made if made.is_file() else None
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, text
 from placebench.decoding import decode_json
 from placebench.errors import DatabaseError, LoadError
 from placebench.experiment.http_request import get
-from placebench.loadgen.write_log import Allocations, Write
+from placebench.loadgen.write_log import Allocations, LoggedWrite
 from placebench.runtime.postgres import open_connection
 
 _NO_RESPONSE = "no answer"
@@ -56,7 +56,7 @@ class WriteCheck:
         return not (self.lost or self.doubled or self.refused_and_found)
 
 
-def check_writes(writes: Iterable[Write], held: Mapping[str, Holding] | str) -> WriteCheck:
+def check_writes(writes: Iterable[LoggedWrite], held: Mapping[str, Holding] | str) -> WriteCheck:
     """Return what became of the writes. held: by consumer, none for nothing; or why that could not be read."""
     writes = list(writes)
     sorts = Counter(_sort(write.status) for write in writes)
@@ -87,14 +87,14 @@ def _sort(status: str | None) -> str:
     return kinds.get((status or "")[:1], "in_doubt")
 
 
-def _by_consumer(writes: Iterable[Write]) -> Iterable[list[Write]]:
-    histories: dict[str, list[Write]] = {}
+def _by_consumer(writes: Iterable[LoggedWrite]) -> Iterable[list[LoggedWrite]]:
+    histories: dict[str, list[LoggedWrite]] = {}
     for write in writes:
         histories.setdefault(write.consumer, []).append(write)
     return histories.values()
 
 
-def _verdicts(history: list[Write], holding: Holding | None) -> Iterable[str]:
+def _verdicts(history: list[LoggedWrite], holding: Holding | None) -> Iterable[str]:
     """What is to be said of a claim and its release, if there was one."""
     claim, release = history[0], history[1] if len(history) > 1 else None
     last = release if release is not None and _sort(release.status) != "refused" else claim
@@ -110,7 +110,7 @@ def _verdicts(history: list[Write], holding: Holding | None) -> Iterable[str]:
         yield "lost"
 
 
-def _once(claim: Write, holding: Holding) -> bool:
+def _once(claim: LoggedWrite, holding: Holding) -> bool:
     return holding.generation == 1 and holding.allocations == claim.claimed
 
 
