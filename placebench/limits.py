@@ -6,7 +6,7 @@ What is larger cannot be measured in a lifetime: a number like that is a slip of
 from typing import Final
 
 TREES: Final = 10_000_000
-REPLICATES: Final = 10_000
+REPLICATES: Final = 1_000
 ROUNDS: Final = 10_000
 REPEATS: Final = 10_000
 REQUESTS: Final = 100_000_000

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from placebench.results import Run
-    from placebench.stats.calibration import Calibration
+    from placebench.stats.calibration import MetricCalibration
 
 _REPLICATES = {"quick": 12, "default": 60}
 _QUICK_TREES, _QUICK_ROUNDS = 20, 2
@@ -80,7 +80,7 @@ def _run(arguments: Namespace) -> int:
     return 0
 
 
-def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
+def _document(run: "Run", calibrations: "list[MetricCalibration]") -> dict[str, Any]:
     invalid = {block.replicate for block in run.blocks if block.invalid}
     return {
         "run": str(run.folder),
@@ -92,19 +92,19 @@ def _document(run: "Run", calibrations: "list[Calibration]") -> dict[str, Any]:
     }
 
 
-def _text(made: "Calibration") -> str:
+def _text(made: "MetricCalibration") -> str:
     """One metric, as text."""
     differ, low, high = (units.change(math.exp(each)) for each in (made.estimate, made.low, made.high))
-    outcome = "passed" if made.accepted else "FAILED"
+    outcome = "passed" if made.passed else "FAILED"
     first = (
         f"{made.metric}: A/A check {outcome} (margin {units.level(made.margin / 2)}): identical variants differ by "
         f"{differ} [95 % CI {low}, {high}; n = {made.replicates}]; "
-        f"false positives (A/A): {made.sixes_called} of {made.sixes} runs of six replicates."
+        f"false positives (A/A): {made.false_positives} of {made.runs_of_six} runs of six replicates."
     )
     return "\n".join([first, *(_detectable(made, number) for number in made.power)])
 
 
-def _detectable(made: "Calibration", number: str) -> str:
+def _detectable(made: "MetricCalibration", number: str) -> str:
     smallest = units.percent(math.expm1(made.detectable[number]), digits=2)
     return f"  {number} replicates detect {smallest} in 4 of 5 runs, {_power(made.power[number])}"
 

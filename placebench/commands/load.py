@@ -192,10 +192,10 @@ def _document(result: "LoadResult") -> dict[str, Any]:
 
 def _percentiles(samples: list[float]) -> dict[str, float | None]:
     """By name; None where fewer than 10 samples lie above."""
-    from placebench.stats import quantile
+    from placebench.stats import percentile
 
     ordered = sorted(samples)
-    return {name: quantile(ordered, share) for name, share in _PERCENTILES.items()}
+    return {name: percentile(ordered, share) for name, share in _PERCENTILES.items()}
 
 
 def _lines(result: "LoadResult") -> Iterator[str]:

@@ -14,7 +14,7 @@ from placebench.decoding import check, read_json
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import Calibration
 from placebench.experiment.records import RunHead
-from placebench.stats.calibration import Calibration as Metric
+from placebench.stats.calibration import MetricCalibration as Metric
 
 FORMAT_VERSION = 1
 

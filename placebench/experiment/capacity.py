@@ -14,7 +14,7 @@ from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult, Record
 from placebench.experiment.validity import LOAD_RULES, why_invalid_load
 from placebench.gates import SECONDS, parse_gate
-from placebench.stats import quantile, samples_needed
+from placebench.stats import percentile, samples_needed
 
 Outcome = Literal["held", "broken", "generator"]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -161,7 +161,7 @@ def _made(measure: Callable[[float], Step], load: float) -> Generator[Step, None
 def judged(load: float, result: LoadResult, objective: Objective | None, *, at_once: int) -> Step:
     """What a load run says about the service: held, broken, or nothing because the generator was the limit."""
     ordered = sorted(result.latency_s)
-    quantiles = {name: quantile(ordered, share) for name, share in QUANTILES.items()}
+    quantiles = {name: percentile(ordered, share) for name, share in QUANTILES.items()}
     outcome, why = _outcome(result, ordered, objective, at_once)
     return Step(
         load=load,

@@ -29,7 +29,6 @@ from placebench.experiment.validity import RULES
 from placebench.experiment.variants import Variant, in_place
 from placebench.runtime.postgres import Server
 from placebench.stats import PRIMARY, compare_blocks
-from placebench.stats.verdict import CANNOT_TELL
 from placebench.topology import Topology
 
 SCREEN, PUBLISH = 12, 30
@@ -200,4 +199,4 @@ class CompareRun:
             compare_blocks(self.replicates.blocks, baseline, other, PRIMARY, confidence=confidence).verdict
             for other in others
         ]
-        return CANNOT_TELL not in verdicts
+        return "inconclusive" not in verdicts

@@ -46,9 +46,9 @@ class Calibrated(TypedDict):
     low: LogRatio
     high: LogRatio
     margin: Amount
-    accepted: bool
-    sixes: Count
-    sixes_called: Count
+    passed: bool
+    runs_of_six: Count
+    false_positives: Count
     power: dict[str, dict[Annotated[str, Meta(pattern=r"^0?\.\d+$")], Share]]
     detectable: dict[str, LogRatio]
 

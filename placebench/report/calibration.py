@@ -33,9 +33,9 @@ def _machine(kept: Mapping[str, Any], head: RunHead) -> str:
 
 def _told(made: Mapping[str, Any]) -> str:
     differed, low, high = (units.change(math.exp(made[name])) for name in ("estimate", "low", "high"))
-    within = "within" if made["accepted"] else "not accepted, for that is not within"
+    within = "within" if made["passed"] else "not accepted, for that is not within"
     interval = f"{low} to {high}; {within} half the margin of {units.level(made['margin'])}"
-    called = f"{made['sixes_called']} of {made['sixes']} runs of six called them different"
+    called = f"{made['false_positives']} of {made['runs_of_six']} runs of six called them different"
     label = sentences.METRIC_LABELS[made["metric"]]
     return f"Their {label} differed by {differed} ({interval}) and {'; '.join([called, *_found(made)])}."
 

@@ -28,7 +28,7 @@ from placebench.report.figures import Figures, Loaded, Rung
 from placebench.report.sentences import METRIC_LABELS, detectable_text, outcome_text, roughly, statement_shortened
 from placebench.report.variant_pairs import FrameChange, Pair
 from placebench.stats import Comparison
-from placebench.stats.verdict import FOUND, chance_to_detect
+from placebench.stats.verdict import POWER, detection_probability
 
 _PUBLISHED = 30
 _PLACES = 160
@@ -109,7 +109,7 @@ def power_drawing(made: Comparison) -> Drawing | None:
     if not made.detectable:
         return None
     widest = max(2.2 * math.expm1(made.detectable), 1.5 * made.margin)
-    curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", FOUND)]
+    curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", POWER)]
     if made.replicates < _PUBLISHED:
         curves.append(Curve(f"{_PUBLISHED} replicates", _power(made, widest, _PUBLISHED), "between"))
     svg = distribution(
@@ -127,7 +127,7 @@ def _power(made: Comparison, widest: float, replicates: int) -> list[tuple[float
     """(change, share of runs that find it); more replicates see as much more as their root."""
     sharper = math.sqrt(replicates / made.replicates)
     changes = [widest * place / _PLACES for place in range(_PLACES + 1)]
-    chance = partial(chance_to_detect, log_ratios=made.log_ratios, confidence=made.confidence)
+    chance = partial(detection_probability, log_ratios=made.log_ratios, confidence=made.confidence)
     return [(each, chance(math.log1p(each) * sharper) or 0.0) for each in changes]
 
 

@@ -8,12 +8,12 @@ from placebench.results import Run
 from placebench.stats import (
     COUNTED,
     METRICS,
-    WATCHED,
+    PROFILED,
     Comparison,
-    adjusted,
+    adjust_for_multiple_testing,
     compare_blocks,
     compare_counts,
-    compare_watched,
+    compare_profiled,
 )
 
 _KINDS = {"alone": "{}, alone", "leave_one_out": "{}, among the others"}
@@ -83,7 +83,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
         return []
     confidence = float(run.head.settings.get("confidence", 0.95))
     made = (_of_pair(run, each.baseline, each.variant, confidence) for each in tried(run))
-    return adjusted([each for comparisons in made for each in comparisons])
+    return adjust_for_multiple_testing([each for comparisons in made for each in comparisons])
 
 
 def _of_pair(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:
@@ -105,8 +105,8 @@ def _watched(run: Run, baseline: str, variant: str, confidence: float) -> Iterat
     """The collector's pauses, where either variant can tell them."""
     before, after = (made.gc_s_each if (made := run.counted.get(name)) else [] for name in (baseline, variant))
     if run.wire and (before or after):
-        for metric in WATCHED:
-            yield compare_watched(before, after, baseline, variant, metric, confidence=confidence)
+        for metric in PROFILED:
+            yield compare_profiled(before, after, baseline, variant, metric, confidence=confidence)
 
 
 def _samples(counted: WirePass, metric: str) -> Sequence[float] | None:

@@ -12,8 +12,8 @@ from placebench.experiment.records import CountedPass, LoadPass, LoadResult
 from placebench.page.charts import Role
 from placebench.report.comparisons import ALWAYS, Tried, comparisons_of, tried
 from placebench.results import Run
-from placebench.stats import PRIMARY, Comparison, compare_blocks, cumulative, quantile
-from placebench.stats.replicates import that_count
+from placebench.stats import PRIMARY, Comparison, compare_blocks, cumulative_distribution, percentile
+from placebench.stats.replicates import valid_replicates
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
@@ -153,7 +153,7 @@ class Figures:
     @property
     def replicates(self) -> int:
         """How many replicates count."""
-        return len(that_count(self.run.blocks))
+        return len(valid_replicates(self.run.blocks))
 
     @property
     def invalidated(self) -> int:
@@ -274,7 +274,8 @@ def _each(total: float | None, result: LoadResult) -> float | None:
 def _latency(samples_s: Sequence[float]) -> Latency:
     ordered = sorted(samples_s)
     return Latency(
-        quantiles={name: quantile(ordered, share) for name, share in QUANTILES.items()}, curve=cumulative(ordered)
+        quantiles={name: percentile(ordered, share) for name, share in QUANTILES.items()},
+        curve=cumulative_distribution(ordered),
     )
 
 

@@ -13,11 +13,11 @@ from placebench.errors import GateFailedError, UndecidedError
 from placebench.gates import BYTES, COUNT, SECONDS, Gate, Outcome, parse_gate
 from placebench.report import sentences
 from placebench.report.comparisons import comparisons_of
-from placebench.stats import COUNTED, METRICS, WATCHED, Comparison
+from placebench.stats import COUNTED, METRICS, PROFILED, Comparison
 
 _UNITS = {
     name: SECONDS if name.endswith("_s") else BYTES if "bytes" in name else COUNT
-    for name in (*METRICS, *COUNTED, *WATCHED)
+    for name in (*METRICS, *COUNTED, *PROFILED)
 }
 
 
@@ -52,7 +52,7 @@ def judge_run(gates: Sequence[Gate], folder: Path) -> list[Judgement]:
     comparisons = comparisons_of(results.load(folder))
     variants = list(dict.fromkeys(each.variant for each in comparisons))
     made = {(each.variant, each.metric): each for each in comparisons}
-    missing = Comparison("", "", "", None, None, None, 0.95, 0, 0, "cannot tell", None, 0.0, "", ())
+    missing = Comparison("", "", "", None, None, None, 0.95, 0, 0, "inconclusive", None, 0.0, "", ())
     return [
         judge(gate, made.get((variant, gate.metric), replace(missing, variant=variant, metric=gate.metric)))
         for gate in gates

@@ -17,9 +17,9 @@ from placebench.stats import Comparison
 _OUTCOMES = {
     "faster": ("{} takes less{}", "{} take less{}"),
     "slower": ("{} takes more{}", "{} take more{}"),
-    "small": ("{} makes a small difference", "{} make a small difference"),
+    "below the margin": ("{} makes a small difference", "{} make a small difference"),
     "equivalent": ("{} makes no difference that matters", "{} make no difference that matters"),
-    "cannot tell": ("{} cannot be told", "{} cannot be told"),
+    "inconclusive": ("{} cannot be told", "{} cannot be told"),
     units.NOT_MEASURED: ("of {}{} was not measured", "of {}{} was not measured"),
 }
 """By verdict, of one and of several: who, and how much of what."""
@@ -115,7 +115,7 @@ def several_sentence(
 
 def largest_of(primaries: Sequence[Comparison]) -> Comparison | None:
     """The comparison with the largest effect among those whose interval excludes no change; None where none does."""
-    decided = [each for each in primaries if each.ratio and each.verdict in ("faster", "slower", "small")]
+    decided = [each for each in primaries if each.ratio and each.verdict in ("faster", "slower", "below the margin")]
     return max(decided, key=lambda each: abs(math.log(each.ratio or 1.0)), default=None)
 
 
@@ -136,7 +136,7 @@ def _largest(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], st
     if largest is None:
         if all(each.verdict == "equivalent" for each in measured):
             return ["no effect reaches its margin"]
-        return [each.reason.removeprefix("cannot tell: ") for each in measured if each.low is None][:1]
+        return [each.reason.removeprefix("inconclusive: ") for each in measured if each.low is None][:1]
     evidence = f"{sentences.interval_text(largest)}; {units.count(largest.replicates)} replicates"
     name = names[largest.baseline, largest.variant]
     return [f"the largest effect is that of {name}: {sentences.effect_text(largest)} ({evidence}): {largest.verdict}"]

@@ -13,12 +13,11 @@ from placebench.report.comparisons import comparisons_of, variant_shortened
 from placebench.report.sentences import listed
 from placebench.results import Run
 from placebench.stats import METRICS, PRIMARY, Comparison, hodges_lehmann
-from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, replicates
-from placebench.stats.multiple_testing import Pair, benjamini_hochberg, remainder
-from placebench.stats.replicates import that_count
-from placebench.stats.signed_rank import signed_rank_p
+from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, count_replicates, signed_rank_p
+from placebench.stats.multiple_testing import Pair, benjamini_hochberg, interaction_effects
+from placebench.stats.replicates import valid_replicates
 
-YES, NO, IT_DEPENDS, CANNOT_TELL = "yes", "no", "it depends", "cannot tell"
+YES, NO, IT_DEPENDS, CANNOT_TELL = "yes", "no", "it depends", "inconclusive"
 _MARGIN = METRICS[PRIMARY].margin
 _SAID = {
     "summaries": ("what every group needs is made once a request", 0.0),
@@ -154,16 +153,16 @@ def in_words(run: Run, interactions: Sequence[Interaction]) -> list[str]:
 
 
 def _why_untold(run: Run, asked: _Remainder) -> str:
-    if not asked.log_ratios and that_count(run.blocks):
+    if not asked.log_ratios and valid_replicates(run.blocks):
         return "server CPU was not measured"
-    return f"{replicates(len(asked.log_ratios))}, {FEWEST_REPLICATES} needed"
+    return f"{count_replicates(len(asked.log_ratios))}, {FEWEST_REPLICATES} needed"
 
 
 def _remainders(run: Run) -> Iterator[_Remainder]:
     """Of everything that can be asked; nothing where the answers differ, or nobody was asked."""
     if run.head.same_responses.get("equal"):
         for name, said, whole, parts in _asked(run):
-            yield _Remainder(name, said, remainder(run.blocks, whole, parts))
+            yield _Remainder(name, said, interaction_effects(run.blocks, whole, parts))
 
 
 def _asked(run: Run) -> Iterator[tuple[str, str, Pair, list[Pair]]]:
@@ -203,7 +202,7 @@ _ASKED = ("statements", "rows", "round_trips")
 """What a change may ask less of, which counts for it where its CPU cannot tell."""
 _OF_THE_CATALOGUE = ("step", "alone", "leave_one_out")
 """Kinds of trials that bear the name of a step, which can be tried by itself."""
-_MEANT = {"faster": KEPT, "slower": DROPPED, "equivalent": DROPPED, "small": DROPPED, "cannot tell": OPEN}
+_MEANT = {"faster": KEPT, "slower": DROPPED, "equivalent": DROPPED, "below the margin": DROPPED, "inconclusive": OPEN}
 
 
 @dataclass(frozen=True)
@@ -352,7 +351,7 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
         "faster": "less server CPU beyond the margin",
         "slower": "more server CPU beyond the margin",
         "equivalent": "no change beyond the margin",
-        "small": "a small change: its estimate is under the margin",
-        "cannot tell": primary.reason.removeprefix("cannot tell: ") + f"; {sentences.power_text(primary)}",
+        "below the margin": "a small change: its estimate is under the margin",
+        "inconclusive": primary.reason.removeprefix("inconclusive: ") + f"; {sentences.power_text(primary)}",
     }
     return _MEANT[primary.verdict], reasons[primary.verdict]

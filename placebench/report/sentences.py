@@ -11,7 +11,7 @@ from placebench import units
 from placebench.experiment.records import MEASURED, FailedPart, RunHead
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
-from placebench.stats import COUNTED, WATCHED, Comparison
+from placebench.stats import COUNTED, PROFILED, Comparison
 from placebench.stats.verdict import ROUGH_BELOW
 
 METRIC_LABELS = {
@@ -28,7 +28,7 @@ METRIC_LABELS = {
 _THINGS = {"cpu_s": ("with", "server CPU"), "wall_s": ("in", "time")}
 DIFFERENT_ANSWERS = "The variants do not give the same answer, so no speed is printed."
 _CLEARLY_A_FACTOR = 1.5
-_TOLD_WITH_SIGNS = ("equivalent", "cannot tell")
+_TOLD_WITH_SIGNS = ("equivalent", "inconclusive")
 """Verdicts whose limits may lie on both sides of no change, and are written as changes, apart from the estimate."""
 _LONGEST_STATEMENT = 90
 _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
@@ -42,10 +42,10 @@ def comparison_sentence(comparison: Comparison) -> str:
     )
     if comparison.low is None:
         unmeasured = f"{METRIC_LABELS[comparison.metric]} was not measured"
-        why = comparison.reason.removeprefix("cannot tell: ") if comparison.measured else unmeasured
+        why = comparison.reason.removeprefix("inconclusive: ") if comparison.measured else unmeasured
         return f"Cannot tell {question}: {why}."
     evidence = f"({interval_text(comparison)}; {units.count(comparison.replicates)} replicates)"
-    if comparison.verdict == "cannot tell":
+    if comparison.verdict == "inconclusive":
         return f"Cannot tell {question} {evidence}."
     amount = f"as much {thing} as" if comparison.verdict == "equivalent" else f"{effect_text(comparison)} {thing} than"
     said = f"{comparison.variant} answers this request {preposition} {amount} {comparison.baseline} {evidence}"
@@ -59,7 +59,7 @@ def thing(metric: str) -> str:
 
 def effect_text(comparison: Comparison) -> str:
     """The estimate in words: '3.1 times less', '4.2 % more'; '0 → 5' where there is no ratio; else 'not measured'."""
-    without_noise = comparison.metric in COUNTED or comparison.metric in WATCHED
+    without_noise = comparison.metric in COUNTED or comparison.metric in PROFILED
     if comparison.ratio is None or (without_noise and comparison.ratio == 1):
         return _values_text(comparison)
     limits = (None, None) if comparison.verdict in _TOLD_WITH_SIGNS else (comparison.low, comparison.high)
@@ -193,7 +193,7 @@ def _values_text(comparison: Comparison) -> str:
 
 
 def _of_what_margin(comparison: Comparison) -> str:
-    return f", under the margin of {units.level(comparison.margin)}" if comparison.verdict == "small" else ""
+    return f" of {units.level(comparison.margin)}" if comparison.verdict == "below the margin" else ""
 
 
 def _amounts(ratio: float, low: float | None, high: float | None) -> tuple[str, str, str, str]:

@@ -7,28 +7,33 @@ The way of the numbers: `reduction` (blocks of requests → one log ratio a repl
 `compare_blocks` goes all of it.
 """
 
-from placebench.stats.comparison import Comparison, compare_blocks, compare_counts, compare_watched
+from placebench.stats.comparison import Comparison, compare_blocks, compare_counts, compare_profiled
 from placebench.stats.hodges_lehmann import Interval, hodges_lehmann
-from placebench.stats.median_interval import Middle, middle
-from placebench.stats.multiple_testing import adjusted
-from placebench.stats.percentiles import cumulative, quantile, samples_needed
-from placebench.stats.replicates import COUNTED, METRICS, PRIMARY, WATCHED
+from placebench.stats.multiple_testing import adjust_for_multiple_testing
+from placebench.stats.percentiles import (
+    MedianInterval,
+    cumulative_distribution,
+    median_interval,
+    percentile,
+    samples_needed,
+)
+from placebench.stats.replicates import COUNTED, METRICS, PRIMARY, PROFILED
 
 __all__ = [
     "COUNTED",
     "METRICS",
     "PRIMARY",
-    "WATCHED",
+    "PROFILED",
     "Comparison",
     "Interval",
-    "Middle",
-    "adjusted",
+    "MedianInterval",
+    "adjust_for_multiple_testing",
     "compare_blocks",
     "compare_counts",
-    "compare_watched",
-    "cumulative",
+    "compare_profiled",
+    "cumulative_distribution",
     "hodges_lehmann",
-    "middle",
-    "quantile",
+    "median_interval",
+    "percentile",
     "samples_needed",
 ]

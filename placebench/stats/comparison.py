@@ -10,10 +10,17 @@ from statistics import fmean, median
 from typing import Any
 
 from placebench.errors import TooFewReplicatesError
-from placebench.stats.hodges_lehmann import Interval, hodges_lehmann, pseudo_median
-from placebench.stats.replicates import COUNTED, METRICS, WATCHED, Block, Replicates, reduce_blocks, that_count
-from placebench.stats.signed_rank import signed_rank_p
-from placebench.stats.verdict import CANNOT_TELL, FASTER, SLOWER, Verdict, decide, detectable_effect
+from placebench.stats.hodges_lehmann import Interval, hodges_lehmann, pseudo_median, signed_rank_p
+from placebench.stats.replicates import (
+    COUNTED,
+    METRICS,
+    PROFILED,
+    MeasuredBlock,
+    ReducedReplicates,
+    reduce_blocks,
+    valid_replicates,
+)
+from placebench.stats.verdict import FASTER, INCONCLUSIVE, SLOWER, Verdict, decide, minimum_detectable_effect
 
 _OF_THE_INTERFACE = (
     "baseline",
@@ -37,7 +44,7 @@ _OF_THE_INTERFACE = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """How one metric of *variant* stands to that of *baseline*; ratios are variant over baseline, below 1 is less."""
+    """One metric of *variant* compared with that of *baseline*; ratios are variant over baseline, below 1 is less."""
 
     baseline: str
     variant: str
@@ -53,10 +60,10 @@ class Comparison:
     """How many were thrown away by a rule set before the run."""
     verdict: Verdict
     detectable: float | None
-    """The smallest log ratio that this comparison would have found in 4 of 5 runs."""
+    """Minimum detectable effect: the log ratio that this comparison would have found in 4 of 5 runs."""
     margin: float
     reason: str
-    """Why it cannot tell, where it cannot: 'cannot tell: 3 replicates, 6 needed'."""
+    """Why it is inconclusive, where it is: 'inconclusive: 3 replicates, 6 needed'."""
     log_ratios: tuple[float, ...]
     p: float | None = None
     """Of no change, exact; None without replicates."""
@@ -90,7 +97,7 @@ class Comparison:
 
 
 def compare_blocks(
-    blocks: Iterable[Block], baseline: str, variant: str, metric: str, *, confidence: float = 0.95
+    blocks: Iterable[MeasuredBlock], baseline: str, variant: str, metric: str, *, confidence: float = 0.95
 ) -> Comparison:
     """Compare two variants by *metric* (cpu_s, wall_s or pss_bytes); too few replicates are a verdict, not an error.
 
@@ -102,7 +109,7 @@ def compare_blocks(
     if made.low is not None:
         level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=confidence)
         return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
-    return replace(made, reason=f"not measured: {metric}") if not made.measured and that_count(kept) else made
+    return replace(made, reason=f"not measured: {metric}") if not made.measured and valid_replicates(kept) else made
 
 
 def compare_counts(
@@ -123,7 +130,7 @@ def compare_counts(
     pairs = tuple(zip(before or (), after or (), strict=False))
     lone_zeros = any((then == 0) != (now == 0) for then, now in pairs)
     ratios = () if lone_zeros else tuple(math.log(now / then) if then else 0.0 for then, now in pairs)
-    counted = Replicates(log_ratios=ratios, levels=pairs, invalidated=0)
+    counted = ReducedReplicates(log_ratios=ratios, levels=pairs, invalidated=0)
     margin = COUNTED[metric]
     made = _compared(baseline, variant, metric, counted, margin=margin, confidence=confidence, middle=fmean)
     if not lone_zeros:
@@ -132,7 +139,7 @@ def compare_counts(
     return replace(made, verdict=verdict, reason=reason)
 
 
-def compare_watched(
+def compare_profiled(
     before: Sequence[float],
     after: Sequence[float],
     baseline: str,
@@ -141,21 +148,21 @@ def compare_watched(
     *,
     confidence: float = 0.95,
 ) -> Comparison:
-    """Compare the means of what was watched in a few requests of one process each; empty: it was not.
+    """Compare the means of what was profiled in a few requests of one process each; empty: it was not.
 
     Such requests are alike in ways that another process is not: there is a ratio, and never an interval or a verdict.
     Raises KeyError for a metric that does not exist.
     """
     then, now = (fmean(samples) if samples else None for samples in (before, after))
-    nothing = Replicates(log_ratios=(), levels=(), invalidated=0)
-    made = _compared(baseline, variant, metric, nothing, margin=WATCHED[metric], confidence=confidence)
-    watched = f"cannot tell: watched in {len(before)} and {len(after)} requests of one process, which give no interval"
+    nothing = ReducedReplicates(log_ratios=(), levels=(), invalidated=0)
+    made = _compared(baseline, variant, metric, nothing, margin=PROFILED[metric], confidence=confidence)
+    reason = f"inconclusive: profiled in {len(before)} and {len(after)} requests of one process, which give no interval"
     return replace(
         made,
         ratio=now / then if then and now else None,
         baseline_value=then,
         variant_value=now,
-        reason=watched if then is not None and now is not None else "not measured of a variant that is not ours",
+        reason=reason if then is not None and now is not None else "not measured of a variant that is not ours",
     )
 
 
@@ -163,7 +170,7 @@ def _compared(
     baseline: str,
     variant: str,
     metric: str,
-    reduced: Replicates,
+    reduced: ReducedReplicates,
     *,
     margin: float,
     confidence: float,
@@ -182,7 +189,7 @@ def _compared(
         replicates=len(reduced.log_ratios),
         invalidated=reduced.invalidated,
         verdict=verdict,
-        detectable=detectable_effect(reduced.log_ratios, confidence=confidence),
+        detectable=minimum_detectable_effect(reduced.log_ratios, confidence=confidence),
         margin=margin,
         reason=reason,
         log_ratios=reduced.log_ratios,
@@ -199,16 +206,16 @@ def _judge_values(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, str]:
         return FASTER, ""
     if all(now >= then for then, now in pairs):
         return SLOWER, ""
-    return CANNOT_TELL, "cannot tell: some requests count less and some more, and with zeros there is no ratio"
+    return INCONCLUSIVE, "inconclusive: some requests count less and some more, and with zeros there is no ratio"
 
 
-def _judge(reduced: Replicates, margin: float, confidence: float) -> tuple[Interval | None, Verdict, str]:
+def _judge(reduced: ReducedReplicates, margin: float, confidence: float) -> tuple[Interval | None, Verdict, str]:
     try:
         interval = hodges_lehmann(reduced.log_ratios, confidence=confidence)
     except TooFewReplicatesError as error:
-        return None, CANNOT_TELL, str(error)
+        return None, INCONCLUSIVE, str(error)
     verdict = decide(reduced.log_ratios, interval, margin)
     reason = (
-        "cannot tell: the interval holds both no change and one beyond the margin" if verdict == CANNOT_TELL else ""
+        "inconclusive: the interval holds both no change and one beyond the margin" if verdict == INCONCLUSIVE else ""
     )
     return interval, verdict, reason

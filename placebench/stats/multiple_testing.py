@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from placebench.stats.comparison import Comparison
-from placebench.stats.replicates import METRICS, PRIMARY, Block, Replicates, reduce_blocks
-from placebench.stats.verdict import CANNOT_TELL, EQUIVALENT
+from placebench.stats.replicates import METRICS, PRIMARY, MeasuredBlock, ReducedReplicates, reduce_blocks
+from placebench.stats.verdict import EQUIVALENT, INCONCLUSIVE
 
 
-def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The same comparisons in the same order; metrics other than the primary one with p and verdict adjusted."""
     others = [each.p for each in comparisons if each.metric != PRIMARY and each.p is not None]
     corrected = iter(benjamini_hochberg(others))
@@ -31,17 +31,19 @@ def benjamini_hochberg(p_values: Iterable[float]) -> list[float]:
 
 def _held_to(comparison: Comparison, p_adjusted: float) -> Comparison:
     held = replace(comparison, p_adjusted=p_adjusted)
-    if comparison.verdict in (CANNOT_TELL, EQUIVALENT) or p_adjusted <= 1 - comparison.confidence:
+    if comparison.verdict in (INCONCLUSIVE, EQUIVALENT) or p_adjusted <= 1 - comparison.confidence:
         return held
-    reason = f"cannot tell: among so many metrics p is {p_adjusted:.3f}, {1 - comparison.confidence:.3g} is needed"
-    return replace(held, verdict=CANNOT_TELL, reason=reason)
+    reason = f"inconclusive: among so many metrics p is {p_adjusted:.3f}, {1 - comparison.confidence:.3g} is needed"
+    return replace(held, verdict=INCONCLUSIVE, reason=reason)
 
 
 Pair = tuple[str, str]
 """Baseline and variant."""
 
 
-def remainder(blocks: Iterable[Block], whole: Pair, parts: Sequence[Pair], *, metric: str = PRIMARY) -> list[float]:
+def interaction_effects(
+    blocks: Iterable[MeasuredBlock], whole: Pair, parts: Sequence[Pair], *, metric: str = PRIMARY
+) -> list[float]:
     """Log ratio of *whole* less those of *parts*, one a replicate; without interaction they lie about 0.
 
     A replicate in which one of the pairs was not measured is left out.
@@ -52,5 +54,5 @@ def remainder(blocks: Iterable[Block], whole: Pair, parts: Sequence[Pair], *, me
     return [first - sum(others) for first, *others in ([ratios[number] for ratios in of_pairs] for number in in_all)]
 
 
-def _by_number(reduced: Replicates) -> dict[int, float]:
+def _by_number(reduced: ReducedReplicates) -> dict[int, float]:
     return dict(zip(reduced.numbers, reduced.log_ratios, strict=True))

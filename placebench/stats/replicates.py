@@ -4,9 +4,8 @@
     round      baseline, variant, variant, baseline or the reverse: a linear drift weighs on both variants alike
     replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its rounds
 
-The key pieces are `reduce_blocks` and `that_count`. Requests are never pooled: those of one process are alike in ways
-that another process of the same code is not, and a test on them calls identical variants different 32 to 44 times in
-100.
+`reduce_blocks` does it, `valid_replicates` says which replicates count. Requests are never pooled: those of one process
+are alike in ways that another process of the same code is not, and a test on them has 32 to 44 % false positives.
 """
 
 import math
@@ -20,7 +19,7 @@ BLOCKS_PER_VARIANT = 2
 """In a round; one with fewer was cut short and its drift does not cancel."""
 
 
-class Block(Protocol):
+class MeasuredBlock(Protocol):
     """What is asked of a block: a stretch of requests against one variant."""
 
     @property
@@ -42,19 +41,19 @@ class Block(Protocol):
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricRule:
     """How a metric is taken from blocks, and the change below which it does not matter."""
 
     name: str
     margin: float
     """In log ratio, fixed before any run."""
-    variant_level: Callable[[Sequence[Block]], float | None]
+    variant_level: Callable[[Sequence[MeasuredBlock]], float | None]
     """The logarithm of what one variant's blocks of a round say; None where it was not measured."""
     of_rounds: Callable[[Sequence[float]], float]
 
 
 @dataclass(frozen=True)
-class Replicates:
+class ReducedReplicates:
     """The replicates of one comparison, reduced."""
 
     log_ratios: tuple[float, ...]
@@ -67,20 +66,22 @@ class Replicates:
     """Which replicates they are, so that two comparisons of one run can be lined up."""
 
 
-def that_count(blocks: Iterable[Block]) -> dict[int, list[Block]]:
+def valid_replicates(blocks: Iterable[MeasuredBlock]) -> dict[int, list[MeasuredBlock]]:
     """The blocks of each replicate that no rule threw away, by its number."""
-    of_replicate: dict[int, list[Block]] = defaultdict(list)
+    of_replicate: dict[int, list[MeasuredBlock]] = defaultdict(list)
     for block in blocks:
         of_replicate[block.replicate].append(block)
     return {number: each for number, each in sorted(of_replicate.items()) if not any(block.invalid for block in each)}
 
 
-def reduce_blocks(blocks: Iterable[Block], baseline: str, variant: str, metric: Metric) -> Replicates:
+def reduce_blocks(
+    blocks: Iterable[MeasuredBlock], baseline: str, variant: str, metric: MetricRule
+) -> ReducedReplicates:
     """One log ratio, variant over baseline, for each replicate that counts and has a whole round of both variants."""
     kept = list(blocks)
-    valid = that_count(kept)
+    valid = valid_replicates(kept)
     made = {n: rounds for n, each in valid.items() if (rounds := _round_levels(each, baseline, variant, metric))}
-    return Replicates(
+    return ReducedReplicates(
         log_ratios=tuple(metric.of_rounds([after - before for before, after in rounds]) for rounds in made.values()),
         levels=tuple((_level(rounds, 0), _level(rounds, 1)) for rounds in made.values()),
         invalidated=len({block.replicate for block in kept}) - len(valid),
@@ -92,30 +93,34 @@ def _level(rounds: Sequence[tuple[float, float]], variant: int) -> float:
     return math.exp(fmean(levels[variant] for levels in rounds))
 
 
-def _round_levels(blocks: Sequence[Block], baseline: str, variant: str, metric: Metric) -> list[tuple[float, float]]:
+def _round_levels(
+    blocks: Sequence[MeasuredBlock], baseline: str, variant: str, metric: MetricRule
+) -> list[tuple[float, float]]:
     """The logarithms of baseline and variant in each whole round."""
-    of_round: dict[int, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
+    of_round: dict[int, dict[str, list[MeasuredBlock]]] = defaultdict(lambda: defaultdict(list))
     for block in blocks:
         of_round[block.round][block.variant].append(block)
     levels = (_log_levels(variants[baseline], variants[variant], metric) for _, variants in sorted(of_round.items()))
     return [each for each in levels if each is not None]
 
 
-def _log_levels(baseline: Sequence[Block], variant: Sequence[Block], metric: Metric) -> tuple[float, float] | None:
+def _log_levels(
+    baseline: Sequence[MeasuredBlock], variant: Sequence[MeasuredBlock], metric: MetricRule
+) -> tuple[float, float] | None:
     if min(len(baseline), len(variant)) < BLOCKS_PER_VARIANT:
         return None
     before, after = metric.variant_level(baseline), metric.variant_level(variant)
     return None if before is None or after is None else (before, after)
 
 
-def _log_wall(blocks: Sequence[Block]) -> float | None:
+def _log_wall(blocks: Sequence[MeasuredBlock]) -> float | None:
     """Mean logarithm of the blocks' medians: half as noisy as their means (3.2 against 6.2 % for 10 requests)."""
     if not all(block.wall_s for block in blocks):
         return None
     return fmean(math.log(median(block.wall_s)) for block in blocks)
 
 
-def _log_cpu(blocks: Sequence[Block]) -> float | None:
+def _log_cpu(blocks: Sequence[MeasuredBlock]) -> float | None:
     """Logarithm of the CPU seconds a request took, over all the variant's blocks of the round."""
     taken = [block.cpu_s for block in blocks if block.cpu_s is not None]
     requests = sum(block.requests for block in blocks)
@@ -124,19 +129,19 @@ def _log_cpu(blocks: Sequence[Block]) -> float | None:
     return math.log(sum(taken) / requests)
 
 
-def _log_pss(blocks: Sequence[Block]) -> float | None:
+def _log_pss(blocks: Sequence[MeasuredBlock]) -> float | None:
     """Logarithm of the memory after the variant's blocks of the round."""
     sizes = [block.counters.get("pss_bytes", 0.0) for block in blocks]
     return math.log(max(sizes)) if min(sizes) > 0 else None
 
 
-CPU = Metric("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
-WALL = Metric("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
-PSS = Metric("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
-METRICS = {metric.name: metric for metric in (CPU, WALL, PSS)}
+_CPU = MetricRule("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
+_WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
+_PSS = MetricRule("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
+METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS)}
 """Those that blocks are timed and weighed by."""
 COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}
 """Margins of those that are counted apart, request by request; a count has no noise, bytes have a little."""
-WATCHED = {"gc_s": 0.01}
+PROFILED = {"gc_s": 0.01}
 """Margins of those that the profiler sees in a few requests of one process: a value and a ratio, no interval."""
-PRIMARY = CPU.name
+PRIMARY = _CPU.name

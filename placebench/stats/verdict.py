@@ -1,6 +1,6 @@
-"""What an interval says about a change: faster, slower, equivalent, small, or cannot tell. Never "no difference".
+"""What an interval says about a change: faster, slower, equivalent, below the margin, or inconclusive.
 
-The key piece is `decide`.
+The main function is `decide`; it is never "no difference".
 """
 
 import math
@@ -10,54 +10,54 @@ from typing import Literal
 
 from placebench.stats.hodges_lehmann import Interval, hodges_lehmann
 
-Verdict = Literal["faster", "slower", "equivalent", "small", "cannot tell"]
+Verdict = Literal["faster", "slower", "equivalent", "below the margin", "inconclusive"]
 
 FASTER: Verdict = "faster"
 SLOWER: Verdict = "slower"
 EQUIVALENT: Verdict = "equivalent"
-SMALL: Verdict = "small"
-CANNOT_TELL: Verdict = "cannot tell"
+BELOW_MARGIN: Verdict = "below the margin"
+INCONCLUSIVE: Verdict = "inconclusive"
 
 _EFFICIENCY = math.sqrt(0.955)
 """Of the signed-rank test, against one that knows the spread to be normal."""
-FOUND = 0.8
-"""The share of runs that find an effect which is called detectable."""
+POWER = 0.8
+"""The share of runs that find an effect which counts as detectable."""
 ROUGH_BELOW = 20
-"""With fewer replicates the effect that they could have seen is a rough figure."""
+"""With fewer replicates the minimum detectable effect is a rough figure."""
 
 
 def decide(log_ratios: Sequence[float], interval: Interval, margin: float) -> Verdict:
     """The verdict on *interval*, which `hodges_lehmann` made of *log_ratios*.
 
-    faster, slower   the interval excludes no change, and the estimate reaches the margin
-    equivalent       both one-sided tests at the interval's level put the change inside ±margin
-    small            the interval excludes no change, but the estimate does not reach the margin
-    cannot tell      none of these; look at `detectable_effect`
+    faster, slower    the interval excludes no change, and the estimate reaches the margin
+    equivalent        both one-sided tests at the interval's level put the change inside ±margin
+    below the margin  the interval excludes no change, but the estimate does not reach the margin
+    inconclusive      none of these; look at `minimum_detectable_effect`
     """
     excludes_no_change = interval.high < 0 or interval.low > 0
     if excludes_no_change and abs(interval.estimate) >= margin:
         return FASTER if interval.estimate < 0 else SLOWER
     if _equivalent(log_ratios, interval.confidence, margin):
         return EQUIVALENT
-    return SMALL if excludes_no_change else CANNOT_TELL
+    return BELOW_MARGIN if excludes_no_change else INCONCLUSIVE
 
 
-def detectable_effect(log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
+def minimum_detectable_effect(log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
     """The smallest log ratio that so many replicates with this spread find in about 4 of 5 runs; None for one alone.
 
-    2.87 σ/√n with intervals of 95 %, 3.20 σ/√n with those of a look. It holds from some twenty replicates on; six of
-    them have to agree to the last and find it half the time.
+    2.87 σ/√n with intervals of 95 %, 3.20 σ/√n with those of an interim analysis. It holds
+    from some twenty replicates on; six of them have to agree to the last and find it half the time.
     """
     if len(log_ratios) < 2:
         return None
-    deviates = (_beyond_noise(confidence) + NormalDist().inv_cdf(FOUND)) / _EFFICIENCY
+    deviates = (_beyond_noise(confidence) + NormalDist().inv_cdf(POWER)) / _EFFICIENCY
     return deviates * stdev(log_ratios) / math.sqrt(len(log_ratios))
 
 
-def chance_to_detect(effect: float, log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
+def detection_probability(effect: float, log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
     """In what share of runs so many replicates with this spread find a true log ratio of *effect*; None for one alone.
 
-    The line to which `detectable_effect` is the point at 4 in 5, and as rough as that with few replicates.
+    The line to which `minimum_detectable_effect` is the point at 4 in 5, and as rough as that with few replicates.
     """
     if len(log_ratios) < 2:
         return None

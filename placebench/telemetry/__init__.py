@@ -1,26 +1,24 @@
-"""Series of what was measured while something ran: durations of requests, figures of processes, samples of a load run.
+"""Series of what was measured while something ran: durations of requests and figures of processes.
 
-    application = Telemeter("telemetry").wsgi(application)      # any WSGI application: one file a process
+    application = Telemeter("telemetry").wsgi(application)      # any WSGI application: one file per process
     telemetry = placebench.telemetry.load("telemetry")          # pandas frames, with the extra "bench" or "frames"
     telemetry.summary()
 
-The live side is `telemeter.Telemeter`, the reading side `reading.load`, which gives a `frames.Telemetry`. Inside a
-locust process: `samples.Samples` (what is kept of each request), `arrivals.arrivals` (the schedule of an open load) and
-`load_session.LoadSession` (both together; the only part that imports locust). Every name here is loaded on first use.
+`Telemeter` writes, `load` reads and gives a `Telemetry`. Every name here is loaded on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placebench.telemetry.analysis import Cut, Offset, Telemetry
+    from placebench.telemetry.analysis import Offset, Telemetry, WarmupTrim
     from placebench.telemetry.reader import load
     from placebench.telemetry.telemeter import Telemeter
 
-__all__ = ["Cut", "Offset", "Telemeter", "Telemetry", "load"]
+__all__ = ["Offset", "Telemeter", "Telemetry", "WarmupTrim", "load"]
 
 _HOMES = {
-    "Cut": "placebench.telemetry.analysis",
+    "WarmupTrim": "placebench.telemetry.analysis",
     "Offset": "placebench.telemetry.analysis",
     "Telemeter": "placebench.telemetry.telemeter",
     "Telemetry": "placebench.telemetry.analysis",

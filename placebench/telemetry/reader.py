@@ -1,6 +1,6 @@
-"""Telemetry files as frames: every whole line is read, the others are counted.
+"""Telemetry files as frames: every whole line is read, truncated ones are counted.
 
-The key piece is `load`. Lines are sorted by their kind as bytes and parsed by pandas in bulk: a million of them take
+`load` reads a folder. Lines are sorted by their kind as bytes and parsed by pandas in bulk: a million of them take
 about two seconds (tests/bench, section telemetry).
 """
 
@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench.errors import MissingExtraError, RunFolderError
+from placebench.telemetry.analysis import Telemetry, TelemetryFile
 from placebench.telemetry.series_file import FORMAT_VERSION
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from placebench.telemetry.analysis import Telemetry
 
 _COLUMNS = {
     b"q": ("kind", "started_s", "request", "verb", "path", "status", "server", "framework", "handler"),
@@ -29,29 +28,11 @@ _NESTED = ("server", "framework", "handler")
 _MEASURES = {b"q": "server", b"d": "duration_s", b"r": "value"}
 
 
-@dataclass(frozen=True)
-class TelemetryFile:
-    """One file as it was read.
-
-    part: the folder it lies in, below the one that was loaded; "" is that one. torn: lines that are not whole.
-    head: what it says about its process; empty where its first line is missing.
-    """
-
-    path: Path
-    part: str
-    worker: str
-    head: dict[str, Any]
-    lines: int
-    torn: int
-
-
 def load(folder: Path | str) -> "Telemetry":
-    """The telemetry of every process that wrote to *folder* or a folder in it.
+    """Read the telemetry of every process that wrote to *folder* or a folder in it.
 
     Raises RunFolderError where there is none or it is of a newer format, MissingExtraError without pandas.
     """
-    from placebench.telemetry.analysis import Telemetry
-
     folder = Path(folder)
     paths = sorted(folder.rglob("*.csv")) if folder.is_dir() else [folder] if folder.is_file() else []
     if not paths:
@@ -61,11 +42,11 @@ def load(folder: Path | str) -> "Telemetry":
         )
     files = [_sorted(path, folder) for path in paths]
     frames = {kind: _parsed(kind, [file.lines[kind] for file in files]) for kind in _COLUMNS}
-    told = [file.told(number, frames) for number, file in enumerate(files)]
+    files_read = [file.as_read(number, frames) for number, file in enumerate(files)]
     return Telemetry(
-        durations=_placed(_durations(frames[b"q"], frames[b"d"]), told),
-        runtime=_placed(frames[b"r"].drop(columns="kind"), told),
-        files=tuple(told),
+        durations=_placed(_durations(frames[b"q"], frames[b"d"]), files_read),
+        runtime=_placed(frames[b"r"].drop(columns="kind"), files_read),
+        files=tuple(files_read),
     )
 
 
@@ -77,20 +58,20 @@ class _Sorted:
     part: str
     head: dict[str, Any]
     lines: dict[bytes, list[bytes]]
-    torn: int
+    truncated: int
 
-    def told(self, number: int, frames: dict[bytes, "pd.DataFrame"]) -> TelemetryFile:
+    def as_read(self, number: int, frames: dict[bytes, "pd.DataFrame"]) -> TelemetryFile:
         """What became of the file; *number* is its own in the frames."""
         lines = sum(map(len, self.lines.values()))
         read = sum(int((frame["file"] == number).sum()) for frame in frames.values())
-        return TelemetryFile(self.path, self.part, self.path.stem, self.head, read, self.torn + lines - read)
+        return TelemetryFile(self.path, self.part, self.path.stem, self.head, read, self.truncated + lines - read)
 
 
 def _sorted(path: Path, folder: Path) -> _Sorted:
     *lines, rest = path.read_bytes().split(b"\n")
     found: dict[bytes, list[bytes]] = {kind: [] for kind in _COLUMNS}
     commas = {kind: len(columns) - 1 for kind, columns in _COLUMNS.items()}
-    head, torn = b"", int(rest != b"")
+    head, truncated = b"", int(rest != b"")
     for line in lines:
         kind = line[:1]
         if line.count(b",") == commas.get(kind) and line[1:2] == b",":
@@ -98,9 +79,9 @@ def _sorted(path: Path, folder: Path) -> _Sorted:
         elif line[:2] == b"h," and not head:
             head = line[2:]
         else:
-            torn += 1
+            truncated += 1
     part = "" if path == folder else path.parent.relative_to(folder).as_posix().removeprefix(".")
-    return _Sorted(path, part, _head(head, path), found, torn)
+    return _Sorted(path, part, _head(head, path), found, truncated)
 
 
 def _head(line: bytes, path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine
 
 from placebench import units
 from placebench.reference.api.pipeline import make_app
-from placebench.stats import middle
+from placebench.stats import median_interval
 from placebench.telemetry import Telemeter, load
 from placebench.telemetry.series_file import DURATION_LINE, REQUEST_LINE
 
@@ -41,7 +41,7 @@ def bench_telemetry(arguments: argparse.Namespace, say: Callable[..., None], spr
             telemeter = Telemeter(folder)
             without, added = _costs(app, telemeter, blocks)
             telemeter.close()
-        found = middle(added)
+        found = median_interval(added)
         interval = "too few blocks" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
         say(name, spread(without), units.significant(found.median), interval)
     for name, template, rows in (("requests", REQUEST_LINE, samples // 3), ("durations", DURATION_LINE, samples)):

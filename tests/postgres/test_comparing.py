@@ -171,13 +171,14 @@ def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
 
 
 def _kill(name: str, *, after: Callable[[psutil.Process], bool]) -> None:
-    """SIGKILL to the first descendant with this name that *after* likes, as soon as there is one."""
+    """SIGKILL to the first descendant with this name that *after* likes, as soon as there is one, until it is gone."""
     me = psutil.Process()
     while True:
         for process in me.children(recursive=True):
             try:
                 if process.name().startswith(name) and after(process):
                     process.kill()
+                    process.wait()
                     return
             except psutil.NoSuchProcess:
                 continue

@@ -91,7 +91,7 @@ def test_each_pass_has_its_telemetry(finished: results.Run) -> None:
     asked = [finished.closed["naive"], finished.open["naive"], finished.closed["tuned"], finished.open["tuned"]]
     assert [each.result.requests for each in asked] == [len(telemetry.part(name).paired()) for name in passes]
     assert "statement" in set(telemetry.part("tuned-counted").durations["series"])
-    assert telemetry.torn == 0
+    assert telemetry.truncated == 0
 
 
 def test_each_variant_was_loaded_without_failures(finished: results.Run) -> None:

@@ -48,7 +48,7 @@ def counted(telemetry: Telemetry, series: str) -> int:
 
 def test_both_sides_count_the_same_requests(telemetry: Telemetry) -> None:
     """Every request of the client is found at a worker by its number; the warm-up is the worker's alone."""
-    assert telemetry.torn == 0
+    assert telemetry.truncated == 0
     assert (counted(telemetry, "client"), counted(telemetry, "server")) == (REQUESTS, REQUESTS + 4)
     assert len(telemetry.paired()) == REQUESTS
 

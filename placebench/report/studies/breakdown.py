@@ -10,7 +10,7 @@ from placebench.experiment.records import Measurement
 from placebench.page.charts import Bar, Whole, bars, shares
 from placebench.report.studies.study import Column, Picture, Told, counted
 from placebench.results import Run
-from placebench.stats import middle
+from placebench.stats import median_interval
 
 _PARTS = {
     "http_s": "connection and HTTP, as of a no-op",
@@ -42,7 +42,7 @@ def tell(run: Run) -> Told:
 
 def _row(name: str, made: Sequence[Measurement], noop: Sequence[Measurement]) -> dict[str, Any]:
     values = [each.values for each in made]
-    throughput = middle([each["throughput_per_s"] for each in values])
+    throughput = median_interval([each["throughput_per_s"] for each in values])
     ways_s = _mean(values, "way_in_s") + _mean(values, "way_out_s")
     # Parts are means of means, which add up; a median of each part would not.
     floor_s = fmean(each.values["way_in_s"] + each.values["way_out_s"] for each in noop) if noop else None

@@ -16,7 +16,7 @@ from placebench.page.charts import Bar, bars
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.report.studies.study import Column, Picture, Told, counted, difference, failed, service_named
 from placebench.results import Run
-from placebench.stats import middle
+from placebench.stats import median_interval
 
 _FIGURES = (
     Column("requests", "Requests", units.count),
@@ -98,7 +98,7 @@ def _profiler(mode: str, python: str | None) -> str:
 
 
 def _figures(name: str, values: Sequence[float]) -> dict[str, Any]:
-    found = middle(values)
+    found = median_interval(values)
     return {
         f"{name}_s": found.median,
         f"{name}_low_s": found.low,
@@ -119,15 +119,15 @@ def _overhead(
     pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
     if not pairs or all(point[axis] == value for axis, value in control.items()):
         return dict.fromkeys(_OVERHEAD)
-    found = middle([each.values["duration_s"] - before for each, before in pairs])
+    found = median_interval([each.values["duration_s"] - before for each, before in pairs])
     results = made[0].values["results"]
     return {
-        "control_s": middle([before for _, before in pairs]).median,
+        "control_s": median_interval([before for _, before in pairs]).median,
         "overhead_s": found.median,
         "overhead_low_s": found.low,
         "overhead_high_s": found.high,
         "overhead_per_result_s": found.median / results if results else None,
-        "times_the_control": middle([each.values["duration_s"] / before for each, before in pairs]).median,
+        "times_the_control": median_interval([each.values["duration_s"] / before for each, before in pairs]).median,
     }
 
 
@@ -288,7 +288,7 @@ def _overhead_of(row: Mapping[str, Any]) -> float:
 
 def _median(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return middle(known).median if known else None
+    return median_interval(known).median if known else None
 
 
 def _key(point: Mapping[str, Any]) -> str:

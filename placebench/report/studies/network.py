@@ -9,7 +9,7 @@ from placebench.experiment.records import Measurement
 from placebench.page.charts import Flow, Line, Role, flows, lines
 from placebench.report.studies.study import Column, Picture, Told, counted, difference
 from placebench.results import Run
-from placebench.stats import Middle, middle
+from placebench.stats import MedianInterval, median_interval
 
 AGREES_WITHIN = 0.2
 _COUNTS = ("round_trips", "connections", "bytes_sent", "bytes_received", "body_bytes")
@@ -24,7 +24,7 @@ class Crossed:
 
     variant: str
     latency_ms: float
-    elapsed: Middle
+    elapsed: MedianInterval
     values: dict[str, float | None]
     times: dict[int, float]
     """Seconds by repeat."""
@@ -50,7 +50,7 @@ def axes_of(point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _points(run: Run) -> Iterator[Crossed]:
     for point, made in counted(run):
-        elapsed = middle([each.values["elapsed_s"] for each in made])
+        elapsed = median_interval([each.values["elapsed_s"] for each in made])
         names = (*_COUNTS, "cpu_s", "in_transit_s", "proxy_cpu_s", "starved_s")
         yield Crossed(
             variant=axes_of(point)["variant"],
@@ -64,7 +64,7 @@ def _points(run: Run) -> Iterator[Crossed]:
 
 def _median(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return middle(known).median if len(known) == len(values) else None
+    return median_interval(known).median if len(known) == len(values) else None
 
 
 def rows_of(run: Run, points: Mapping[Key, Crossed]) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ def _growth(point: Crossed, points: Mapping[Key, Crossed], proxies: int) -> _Gro
     surplus = _waits(here, proxies) - _waits(point, proxies)
     if not grown:
         return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3)
-    made = middle(grown)
+    made = median_interval(grown)
     return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3, made.median, made.low, made.high)
 
 

@@ -11,7 +11,7 @@ from placebench import units
 from placebench.page.charts import Dot, dots
 from placebench.report.studies.study import Column, Picture, Told, counted, service_named
 from placebench.results import Run
-from placebench.stats import middle
+from placebench.stats import median_interval
 
 _ORIGINAL = "naive"
 _BEST = "tuned"
@@ -69,7 +69,7 @@ def tell(run: Run) -> Told:
 def _rows(run: Run) -> list[dict[str, Any]]:
     published = {(each["topology"], each["clients"]): each for each in run.head.settings["published"]}
     same = run.head.trees == run.head.settings["published_trees"]
-    rates = {_key(point): middle([each.values["rate_per_s"] for each in made]) for point, made in counted(run)}
+    rates = {_key(point): median_interval([each.values["rate_per_s"] for each in made]) for point, made in counted(run)}
     rows = []
     for point, made in counted(run):
         known = published.get((point["topology"], point["clients"]), {})
@@ -82,14 +82,14 @@ def _rows(run: Run) -> list[dict[str, Any]]:
                 **point,
                 "requests": requests,
                 "trees": run.head.trees,
-                "elapsed_s": middle([each.values["elapsed_s"] for each in made]).median,
+                "elapsed_s": median_interval([each.values["elapsed_s"] for each in made]).median,
                 "rate_per_s": rate.median,
                 "rate_low_per_s": rate.low,
                 "rate_high_per_s": rate.high,
                 "confidence": rate.confidence,
                 "n": rate.n,
-                "latency_s_median": middle([each.values["latency_s_median"] for each in made]).median,
-                "cpu_s_per_request": middle(cpu).median / requests if cpu else None,
+                "latency_s_median": median_interval([each.values["latency_s_median"] for each in made]).median,
+                "cpu_s_per_request": median_interval(cpu).median / requests if cpu else None,
                 "body_bytes": made[0].values["body_bytes"],
                 "times_naive": rate.median / naive.median if naive else None,
                 "published_before_per_s": known.get("before_per_s"),

@@ -9,7 +9,7 @@ from placebench.experiment.records import Measurement
 from placebench.page.charts import Line, Role, Spot, lines, plane
 from placebench.report.studies.study import Column, Picture, Told, counted
 from placebench.results import Run
-from placebench.stats import middle
+from placebench.stats import median_interval
 
 _MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "lost_bytes", "client_cpu_s")
 _CLIENT_IS_BUSY = 0.7
@@ -47,11 +47,11 @@ def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any]:
     values = [each.values for each in made]
-    elapsed = middle([each["elapsed_s"] for each in values])
-    medians = {name: middle([each[name] for each in values]).median for name in _MEDIANS}
+    elapsed = median_interval([each["elapsed_s"] for each in values])
+    medians = {name: median_interval([each[name] for each in values]).median for name in _MEDIANS}
     cpu = [_cpu_s(each) for each in values]
     known = [each for each in cpu if each is not None]
-    cpu_s = middle(known).median if len(known) == len(cpu) else None
+    cpu_s = median_interval(known).median if len(known) == len(cpu) else None
     share = medians.pop("client_cpu_s") / elapsed.median
     return {
         **_axes(point),
@@ -190,7 +190,7 @@ def _mebibytes(value: float) -> str:
 
 
 def _typical(made: Sequence[Measurement]) -> Measurement:
-    median = middle([each.values["elapsed_s"] for each in made]).median
+    median = median_interval([each.values["elapsed_s"] for each in made]).median
     return min(made, key=lambda each: abs(each.values["elapsed_s"] - median))
 
 

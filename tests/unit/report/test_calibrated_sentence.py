@@ -18,14 +18,14 @@ CPU = {
     "low": -0.0055,
     "high": 0.0024,
     "margin": 0.01,
-    "accepted": False,
-    "sixes": 10,
-    "sixes_called": 1,
+    "passed": False,
+    "runs_of_six": 10,
+    "false_positives": 1,
     "power": {"12": {"0.01": 0.49, "0.02": 0.9875, "0.05": 1.0}, "30": {"0.01": 0.92, "0.02": 1.0, "0.05": 1.0}},
-    "called": {"12": 0.02, "30": 0.06},
+    "false_positive_rate": {"12": 0.02, "30": 0.06},
     "detectable": {"12": 0.0139, "30": 0.008},
 }
-WALL = {**CPU, "metric": "wall_s", "margin": 0.03, "accepted": True, "sixes_called": 0}
+WALL = {**CPU, "metric": "wall_s", "margin": 0.03, "passed": True, "false_positives": 0}
 
 
 def head_of(folder: Path, **kept: Any) -> RunHead:

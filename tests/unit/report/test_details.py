@@ -60,7 +60,7 @@ def test_a_reason_is_text_and_values_are_told_from_pairs(tmp_path: Path) -> None
     """Why sets cannot be told stands beside its verdict, and the caption says what the two values are."""
     page = write_report(write_experiment(tmp_path / "run", replicates=5)).read_text()
 
-    assert '<strong>cannot tell</strong> <span class="source">5 replicates, 6 needed</span>' in page
+    assert '<strong>inconclusive</strong> <span class="source">5 replicates, 6 needed</span>' in page
     assert (
         "medians over the replicates (of counts, means over the requests), each by itself, and need not have that ratio"
         in page

@@ -27,7 +27,21 @@ def made(
     """A comparison with these limits, or with this value of the variant."""
     middle = None if low is None or high is None else (low + high) / 2
     return Comparison(
-        "base", "change", metric, middle, low, high, 0.95, 12, 0, "cannot tell", 0.01, 0.01, "", (), variant_value=value
+        "base",
+        "change",
+        metric,
+        middle,
+        low,
+        high,
+        0.95,
+        12,
+        0,
+        "inconclusive",
+        0.01,
+        0.01,
+        "",
+        (),
+        variant_value=value,
     )
 
 
@@ -86,7 +100,7 @@ def test_one_replicate_decides_no_limit_of_a_time() -> None:
     """210 ms are beyond 200 ms, and once is not enough to say so."""
     judged = judge(gate_of("cpu_s <= 0.2"), timed([0.21]))
 
-    assert (judged.outcome, judged.seen) == ("inconclusive", "210 ms, cannot tell: 1 replicate, 6 needed")
+    assert (judged.outcome, judged.seen) == ("inconclusive", "210 ms, inconclusive: 1 replicate, 6 needed")
 
 
 @pytest.mark.parametrize(

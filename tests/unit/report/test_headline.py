@@ -31,9 +31,11 @@ FASTER = Comparison(
 )
 SLOWER = replace(FASTER, variant="sets", ratio=1.1, low=1.09, high=1.11, verdict="slower")
 ALIKE = replace(FASTER, variant="rows", ratio=1.0, low=0.999, high=1.001, verdict="equivalent")
-OPEN = replace(ALIKE, variant="none", low=None, high=None, verdict="cannot tell", reason="cannot tell: 3 replicates, 6")
-SMALL = replace(FASTER, variant="copies", ratio=0.991, low=0.983, high=0.999, verdict="small")
-WIDE = replace(FASTER, variant="freeze", ratio=1.08, low=0.98, high=1.18, verdict="cannot tell")
+OPEN = replace(
+    ALIKE, variant="none", low=None, high=None, verdict="inconclusive", reason="inconclusive: 3 replicates, 6"
+)
+SMALL = replace(FASTER, variant="copies", ratio=0.991, low=0.983, high=0.999, verdict="below the margin")
+WIDE = replace(FASTER, variant="freeze", ratio=1.08, low=0.98, high=1.18, verdict="inconclusive")
 UNMEASURED = replace(OPEN, variant="pool", ratio=None, log_ratios=(), reason="not measured: cpu_s")
 NAMES = {("naive", each.variant): each.variant for each in (FASTER, SLOWER, ALIKE, OPEN, SMALL, WIDE, UNMEASURED)}
 SLOTS = "the largest effect is that of slots: 20 % less (95 % interval 19 to 21 %; 12 replicates): faster."
@@ -60,7 +62,8 @@ SLOTS = "the largest effect is that of slots: 20 % less (95 % interval 19 to 21 
             "3 changes",
             (
                 "Of 3 changes 1 makes a small difference, 1 makes no difference that matters and 1 cannot be told; the "
-                "largest effect is that of copies: 0.90 % less (95 % interval 0.10 to 1.7 %; 12 replicates): small."
+                "largest effect is that of copies: 0.90 % less (95 % interval 0.10 to 1.7 %; 12 replicates): below the "
+                "margin."
             ),
         ),
         (

@@ -69,7 +69,7 @@ def test_the_collector_has_a_ratio_and_no_verdict(tmp_path: Path) -> None:
     collector = next(each for each in comparisons_of(inside(tmp_path)) if each.metric == "gc_s")
 
     assert (collector.baseline_value, collector.variant_value, collector.ratio) == pytest.approx((0.13, 0.013, 0.1))
-    assert (collector.low, collector.high, collector.verdict) == (None, None, "cannot tell")
+    assert (collector.low, collector.high, collector.verdict) == (None, None, "inconclusive")
 
 
 def test_without_a_flame_the_page_says_why(tmp_path: Path) -> None:

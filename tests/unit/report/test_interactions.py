@@ -12,7 +12,7 @@ from placebench.experiment.records import Block
 from placebench.experiment.trials import Trial
 from placebench.report import document_of, text_of
 from placebench.report.optimizations import in_words, interactions_of
-from placebench.stats.multiple_testing import remainder
+from placebench.stats.multiple_testing import interaction_effects
 
 ADDING_UP = {
     "naive": 0.0,
@@ -116,7 +116,7 @@ def test_a_run_that_tried_nothing_twice_has_none_to_speak_of(tmp_path: Path) -> 
 def test_the_remainder_is_taken_replicate_by_replicate(tmp_path: Path) -> None:
     """The whole, −0.7, less slots alone, −0.2, and sets alone, 0."""
     run = made(tmp_path, VARIANTS)
-    left = remainder(run.blocks, ("naive", "tuned"), [("naive", "naive+slots"), ("naive", "naive+sets")])
+    left = interaction_effects(run.blocks, ("naive", "tuned"), [("naive", "naive+slots"), ("naive", "naive+sets")])
 
     assert len(left) == 12
     assert left == pytest.approx([-0.5] * 12, abs=0.05)
@@ -131,4 +131,4 @@ def test_the_remainder_lines_up_replicates_by_their_number(tmp_path: Path) -> No
     ]
     pairs = ("naive", "tuned"), [("naive", "naive+slots")]
 
-    assert remainder(blocks, *pairs) == remainder(run.blocks, *pairs)[1:-1]
+    assert interaction_effects(blocks, *pairs) == interaction_effects(run.blocks, *pairs)[1:-1]

@@ -88,7 +88,7 @@ def test_the_ledger_is_a_table(run: results.Run) -> None:
     assert "| `__slots__` really does speed up | **yes** | alone 18" in text
 
 
-@pytest.mark.parametrize("verdict", ["equivalent", "small"])
+@pytest.mark.parametrize("verdict", ["equivalent", "below the margin"])
 def test_fewer_statements_at_more_cpu_are_not_kept(run: results.Run, verdict: Verdict) -> None:
     """Under the margin, and yet its whole interval is more: 0.55 % (0.2 to 0.9 %)."""
     dearer = [
@@ -106,7 +106,7 @@ def test_fewer_statements_at_more_cpu_are_not_kept(run: results.Run, verdict: Ve
 def test_a_small_change_is_not_within_the_margin(run: results.Run) -> None:
     """0.9 % less, 0.1 to 1.7 %: only the estimate is under 1 %."""
     small = [
-        replace(each, ratio=0.991, low=0.983, high=0.999, verdict="small")
+        replace(each, ratio=0.991, low=0.983, high=0.999, verdict="below the margin")
         if (each.baseline, each.metric) == ("tuned-sets", "cpu_s")
         else each
         for each in comparisons_of(run)

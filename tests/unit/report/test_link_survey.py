@@ -145,8 +145,8 @@ def test_the_page_shows_time_over_latency_and_bytes_over_time(folder: Path) -> N
 
 def test_the_page_says_what_the_machine_could_resolve(folder: Path) -> None:
     """A survey keeps the calibration of its machine as a comparison does."""
-    measured = {"replicates": 60, "estimate": 0.0, "low": -0.001, "high": 0.001, "margin": 0.01, "accepted": True}
-    cpu = {"metric": "cpu_s", **measured, "sixes": 10, "sixes_called": 0, "power": {}, "detectable": {}}
+    measured = {"replicates": 60, "estimate": 0.0, "low": -0.001, "high": 0.001, "margin": 0.01, "passed": True}
+    cpu = {"metric": "cpu_s", **measured, "runs_of_six": 10, "false_positives": 0, "power": {}, "detectable": {}}
     kept = {"made_at": "2026-11-21T14:00:00+00:00", "machine": None, "metrics": {"cpu_s": cpu}}
     head = RunHead.load(folder / "run.json")
     replace(head, manifest={"calibration": kept}).save(folder / "run.json")

@@ -14,7 +14,7 @@ from placebench.report.sentences import (
     power_text,
     verdict_text,
 )
-from placebench.stats import Comparison, compare_counts, compare_watched
+from placebench.stats import Comparison, compare_counts, compare_profiled
 
 MADE = Comparison(
     baseline="naive",
@@ -52,10 +52,10 @@ MADE = Comparison(
             ),
         ),
         (
-            replace(MADE, ratio=0.995, low=0.992, high=0.999, verdict="small"),
+            replace(MADE, ratio=0.995, low=0.992, high=0.999, verdict="below the margin"),
             (
                 "tuned answers this request with 0.50 % less server CPU than naive "
-                "(95 % interval 0.10 to 0.80 %; 6 replicates): small, under the margin of 1 %."
+                "(95 % interval 0.10 to 0.80 %; 6 replicates): below the margin of 1 %."
             ),
         ),
         (
@@ -66,14 +66,14 @@ MADE = Comparison(
             ),
         ),
         (
-            replace(MADE, ratio=0.98, low=0.95, high=1.02, verdict="cannot tell"),
+            replace(MADE, ratio=0.98, low=0.95, high=1.02, verdict="inconclusive"),
             (
                 "Cannot tell whether tuned answers this request with less server CPU than naive "
                 "(95 % interval −5.0 % to +2.0 %; 6 replicates)."
             ),
         ),
         (
-            replace(MADE, low=None, high=None, verdict="cannot tell", reason="cannot tell: 3 replicates, 6 needed"),
+            replace(MADE, low=None, high=None, verdict="inconclusive", reason="inconclusive: 3 replicates, 6 needed"),
             "Cannot tell whether tuned answers this request with less server CPU than naive: 3 replicates, 6 needed.",
         ),
     ],
@@ -93,7 +93,7 @@ def test_a_large_effect_is_a_factor_and_a_small_one_a_percentage(ratio: float, t
 
 def test_what_was_not_measured_is_called_so() -> None:
     """Neither 0 % nor an empty place, and no verdict."""
-    missing = replace(MADE, ratio=None, low=None, high=None, verdict="cannot tell", log_ratios=())
+    missing = replace(MADE, ratio=None, low=None, high=None, verdict="inconclusive", log_ratios=())
 
     assert [effect_text(missing), interval_text(missing)] == ["not measured", "no 95 % interval"]
     assert verdict_text(missing) == "not measured"
@@ -116,7 +116,7 @@ def test_counts_are_told_as_counts(metric: str, before: list[float], after: list
 
 def test_pauses_that_are_gone_are_told_by_their_values() -> None:
     """120 ms in the collector and none at all: there is no ratio, and both were measured."""
-    gone = compare_watched([0.12] * 3, [0.0] * 3, "naive", "tuned", "gc_s")
+    gone = compare_profiled([0.12] * 3, [0.0] * 3, "naive", "tuned", "gc_s")
 
     assert effect_text(gone) == "120 ms → 0 s"
 

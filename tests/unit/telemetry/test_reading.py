@@ -39,7 +39,7 @@ def test_a_file_cut_anywhere_gives_its_whole_lines(write_file: WriteFile, tmp_pa
         file = load(tmp_path).files[0]
         whole = content[begins:cut].count(b"\n")
         in_a_line = content[cut - 1 : cut] != b"\n"
-        assert (whole, int(in_a_line)) == (file.lines, file.torn), cut
+        assert (whole, int(in_a_line)) == (file.lines, file.truncated), cut
 
 
 def test_a_file_without_its_beginning_is_read(write_file: WriteFile, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_file_without_its_beginning_is_read(write_file: WriteFile, tmp_path: P
     path.write_bytes(path.read_bytes()[60:])
     file = load(tmp_path).files[0]
 
-    assert (file.lines, file.torn, file.head) == (2, 1, {})
+    assert (file.lines, file.truncated, file.head) == (2, 1, {})
 
 
 def test_damage_in_the_middle_costs_its_own_lines(write_file: WriteFile, tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_damage_in_the_middle_costs_its_own_lines(write_file: WriteFile, tmp_pat
     write_file("worker-2-a.csv", [REQUEST.replace(",7,", ",8,")])
     telemetry = load(tmp_path)
 
-    assert [(file.lines, file.torn) for file in telemetry.files] == [(2, 3), (1, 0)]
-    assert telemetry.torn == 3
+    assert [(file.lines, file.truncated) for file in telemetry.files] == [(2, 3), (1, 0)]
+    assert telemetry.truncated == 3
     assert sorted(telemetry.durations["request"]) == [7, 7, 7, 7, 8, 8, 8]
 
 

@@ -113,7 +113,7 @@ def test_what_a_client_sends_cannot_break_a_line(telemeter: Telemeter, tmp_path:
     ask(application, HTTP_X_PLACEBENCH_REQUEST="42")
     telemetry = read(telemeter, tmp_path)
 
-    assert telemetry.torn == 0
+    assert telemetry.truncated == 0
     assert len(telemetry.durations) == 4
     assert 42 in set(telemetry.durations["request"])
     assert telemetry.durations["request"].nunique() == 4

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from placebench.stats import adjusted, compare_counts
+from placebench.stats import adjust_for_multiple_testing, compare_counts
 from placebench.stats.hodges_lehmann import hodges_lehmann
 from placebench.stats.multiple_testing import benjamini_hochberg
 from placebench.stats.verdict import decide
@@ -55,8 +55,8 @@ def test_a_count_that_is_sometimes_none_is_never_equivalent() -> None:
 
     assert (more.verdict, more.ratio, more.baseline_value, more.variant_value) == ("slower", None, 0.5, 1.0)
     assert (crossed.verdict, crossed.reason) == (
-        "cannot tell",
-        "cannot tell: some requests count less and some more, and with zeros there is no ratio",
+        "inconclusive",
+        "inconclusive: some requests count less and some more, and with zeros there is no ratio",
     )
 
 
@@ -65,11 +65,11 @@ def test_a_secondary_metric_needs_an_adjusted_p() -> None:
     moved = compare_counts([10.0] * 6, [9.0] * 6, "a", "b", "rows")
     same = [compare_counts([10.0] * 6, [10.0] * 6, "a", "b", name) for name in ("statements", "round_trips")]
 
-    alone, (_, among, *_) = adjusted([moved]), adjusted([same[0], moved, same[1]])
+    alone, (_, among, *_) = adjust_for_multiple_testing([moved]), adjust_for_multiple_testing([same[0], moved, same[1]])
 
     assert (alone[0].verdict, alone[0].p_adjusted) == ("faster", pytest.approx(2 / 64))
-    assert (among.verdict, among.p_adjusted) == ("cannot tell", pytest.approx(3 * 2 / 64))
-    assert among.reason == "cannot tell: among so many metrics p is 0.094, 0.05 is needed"
+    assert (among.verdict, among.p_adjusted) == ("inconclusive", pytest.approx(3 * 2 / 64))
+    assert among.reason == "inconclusive: among so many metrics p is 0.094, 0.05 is needed"
 
 
 @pytest.mark.parametrize("n", [6, 12, 30])

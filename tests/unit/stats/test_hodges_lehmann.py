@@ -9,7 +9,14 @@ from scipy.stats import wilcoxon
 
 from placebench.errors import TooFewReplicatesError, UndecidedError
 from placebench.stats import Interval, hodges_lehmann
-from placebench.stats.hodges_lehmann import pseudo_median, replicates_needed
+from placebench.stats.hodges_lehmann import (
+    _normal_rank,
+    _replicates_needed,
+    critical_rank,
+    pseudo_median,
+    signed_rank_p,
+    walsh_averages,
+)
 
 # Hamilton depression scores before and after tranquilizer, Hollander & Wolfe 1999, example 3.1.
 BEFORE = (1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30)
@@ -75,7 +82,7 @@ def test_fewer_than_six_cannot_tell(count: int) -> None:
     """Too few replicates are an error of its own, with both counts, and leave the command line with exit code 3."""
     counted = "1 replicate" if count == 1 else f"{count} replicates"
 
-    with pytest.raises(TooFewReplicatesError, match=f"^cannot tell: {counted}, 6 needed$"):
+    with pytest.raises(TooFewReplicatesError, match=f"^inconclusive: {counted}, 6 needed$"):
         hodges_lehmann([-0.1] * count)
     assert issubclass(TooFewReplicatesError, UndecidedError)
 
@@ -87,7 +94,7 @@ def test_more_confidence_needs_more_replicates() -> None:
     assert (hodges_lehmann(values, confidence=0.98).low, hodges_lehmann(values, confidence=0.98).high) == (1, 7)
     with pytest.raises(TooFewReplicatesError, match=r"7 replicates, 8 needed"):
         hodges_lehmann(values, confidence=0.99)
-    assert [replicates_needed(level) for level in (0.90, 0.95, 0.9779, 0.99, 0.999)] == [6, 6, 7, 8, 11]
+    assert [_replicates_needed(level) for level in (0.90, 0.95, 0.9779, 0.99, 0.999)] == [6, 6, 7, 8, 11]
 
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
@@ -132,3 +139,65 @@ def test_ten_thousand_replicates_are_no_trouble() -> None:
 
     assert interval.estimate == pytest.approx(statistics.median(values), abs=0.02)
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * math.sqrt(math.pi / 3) / 100, rel=0.05)
+
+
+def test_the_walsh_averages_of_three_values() -> None:
+    """1 2 6 have six pairs, each value with itself among them."""
+    assert walsh_averages([6, 1, 2], [1, 2, 3, 4, 5, 6]) == [1.0, 1.5, 2.0, 3.5, 4.0, 6.0]
+
+
+@pytest.mark.parametrize(("n", "tail", "rank"), [(6, 0.025, 1), (9, 0.025, 6), (12, 0.025, 14), (20, 0.025, 53)])
+def test_the_ranks_of_the_tables(n: int, tail: float, rank: int) -> None:
+    """One above the critical values 0, 5, 13 and 52 of the printed tables (two-sided 5 %)."""
+    assert rank == critical_rank(n, tail)
+
+
+def test_no_rank_for_too_few() -> None:
+    """Of five coins none falls on the 2.5 % side: all tails has 1 in 32."""
+    assert critical_rank(5, 0.025) == 0
+
+
+def test_the_normal_distribution_takes_over_without_a_step() -> None:
+    """From 100 to 200 values the corrected normal rank is within one of the counted rank, and mostly on it."""
+    off = [
+        abs(critical_rank(n, tail) - _normal_rank(n, tail))
+        for n in range(100, 201, 10)
+        for tail in (0.0005, 0.005, 0.01105, 0.025, 0.05, 0.25)
+    ]
+
+    assert max(off) == 1
+    assert sum(off) < len(off) / 10
+
+
+@pytest.mark.parametrize(
+    ("values", "p"),
+    [
+        ([], 1.0),
+        ([0.0, 0.0], 1.0),
+        ([1.0] * 6, 2 / 64),
+        ([-1.0, -2.0, -3.0], 2 / 8),
+        ([1.0, -1.0], 1.0),
+        ([3.0, 2.0, -1.0], 4 / 8),
+    ],
+)
+def test_the_p_of_few_values_by_hand(values: list[float], p: float) -> None:
+    """Of 2ⁿ sign patterns so many are as lopsided; equal sizes share a rank, zeros say nothing."""
+    assert signed_rank_p(values) == pytest.approx(p)
+
+
+def test_the_p_agrees_with_scipy() -> None:
+    """Without ties scipy's exact test gives the same, from 5 to 40 values."""
+    stats = pytest.importorskip("scipy.stats")
+    chance = random.Random(1)
+    for n in range(5, 41, 5):
+        values = [chance.gauss(0.3, 1) for _ in range(n)]
+
+        assert signed_rank_p(values) == pytest.approx(stats.wilcoxon(values, method="exact").pvalue)
+
+
+def test_the_p_of_many_values_goes_on() -> None:
+    """Above 200 values the normal distribution takes over, a percent beside the counted one."""
+    chance = random.Random(2)
+    values = [chance.gauss(0.1, 1) for _ in range(201)]
+
+    assert signed_rank_p(values) == pytest.approx(signed_rank_p(values[:200]), rel=0.25)
