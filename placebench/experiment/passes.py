@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placebench.errors import UndecidedError
-from placebench.experiment.http_job import WARM_UPS_A_THREAD, warm_up
-from placebench.experiment.load_run import LoadInterrupted, LoadSpec, run_load
+from placebench.experiment.load_run import WARM_UPS_A_THREAD, LoadInterrupted, LoadSpec, run_load, warm_up
 from placebench.experiment.records import LoadPass
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.validity import LOAD_RULES, LoadRules, why_invalid_load

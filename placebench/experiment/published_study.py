@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from placebench.errors import MissingExtraError
-from placebench.experiment.http_job import JobResult, locust_job, warm_up
+from placebench.experiment.load_run import JobResult, locust_job, warm_up
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant, find_variant, require_uwsgi

@@ -24,7 +24,7 @@ from typing import Any, Self, TypedDict
 
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
-from placebench.experiment.documents import HEADS, MEASUREMENTS, Answered, Head
+from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameResponsesDocument
 from placebench.experiment.write_check import WriteCheck
 from placebench.measure.meters import Meters
 from placebench.topology import Topology
@@ -300,7 +300,7 @@ class RunHead(Record):
     manifest: dict[str, Any]
     settings: dict[str, Any]
     """Users, times, processes, threads: what the passes were made with."""
-    same_responses: Answered
+    same_responses: SameResponsesDocument
     """Empty before the first answer."""
     elapsed_s: Amount = 0.0
     command: str = "perfload"

@@ -1,154 +1,27 @@
-"""A matrix: which combinations can run, and each combination's job against a server of its own."""
+"""The matrix: a job at each combination, against a server of its own; `matrix_study` is the study of a `Matrix`."""
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from placebench.errors import PlacebenchError, ServerError
 from placebench.experiment.client_process import HttpClient, app_client, http_client, responses_folder
-from placebench.experiment.http_job import JobResult, http_job
-from placebench.experiment.matrices import AXES, INSTALLED, THIS, Matrix, Point
-from placebench.experiment.python_environment import Installed, drivers_of, look, pins, versions_of
+from placebench.experiment.combinations import Combination
+from placebench.experiment.load_run import JobResult, http_job
+from placebench.experiment.matrix_plan import AXES, Matrix, Point
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.source_checkout import Origin, read_origin
 from placebench.experiment.study import Measure, Restartable, StudySetup, StudySpec
-from placebench.experiment.variants import CONTROL, Variant, find_variant, in_place
+from placebench.experiment.variants import Variant, in_place
 from placebench.measure.meters import ServerMeter
-from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.supervisor import Supervisor, fresh_folder
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import seed
 
-PORTABLE = "objects"
-"""The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""
-
-
-@dataclass(frozen=True)
-class Combination:
-    """One point, with every axis, and what runs there."""
-
-    point: Mapping[str, Any]
-    variant: Variant | None
-    """None where it is not installed; `missing` says so."""
-    installed: Installed
-    missing: str = ""
-    pinned: Mapping[str, str] = field(default_factory=dict)
-    """PACKAGE==VERSION by its axis, put in place before what is installed."""
-
-    def __getitem__(self, axis: str) -> Any:
-        return self.point[axis]
-
-    @property
-    def reason(self) -> str | None:
-        """Why it cannot be run; None when it can."""
-        return self.missing or next((text for applies, text in self._rules() if applies), None)
-
-    def _rules(self) -> Sequence[tuple[bool, str]]:
-        inside, server, database = self["client"] == "in-process", self["server"], self["database"]
-        foreign, noop = self.variant is not None and not self.variant.ours, self["service"] == CONTROL
-        alone = self["users"] == self["threads"] == self["processes"] == 1
-        python, (driver, *_) = self.installed.python, (*drivers_of(self.variant), "")
-        return (
-            (inside and server != "none", "a client in the process has no server: it goes with server none"),
-            (not inside and server == "none", "a client over http needs a server"),
-            (inside and not alone, "in the process requests come one by one: users, threads and processes are 1"),
-            (self._has_settings(), "settings of PostgreSQL: placebench compare has them"),
-            (
-                self["version"] != INSTALLED and "version" not in self.pinned and not noop,
-                f"no version of {self['service']} is on the package index: name a python, or app=…,rev=REVISION",
-            ),
-            (not foreign and _is_before(self["sqlalchemy"], _SQLALCHEMY), "placebench needs SQLAlchemy 2.1 or later"),
-            (database == "sqlite" and self["driver"] != INSTALLED, "SQLite's driver is Python's own: name a python"),
-            (server == "wsgiref" and self["processes"] > 1, "wsgiref serves in one process"),
-            (database == "none" and not noop, f"{self['service']} needs a database"),
-            (database == "sqlite" and not self._portable(), f"{self['service']} runs on PostgreSQL alone"),
-            (self["profiler"] != "off" and foreign, f"the profiler is not installed in {self['service']}"),
-            (server == "uwsgi" and not self.installed.uwsgi, f"no uwsgi there: {python} -m pip install pyuwsgi"),
-            (server == "gunicorn" and not self._has("gunicorn"), f"no gunicorn: {python} -m pip install gunicorn"),
-            (
-                not foreign and not self._has("placebench"),
-                f"no placebench: {python} -m pip install placebench[bench]",
-            ),
-            (
-                database == "postgresql" and not noop and not self._has_driver(),
-                f"no driver in it: {python} -m pip install {driver}",
-            ),
-        )
-
-    def _portable(self) -> bool:
-        ours = self.variant is not None and self.variant.ours and self["service"] != CONTROL
-        if not ours:
-            return True
-        chosen = reference_variant(self["service"].partition(",")[0])
-        return chosen.algorithm == PORTABLE and not (chosen.postgresql_only or chosen.revisions)
-
-    def _has_settings(self) -> bool:
-        return self.variant is not None and bool(self.variant.postgres)
-
-    def _has_driver(self) -> bool:
-        drivers = drivers_of(self.variant)
-        return not drivers or "driver" in self.pinned or self._has(*drivers)
-
-    def _has(self, *packages: str) -> bool:
-        return self.installed.version(*packages) is not None
-
-    @property
-    def versions(self) -> dict[str, str | None]:
-        """Of Python, the service, SQLAlchemy and the driver."""
-        return versions_of(self.point, self.variant, self.installed, self.pinned)
-
-
-_SQLALCHEMY = (2, 1)
-
-
-def _is_before(version: str, first: tuple[int, ...]) -> bool:
-    """Whether a version, or "installed", is one of numbers before *first*."""
-    numbers = [int(part) for part in version.split(".")[: len(first)] if part.isdecimal()]
-    return len(numbers) == len(first) and tuple(numbers) < first
-
-
-def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tuple[Point, Combination]]:
-    """Every point of the matrix in its order; each environment is asked once.
-
-    Raises VariantError for a service that does not exist, PlacebenchError for a Python that does not run or a version
-    that is none.
-    """
-    seen: dict[Path | None, Installed] = {}
-    made = []
-    for point in matrix.points:
-        full = {**AXES, **point}
-        variant, missing = find_variant(full["service"], placement_python)
-        python = _python(full["python"], variant, matrix.folder)
-        if python not in seen:
-            seen[python] = look(python)
-        pinned = dict(pins(full, variant))
-        if variant is not None:
-            variant = replace(
-                variant, python=str(python) if python else None, origin=_with(variant.origin, tuple(pinned.values()))
-            )
-        made.append((point, Combination(full, variant, seen[python], missing, pinned)))
-    return made
-
-
-def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:
-    """The same with these packages before the environment's; raises PlacebenchError for what is no version."""
-    if origin is None:
-        return read_origin(folder=Path(), revision=None, packages=packages)
-    return replace(origin, packages=(*origin.packages, *packages))
-
-
-def _python(named: str, variant: Variant | None, folder: Path) -> Path | None:
-    """Of the point; where that is this one, of the service itself."""
-    if named != THIS:
-        return (folder / Path(named).expanduser()).absolute()
-    return Path(variant.python) if variant and variant.python else None
-
-
-LOADERS = {"postgresql": "copy", "sqlite": "sql"}
+_LOADERS = {"postgresql": "copy", "sqlite": "sql"}
 """By which a database is filled; by_copy is PostgreSQL's own, by_sql runs on both."""
 _Key = tuple[tuple[str, Any], ...]
 _MODES = {"off": "", "light": "light", "full": "flame"}
@@ -166,18 +39,18 @@ def matrix_study(
     possible = tuple(point for point, reason in reasons if reason is None)
     if not possible:
         raise PlacebenchError(f"nothing in the matrix {matrix.name} can be run: {reasons[0][1]}")
-    variants = {key(point): each for point, each in combinations}
+    variants = {_key(point): each for point, each in combinations}
 
     @contextmanager
     def prepare(setup: StudySetup) -> Iterator[Measure]:
         scratch = fresh_folder("placebench-matrix-")
         with (
             Supervisor(scratch),
-            _standing(variants, scratch / "sources") as standing,
+            _put_in_place(variants, scratch / "sources") as placed,
             Restartable(lambda: http_client(setup.folder)) as client,
         ):
-            rig = Rig(setup, request, scratch, client)
-            yield lambda point, repeat: rig.measure(standing[key(point)], repeat)
+            rig = _Rig(setup, request, scratch, client)
+            yield lambda point, repeat: rig.measure(placed[_key(point)], repeat)
 
     return StudySpec(
         "matrix",
@@ -190,20 +63,20 @@ def matrix_study(
             "title": matrix.title,
             "control": dict(matrix.control),
             "usual": dict(AXES),
-            "versions": [{"point": point, **variants[key(point)].versions} for point in possible],
+            "versions": [{"point": point, **variants[_key(point)].versions} for point in possible],
         },
-        variants=tuple(dict.fromkeys(variants[key(point)]["service"] for point in possible)),
+        variants=tuple(dict.fromkeys(variants[_key(point)]["service"] for point in possible)),
         impossible=tuple((point, reason) for point, reason in reasons if reason and point in asked),
     )
 
 
-def key(point: Mapping[str, Any]) -> _Key:
+def _key(point: Mapping[str, Any]) -> _Key:
     """The point as something to look up by."""
     return tuple(sorted(point.items()))
 
 
 @contextmanager
-def _standing(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
+def _put_in_place(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
     """Those that can be run, their revisions and versions put in place, each once however many points have it.
 
     One that could not be put in place says so in `missing`.
@@ -227,7 +100,7 @@ def _placed(variant: Variant, folder: Path, stack: ExitStack) -> dict[str, Any]:
     return {"variant": placed}
 
 
-class Rig:
+class _Rig:
     """What the measurements of one sitting share: the data, the client, and what was answered."""
 
     def __init__(self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient]) -> None:
@@ -332,7 +205,7 @@ class Rig:
             return self._setup.data.with_trees(trees, revisions)
         if trees not in self._files:
             url = f"sqlite:///{self._scratch}/{trees}.db"
-            seed(replace(self._setup.data.topology, trees=trees), url, loader=LOADERS[kind])
+            seed(replace(self._setup.data.topology, trees=trees), url, loader=_LOADERS[kind])
             self._files[trees] = url
         return self._files[trees]
 

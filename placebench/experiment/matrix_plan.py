@@ -55,7 +55,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "database": ("postgresql", "sqlite", "none"),
     "profiler": ("off", "light", "full"),
 }
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).with_name("matrices")
 
 Point = dict[str, Any]
 
