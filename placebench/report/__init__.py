@@ -15,10 +15,11 @@ from pathlib import Path
 from placebench import results
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS
+from placebench.gates import Gate
 from placebench.report.capacity import capacity_report
 from placebench.report.export import published_document, published_text
 from placebench.report.figures import comparisons_of
-from placebench.report.gates import Gate, parse_gate, raise_for_gates
+from placebench.report.gates import parse_gates, raise_for_gates
 from placebench.report.html import render_html, write_page
 from placebench.report.model import Report
 from placebench.report.run_difference import difference_report
@@ -56,12 +57,19 @@ def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report
     if command not in HEADS:
         expected = f"expected one of {', '.join(HEADS)}, saw {command!r:.60}"
         raise RunFolderError(f"{source.folder / 'run.json'}: command: {expected}")
-    return study_report(source, _STUDIES[command]) if is_study(source) else run_report(source, gates)
+    return study_report(source, _STUDIES[command]) if _is_study(source) else run_report(source, gates)
 
 
-def is_study(run: Run) -> bool:
+def _is_study(run: Run) -> bool:
     """Return whether a study made the run."""
     return run.head.command in _STUDIES
+
+
+def export_figures(folder: Path) -> str:
+    """Return the figures of the run or search in *folder* alone as JSON, to be published."""
+    if not (folder / "saturation.json").is_file() and not _is_study(run := results.load(folder)):
+        return published_text(published_document(run))
+    return published_text(build_report(folder).document)
 
 
 def write_report(source: Report | Run | Path | str) -> Path:
@@ -74,15 +82,12 @@ def write_report(source: Report | Run | Path | str) -> Path:
 
 
 __all__ = [
-    "Gate",
     "Report",
     "build_report",
     "comparisons_of",
     "difference_report",
-    "is_study",
-    "parse_gate",
-    "published_document",
-    "published_text",
+    "export_figures",
+    "parse_gates",
     "raise_for_gates",
     "render_html",
     "render_json",

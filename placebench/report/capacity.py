@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from placebench import units
-from placebench.experiment.capacity import Saturation, Step, read_objective
+from placebench.experiment.capacity import Saturation, Step, parse_objective
 from placebench.page.charts import Line, Role, lines
 from placebench.report.effects import percentile_text
 from placebench.report.environment import request_block
@@ -72,7 +72,7 @@ def _headline(made: Saturation) -> str:
 
 
 def _goal(made: Saturation) -> str:
-    objective = read_objective(str(made.objective))
+    objective = parse_objective(str(made.objective))
     return f"{objective.name} ≤ {units.duration(objective.limit_s)}"
 
 
@@ -127,7 +127,7 @@ def _charts(made: Saturation) -> list[Section]:
 
 
 def _latency_chart(made: Saturation, steps: Sequence[Step], where: Callable[[float], str]) -> Chart:
-    objective = read_objective(made.objective) if made.objective else None
+    objective = parse_objective(made.objective) if made.objective else None
     name = objective.name if objective else "p95"
     top = objective.limit_s * _SHOWN_UP_TO if objective else float("inf")
     names = dict.fromkeys(("p50", name))

@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from placebench import units
@@ -45,7 +46,7 @@ def published_document(run: Run) -> dict[str, Any]:
     }
 
 
-def published_text(document: dict[str, Any]) -> str:
+def published_text(document: Mapping[str, Any]) -> str:
     """Return the document as JSON, with a line for each of its names and for each row of a list."""
     return "{\n " + ",\n ".join(f"{json.dumps(name)}: {_value(each)}" for name, each in document.items()) + "\n}"
 

@@ -6,7 +6,7 @@ Where the variants' responses differ, or were not requested, there are no figure
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from placebench.experiment.documents import Answered
+from placebench.experiment.documents import SameResponsesDocument
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult, WirePass
 from placebench.page.charts import Role
 from placebench.results import Run
@@ -291,7 +291,7 @@ def _series_ends(run: Run) -> tuple[str, str] | None:
     return (first[begin], last[end]) if begin in first and end in last else None
 
 
-def _responses(checked: Answered) -> Responses:
+def _responses(checked: SameResponsesDocument) -> Responses:
     return Responses(
         checked=tuple(checked.get("checked", ())),
         equal=checked.get("equal"),

@@ -8,12 +8,13 @@ code and links; renderers of plain text leave its tags out.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from markupsafe import Markup, escape
 
+from placebench.gates import Outcome
+
 Text = str | Markup
-Outcome = Literal["passed", "failed", "inconclusive"]
 
 
 def code(text: str) -> Markup:
@@ -205,7 +206,7 @@ class Report:
     """Data, replicates and request in one line."""
     checks: Sequence[Check] = field(default=())
     can_rebuild: bool = True
-    """Whether `placebench report` builds the page again from the run's name."""
+    """Whether `placebench report open` builds the page again from the run's name."""
 
     @property
     def page(self) -> Path:

@@ -15,7 +15,7 @@ _LATEST = "latest"
 
 
 @dataclass(frozen=True)
-class _ListedRun:
+class ListedRun:
     """One run in the list."""
 
     name: str
@@ -33,7 +33,7 @@ def write_index(profiles_folder: Path) -> Path:
     An `index.html` or a `latest` that placebench did not make stays as it is. A run that cannot be read is listed with
     the reason.
     """
-    runs = sorted(_runs(profiles_folder), key=lambda run: (run.started_at, run.name), reverse=True)
+    runs = listed_runs(profiles_folder)
     readable = [run for run in runs if run.started_at and (profiles_folder / run.name / "run.json").is_file()]
     if readable:
         _point(profiles_folder / _LATEST, readable[0].name)
@@ -43,14 +43,19 @@ def write_index(profiles_folder: Path) -> Path:
     return write_page(path, render_page("runs.html", "Runs · placebench", runs=runs))
 
 
-def _runs(folder: Path) -> Iterator[_ListedRun]:
+def listed_runs(folder: Path) -> list[ListedRun]:
+    """Return the runs in *folder*, newest first."""
+    return sorted(_runs(folder), key=lambda run: (run.started_at, run.name), reverse=True)
+
+
+def _runs(folder: Path) -> Iterator[ListedRun]:
     for name in ("run.json", "saturation.json"):
         for path in sorted(folder.glob(f"*/{name}")):
             if not path.parent.is_symlink():
                 yield _listed(path)
 
 
-def _listed(path: Path) -> _ListedRun:
+def _listed(path: Path) -> ListedRun:
     """One run, or one search for a service's capacity."""
     folder = path.parent
     headline = description_of(folder / "index.html")
@@ -64,8 +69,8 @@ def _listed(path: Path) -> _ListedRun:
             made = Saturation.load(path)
             about = f"{made.url}, {units.count(len(made.steps))} steps"
     except RunFolderError as error:
-        return _ListedRun(folder.name, "", "unreadable", headline or "", about=str(error), page=page)
-    return _ListedRun(folder.name, made.started_at, made.status, headline or "", about, page)
+        return ListedRun(folder.name, "", "unreadable", headline or "", about=str(error), page=page)
+    return ListedRun(folder.name, made.started_at, made.status, headline or "", about, page)
 
 
 def _variants(variants: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from placebench.errors import GateFailedError
 from placebench.experiment.compare_run import CompareRun, CompareSettings
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import read_variants
-from placebench.report import build_report, parse_gate, raise_for_gates, write_report
+from placebench.report import build_report, parse_gates, raise_for_gates, write_report
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology
 
@@ -74,10 +74,10 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     assert "the same from quick and slow</dd>" in page
     assert not (folder / "sources").exists()
 
-    report = build_report(folder, [parse_gate("statements more 0%"), parse_gate("bytes_sent < 1")])
+    report = build_report(folder, parse_gates(["statements <= 1x", "bytes_sent >= 1"]))
     write_report(report)
-    with pytest.raises(GateFailedError, match=r"gate 'statements more 0%' failed for slow: \+1400 %"):
+    with pytest.raises(GateFailedError, match=r"gate 'statements <= 1x' failed for slow: \+1400 %"):
         raise_for_gates(report)
-    assert "| `statements more 0%` | slow | **failed** |" in (folder / "summary.md").read_text()
+    assert "| `statements <= 1x` | slow | **failed** |" in (folder / "summary.md").read_text()
     assert ElementTree.parse(folder / "junit.xml").getroot().attrib["failures"] == "1"
     assert len(subprocess.check_output(["git", "-C", str(shop), "worktree", "list"]).splitlines()) == 1

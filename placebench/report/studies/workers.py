@@ -12,7 +12,7 @@ from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, va
 from placebench.results import Run
 from placebench.stats import median_interval
 
-_MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "lost_bytes", "client_cpu_s")
+_MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "unshared_bytes", "client_cpu_s")
 _LOST = 4
 """Where the un-shared bytes are in a sample of `memory`."""
 _POINTS_OF_A_LINE = 25
@@ -64,7 +64,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
         **medians,
         "cpu_s": cpu_s,
         "cpu_s_per_request": None if cpu_s is None else cpu_s / values[0]["requests"],
-        "lost_over_time": _over_time(_median_measurement(made)),
+        "unshared_over_time": _over_time(_median_measurement(made)),
         "client_cpu_share": share,
         "client_was_busy": share > CLIENT_IS_BUSY,
     }
@@ -132,7 +132,7 @@ _COLUMNS = (
     measured("pss_bytes", "PSS", units.size),
     measured("uss_bytes", "USS", units.size),
     measured("rss_bytes", "RSS", units.size),
-    measured("lost_bytes", "un-shared", units.size),
+    measured("unshared_bytes", "un-shared", units.size),
     measured("client_cpu_share", "generator CPU", units.percent),
 )
 
@@ -183,7 +183,7 @@ def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, C
 
 
 def _unshared_line(row: Mapping[str, Any]) -> Line:
-    over_time = [(at_s, max(0.0, lost_bytes / _MIB)) for at_s, lost_bytes in row["lost_over_time"]]
+    over_time = [(at_s, max(0.0, unshared_bytes / _MIB)) for at_s, unshared_bytes in row["unshared_over_time"]]
     return Line(row["mix"], over_time, _role(row["processes"], row["threads"]))
 
 

@@ -53,4 +53,4 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 def test_no_runs_is_a_page_too(tmp_path: Path) -> None:
     """It says how to make one."""
-    assert "placebench perfload" in write_index(tmp_path).read_text()
+    assert "placebench lab perfload" in write_index(tmp_path).read_text()

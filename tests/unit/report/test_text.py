@@ -114,10 +114,10 @@ def test_the_document_of_wrong_responses_is_empty_of_speeds(tmp_path: Path) -> N
 
 
 def test_the_command_ends_with_the_address_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last line of `placebench report RUN` can be opened."""
+    """The last line of `placebench report open RUN` can be opened."""
     folder = write_run(tmp_path / "run")
 
-    assert main(["report", str(folder)]) == 0
+    assert main(["report", "open", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (folder / "index.html").as_uri()
 
 
@@ -125,7 +125,7 @@ def test_the_command_speaks_json_alone_on_stdout(tmp_path: Path, capsys: pytest.
     """The address goes to stderr then."""
     folder = write_run(tmp_path / "run")
 
-    assert main(["report", str(folder), "--json"]) == 0
+    assert main(["report", "open", str(folder), "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["headline"].startswith("tuned is faster")
     assert said.err.splitlines()[-1] == (folder / "index.html").as_uri()
@@ -135,18 +135,18 @@ def test_without_a_name_the_newest_run_is_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`profiles/latest`; the list of runs is made again with it."""
-    monkeypatch.setattr(paths, "profiles", lambda: tmp_path)
+    monkeypatch.setattr(paths, "profiles_folder", lambda: tmp_path)
     folder = write_run(tmp_path / "run")
     (tmp_path / "latest").symlink_to("run")
 
-    assert main(["report"]) == 0
+    assert main(["report", "open"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (folder / "index.html").as_uri()
     assert (tmp_path / "index.html").is_file()
 
 
 def test_a_missing_run_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What was looked for, and what to do."""
-    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert main(["report", "open", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -10,7 +10,7 @@ from failed_points import REASON, with_failures
 from reports import document_of, text_of
 
 from placebench import results
-from placebench.experiment.matrices import AXES
+from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.report import write_report
 

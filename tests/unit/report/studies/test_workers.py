@@ -32,7 +32,7 @@ def values(processes: int, client_cpu_s: float) -> dict[str, Any]:
         "pss_bytes": size,
         "uss_bytes": size // 2,
         "rss_bytes": size * 2,
-        "lost_bytes": 8 * MIB,
+        "unshared_bytes": 8 * MIB,
         "memory": [[0.0, size, size, size, 0], [0.5, size, size, size, 8 * MIB]],
     }
 
@@ -85,7 +85,7 @@ def test_a_row_counts_the_cpu_of_a_request(told: Callable[..., dict[str, Any]]) 
     assert (0.05, 2.0, 20.0, 50 * MIB, None) == tuple(
         row[name] for name in ("cpu_s_per_request", "cpu_s", "throughput_per_s", "pss_bytes", "elapsed_low_s")
     )
-    assert [[0.0, 0], [0.5, 8 * MIB]] == row["lost_over_time"]
+    assert [[0.0, 0], [0.5, 8 * MIB]] == row["unshared_over_time"]
 
 
 def test_users_that_may_have_been_the_limit_are_named(told: Callable[..., dict[str, Any]]) -> None:
