@@ -261,7 +261,7 @@ def _search(arguments: Namespace) -> int:
         _emit_search(folder, arguments)
         return EXIT_INTERRUPTED
     _emit_search(folder, arguments)
-    if search.result.held is None and search.made.broken is None:
+    if search.result.held is None and search.result.broken is None:
         raise UndecidedError(f"inconclusive: {search.result.steps[-1].why}")
     return 0
 
