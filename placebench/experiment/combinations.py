@@ -1,6 +1,6 @@
 """Which combinations of a matrix can run: `combine` gives each point its variant, its Python and what is missing.
 
-`Installed` is what one Python environment holds, asked of that Python; versions that a point names are put in place
+`Installed` is what one Python environment holds, read by that Python; versions that a point names are put in place
 before what is installed.
 """
 
@@ -19,13 +19,13 @@ from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_var
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.wsgi_servers import uwsgi_program
 
-PORTABLE = "objects"
+_PORTABLE = "objects"
 """The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""
 _SQLALCHEMY = (2, 1)
 _PSYCOPG2 = ("psycopg2-binary", "psycopg2")
 _PSYCOPG3 = ("psycopg",)
 _OURS, _THEIRS = "placebench", "openstack-placement"
-_ASKED = """
+_INSPECTION = """
 import importlib.metadata, importlib.util, json, platform
 found = {"python": platform.python_version()}
 for name in ("placebench", "openstack-placement", "sqlalchemy", "psycopg2", "psycopg2-binary", "psycopg", "gunicorn"):
@@ -113,7 +113,7 @@ class Combination:
         if self.variant is None or not self.variant.ours or self["service"] == CONTROL:
             return True
         chosen = reference_variant(self.variant.variables["PLACEBENCH_VARIANT"])
-        return chosen.algorithm == PORTABLE and not (chosen.postgresql_only or chosen.revisions)
+        return chosen.algorithm == _PORTABLE and not (chosen.postgresql_only or chosen.revisions)
 
     def _has_settings(self) -> bool:
         return self.variant is not None and bool(self.variant.postgres)
@@ -138,7 +138,7 @@ def _is_before(version: str, first: tuple[int, ...]) -> bool:
 
 
 def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tuple[Point, Combination]]:
-    """Every point of the matrix in its order; each environment is asked once.
+    """Return every point of the matrix in its order; each environment is inspected once.
 
     Raises VariantError for a service that does not exist, PlacebenchError for a Python that does not run or a version
     that is none.
@@ -175,13 +175,13 @@ def _python(named: str, variant: Variant | None, folder: Path) -> Path | None:
 
 
 def _installed(python: Path | None = None) -> Installed:
-    """Ask *python* (None: this one); raises PlacebenchError for one that is missing or does not run, in one line."""
+    """Inspect *python* (None: this one); raises PlacebenchError for one that is missing or does not run."""
     program_path = str(python or sys.executable)
     if not Path(program_path).is_file():
         raise PlacebenchError(f"no Python at {python}: name the python of an environment")
     try:
-        asked = subprocess.run([program_path, "-c", _ASKED], capture_output=True, text=True, timeout=_WITHIN_S)
-        versions = dict(json.loads(asked.stdout))
+        ended = subprocess.run([program_path, "-c", _INSPECTION], capture_output=True, text=True, timeout=_WITHIN_S)
+        versions = dict(json.loads(ended.stdout))
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise PlacebenchError(f"{python} does not say what it holds ({error}): is it Python 3.11 or later?") from error
     return Installed(program_path, versions, _has_uwsgi(python))
@@ -196,7 +196,7 @@ def _has_uwsgi(python: Path | None) -> bool:
 
 
 def _pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[str, str]]:
-    """Each axis that asks for a version, with PACKAGE==VERSION; none for a service that no package index has."""
+    """Each axis that names a version, with PACKAGE==VERSION; none for a service that no package index has."""
     packages = {
         "version": _THEIRS if point["service"] == PLACEMENT else None,
         "sqlalchemy": "sqlalchemy",

@@ -128,7 +128,7 @@ def _request(
 def _by_statement(
     before: dict[str, tuple[float, float, float]], after: dict[str, tuple[float, float, float]], requests: int
 ) -> list[StatementCount]:
-    """The means of one request, the dearest statement first."""
+    """The means of one request, the most expensive statement first."""
     none = (0.0, 0.0, 0.0)
     took = {
         sql: [now - then for now, then in zip(sums, before.get(sql, none), strict=True)] for sql, sums in after.items()

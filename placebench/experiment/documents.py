@@ -308,7 +308,7 @@ class _WorkersValues(TypedDict):
     pss_bytes: _AtLeastOne
     uss_bytes: Count
     rss_bytes: Count
-    lost_bytes: int
+    unshared_bytes: int
     memory: Annotated[list[tuple[Amount, Count, Count, Count, int]], Meta(min_length=1)]
 
 

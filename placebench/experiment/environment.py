@@ -26,8 +26,8 @@ from placebench.decoding import check, read_json
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import CalibrationDocument
 from placebench.experiment.records import MEASURED, RunHead
-from placebench.measure.meters import Backends, look_at_backends
-from placebench.paths import room
+from placebench.measure.meters import Backends, inspect_backends
+from placebench.paths import resource_folder
 from placebench.runtime.postgres import open_connection
 from placebench.stats.calibration import MetricCalibration
 
@@ -63,7 +63,7 @@ def manifest(database_url: str) -> dict[str, Any]:
         "python": _python(),
         "packages": _packages(),
         "postgresql": _postgresql(database_url),
-        "server_cpu": MEASURED if isinstance(seen := look_at_backends(database_url), Backends) else seen,
+        "server_cpu": MEASURED if isinstance(seen := inspect_backends(database_url), Backends) else seen,
         "calibration": kept_calibration(),
     }
 
@@ -137,7 +137,10 @@ def _commit() -> str | None:
 def _code() -> str:
     """Digest of the modules that measure and are measured: the same while nothing but reports and commands changes."""
     package = Path(__file__).resolve().parents[1]
-    rooms = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [room("schema"), room("locustfiles")]
+    rooms = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [
+        resource_folder("schema"),
+        resource_folder("locustfiles"),
+    ]
     digest = hashlib.sha256()
     for each in sorted(rooms, key=lambda each: each.name):
         for path in sorted(each.rglob("*.py")) if each.is_dir() else [each]:

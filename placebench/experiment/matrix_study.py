@@ -34,7 +34,7 @@ def matrix_study(
 
     Raises PlacebenchError where nothing can, with the first reason.
     """
-    asked = matrix.combinations
+    wanted = matrix.combinations
     reasons = [(point, each.reason) for point, each in combinations]
     possible = tuple(point for point, reason in reasons if reason is None)
     if not possible:
@@ -71,7 +71,7 @@ def matrix_study(
             "versions": [{"point": point, **variants[_key(point)].versions} for point in possible],
         },
         variants=tuple(dict.fromkeys(variants[_key(point)]["service"] for point in possible)),
-        impossible=tuple((point, reason) for point, reason in reasons if reason and point in asked),
+        impossible=tuple((point, reason) for point, reason in reasons if reason and point in wanted),
     )
 
 
@@ -106,7 +106,7 @@ def _placed(variant: Variant, folder: Path, stack: ExitStack) -> dict[str, Any]:
 
 
 class _Rig:
-    """What the measurements of one sitting share: the data, the client, and what was answered."""
+    """What the measurements of one session share: the data, the client, and the first responses."""
 
     def __init__(self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient]) -> None:
         self._setup, self._request, self._scratch, self._client = setup, request, scratch, client
@@ -116,7 +116,7 @@ class _Rig:
     def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
         """Duration and CPU of the whole job, in seconds, and how many results came.
 
-        Raises GateFailedError for an answer that differs, LoadError for a request that failed, ServerError for a
+        Raises GateFailedError for a response that differs, LoadError for a request that failed, ServerError for a
         combination that could not be put in place or does not start.
         """
         if combination.missing:
@@ -133,7 +133,7 @@ class _Rig:
         }
 
     def _over_http(self, combination: Combination, spec: ServerSpec) -> JobResult:
-        request = self._asked(combination)
+        request = self._request_of(combination)
         with self._client.in_use() as client, serve(spec, combination["server"]) as server:
             if same := self._same_responses(combination):
                 same.request(_name(combination), self._request, server.url)
@@ -151,7 +151,7 @@ class _Rig:
         return self._check(combination, done)
 
     def _inside(self, combination: Combination, spec: ServerSpec) -> JobResult:
-        request, python = self._asked(combination), str(spec.python or sys.executable)
+        request, python = self._request_of(combination), str(spec.python or sys.executable)
         with app_client(python, spec.module, spec.variables(), self._setup.folder) as app:
             if same := self._same_responses(combination):
                 same.request_by(_name(combination), self._request, app.body)
@@ -167,7 +167,7 @@ class _Rig:
         return done
 
     def _same_responses(self, combination: Combination) -> SameResponses | None:
-        """Of those that are asked the same of the same data; None for a variant with a request of its own."""
+        """Of those that get the same request on the same data; None for a variant with a request of its own."""
         if combination.variant is None or combination.variant.request is not None:
             return None
         trees = combination["trees"]
@@ -175,12 +175,12 @@ class _Rig:
             self._same[trees] = self._setup.same_responses()
         return self._same[trees]
 
-    def _asked(self, combination: Combination) -> str:
+    def _request_of(self, combination: Combination) -> str:
         assert combination.variant is not None
         return combination.variant.request or self._request
 
     def _results(self, combination: Combination) -> int:
-        """How many candidates one answer holds; 0 for what is no answer with candidates."""
+        """How many candidates one response holds; 0 for what is no response with candidates."""
         same = self._same_responses(combination)
         return same.candidates(self._request) if same else 0
 
