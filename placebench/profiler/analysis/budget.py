@@ -1,14 +1,11 @@
-"""What a request may cost at most, and which statements broke it.
-
-The key piece is `Budget.broken_by`; the pytest plugin and `placebench profile` ask it.
-"""
+"""What a request may cost at most, and which statements broke it: `Budget`, for pytest and `placebench profile`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Self
 
 from placebench.errors import ProfilerError
-from placebench.profiler.analysis.findings import Limits, duplicates, n_plus_one
+from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import group_statements
 from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.recording_data import RecordingData
@@ -20,7 +17,7 @@ _NAMES = {"round_trips": "round trips", "n_plus_one": "n+1"}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that one request may have of each; None: as much as it likes.
+    """The most that one request may have of each; None: no limit.
 
     duplicates: statements that had run with the same values. n_plus_one: lines that run one statement 5 times or more.
     """
@@ -68,13 +65,13 @@ class Budget:
 
 def _seen(recording: RecordingData) -> dict[str, int]:
     """What the recording has of each."""
-    limits = Limits()
+    findings = find(recording)
     return {
         "statements": recording.statement_count + recording.dropped,
         "rows": recording.row_count or 0,
         "round_trips": recording.round_trips or 0,
-        "duplicates": sum(finding.count for finding in duplicates(recording, limits)),
-        "n_plus_one": sum(1 for _ in n_plus_one(recording, limits)) * recording.requests,
+        "duplicates": sum(finding.count for finding in findings if finding.kind == "duplicate"),
+        "n_plus_one": sum(finding.kind == "n+1" for finding in findings) * recording.requests,
     }
 
 
