@@ -201,7 +201,7 @@ def _row_estimate_errors(statements: _Statements, _recording: RecordingData, lim
     """Row estimates of the planner that are far off, so that it may have chosen the wrong plan."""
     for statement, node, alike in _nodes(statements):
         error, most = node.estimate_error or 1.0, max(node.rows or 0.0, node.rows_expected)
-        # Fewer rows than expected may only mean that whoever asked for them had enough: LIMIT, EXISTS.
+        # Fewer rows than expected may only mean that no more were needed: LIMIT, EXISTS.
         more = (node.rows or 0.0) > node.rows_expected
         matters = most >= limits.estimated_rows and (node.elapsed_s or 0.0) >= limits.estimated_s
         if error >= limits.estimate_error and matters and (more or not _stops_early(statement.plan)):
@@ -339,6 +339,6 @@ def _nodes(statements: _Statements) -> Iterator[tuple[Statement, PlanNode, list[
 
 
 def _stops_early(plan: PlanNode | None) -> bool:
-    """Whether some node of the plan may have asked for fewer rows than there are."""
+    """Whether some node of the plan may have fetched fewer rows than there are."""
     kinds = ("Limit", "Semi", "Anti")
     return plan is not None and any(kind in node.kind for _, node in plan.walk() for kind in kinds)
