@@ -104,45 +104,6 @@ def test_the_folders_opened_by_path_are_not_packages() -> None:
     ] == []
 
 
-def imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:
-    """The modules of placebench that the file at *path* imports anywhere in it: lazily and for typing, too."""
-    imported = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            imported |= {
-                name if (name := f"{node.module}.{each.name}") in modules else node.module for each in node.names
-            }
-        elif isinstance(node, ast.Import):
-            imported |= {each.name for each in node.names}
-    return imported & set(modules)
-
-
-def cycles(imports: dict[str, set[str]]) -> list[str]:
-    """The modules that import themselves by way of others."""
-
-    def reachable(start: str) -> set[str]:
-        found: set[str] = set()
-        waiting = list(imports[start])
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting.extend(imports[name])
-        return found
-
-    return [name for name in sorted(imports) if name in reachable(name)]
-
-
-@pytest.mark.parametrize("package", ["profiler"])
-def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
-    """Inside of a package, typing and lazy imports counted."""
-    paths = (PACKAGE / package).rglob("*.py")
-    modules = {".".join(("placebench", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in paths}
-    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
-
-    assert cycles({name: imported_modules(path, modules) - {name} for name, path in modules.items()}) == []
-
-
 PROFILER_LAYERS = ("model", "capture", "analysis", "output")
 """Each may import those before it; `drivers` is one layer with `capture`."""
 

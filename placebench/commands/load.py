@@ -89,7 +89,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load_run import LoadInterrupted
-    from placebench.runtime.supervisor import Supervisor, fresh_folder
+    from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
     if arguments.telemetry:
         make_folder(arguments.telemetry)
@@ -97,7 +97,7 @@ def run(arguments: Namespace) -> int:
         return run_search(arguments)
     if arguments.out:
         check_writable(arguments.out)
-    with Supervisor(folder := fresh_folder("placebench-load-")):
+    with Supervisor(folder := new_scratch_path("placebench-load-")):
         try:
             result = _load(_spec(arguments), folder)
         except LoadInterrupted as interrupted:

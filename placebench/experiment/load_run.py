@@ -21,7 +21,7 @@ from placebench.experiment.write_check import WriteCheck, check_writes, read_hol
 from placebench.loadgen.write_log import read_write_log, write_log_path
 from placebench.paths import is_file, resource_folder
 from placebench.runtime.postgres import open_connection
-from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, fresh_folder, start
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
 
 LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
 Progress = Callable[[int, int], None]
@@ -78,10 +78,10 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
-    scratch = fresh_folder("locust-", folder.absolute())
+    scratch = new_scratch_path("locust-", folder.absolute())
     samples_file = scratch / "samples.json"
     with Supervisor(scratch) as supervisor:
-        child = start(_child(spec, scratch, samples_file, log), supervisor)
+        child = start_child(_child(spec, scratch, samples_file, log), supervisor)
         try:
             exit_code = _wait(child, spec, samples_file, progress)
         except KeyboardInterrupt:

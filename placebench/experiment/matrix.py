@@ -19,7 +19,7 @@ from placebench.experiment.study import Measure, Restartable, StudySetup, StudyS
 from placebench.experiment.variants import CONTROL, Variant, find_variant, in_place
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.supervisor import Supervisor, fresh_folder
+from placebench.runtime.supervisor import Supervisor, new_scratch_path
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import seed
 
@@ -170,7 +170,7 @@ def matrix_study(
 
     @contextmanager
     def prepare(setup: StudySetup) -> Iterator[Measure]:
-        scratch = fresh_folder("placebench-matrix-")
+        scratch = new_scratch_path("placebench-matrix-")
         with (
             Supervisor(scratch),
             _standing(variants, scratch / "sources") as standing,

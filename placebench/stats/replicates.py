@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Protocol
 
-BLOCKS_PER_VARIANT = 2
+_BLOCKS_PER_VARIANT = 2
 """In a round; one with fewer was cut short and its drift does not cancel."""
 
 
@@ -107,7 +107,7 @@ def _round_levels(
 def _log_levels(
     baseline: Sequence[MeasuredBlock], variant: Sequence[MeasuredBlock], metric: MetricRule
 ) -> tuple[float, float] | None:
-    if min(len(baseline), len(variant)) < BLOCKS_PER_VARIANT:
+    if min(len(baseline), len(variant)) < _BLOCKS_PER_VARIANT:
         return None
     before, after = metric.variant_level(baseline), metric.variant_level(variant)
     return None if before is None or after is None else (before, after)
