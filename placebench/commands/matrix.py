@@ -27,8 +27,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure, and tell what was measured however it ends."""
-    from placebench.experiment.matrices import matrix_named
-    from placebench.experiment.matrix import combine, matrix_study
+    from placebench.experiment.combinations import combine
+    from placebench.experiment.matrix_plan import matrix_named
+    from placebench.experiment.matrix_study import matrix_study
     from placebench.seeding import find_topology
 
     asked = matrix_named(arguments.matrix, quick=arguments.quick)

@@ -1,6 +1,6 @@
-"""Threads or processes: the same requests answered by every mix of both, with what each mix takes.
+"""Threads or processes: the same requests served by every mix of both, with what each mix takes.
 
-The key piece is `WorkersStudy`, the study of `placebench lab study workers`.
+The main class is `WorkersStudy`, the study of `placebench lab study workers`.
 Each measurement is a fresh uWSGI,
 warmed up, then a fixed number of requests by a fixed number of users; CPU is read at both ends, memory all the while.
 """
@@ -19,12 +19,6 @@ from placebench.measure.meters import Backends, backend_cpu_between, read_backen
 from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
-WORKLOADS: Final = {
-    "compute": "pure Python, no input or output: GET /compute/N",
-    "query": "the full query",
-    "state": "reads of a state of 200 000 records that was loaded before the fork: GET /state/N",
-    "state-frozen": "the same after gc.freeze()",
-}
 REQUESTS: Final = {"compute": 400, "query": 40, "state": 400, "state-frozen": 400}
 QUICK_REQUESTS: Final = {"compute": 60, "query": 40, "state": 100, "state-frozen": 100}
 _REFERENCE: Final = "placebench.reference.wsgi:application"
@@ -35,16 +29,17 @@ _QUERY = "query"
 
 @dataclass(frozen=True)
 class WorkersStudy:
-    """What is asked of whom."""
+    """Which mixes of processes and threads serve which workloads."""
 
     mixes: tuple[tuple[int, int], ...]
     """Processes and threads in each of them."""
     workloads: tuple[str, ...]
-    """Of WORKLOADS."""
+    """compute: pure Python, GET /compute/N; query: the full query; state: reads of a state of 200 000 records that was
+    loaded before the fork, GET /state/N; state-frozen: the same after gc.freeze()."""
     requests: Mapping[str, int]
     """How many, by workload; the same for every mix."""
     users: int
-    """Who wait for answers, the same number for every mix."""
+    """Closed-loop users, the same number for every mix."""
     request: str
     variant: str = "tuned"
 
@@ -80,7 +75,7 @@ class WorkersStudy:
             yield _Meter(self, setup, client, setup.same_responses()).measure
 
     def paths(self, workload: str) -> list[str]:
-        """What is asked, in this order."""
+        """Return the requests, in this order."""
         count = self.requests[workload]
         if workload == _QUERY:
             return [self.request] * count
@@ -145,7 +140,7 @@ class _Meter:
         }
 
     def _backends(self, point: Point) -> Backends | None:
-        """None are needed for a workload that asks no database."""
+        """None are needed for a workload without a database."""
         return read_backends(self.setup.data.url) if point["workload"] == _QUERY else Backends({})
 
     def _check(self, point: Point, seen: Driven) -> None:

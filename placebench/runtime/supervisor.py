@@ -1,8 +1,8 @@
 """Start every child process, and end it when the parent dies, however it dies.
 
 `ChildSpec` says which program and how, `start_child` starts it, `Child` is the running one. A `Supervisor` holds the
-pipes to one shepherd process (`shepherd.py`), which removes the child and its folder 5 s after the parent is gone at the latest.
-`ChildLog` reads what a child has written since its start.
+pipes to one shepherd process (`shepherd.py`), which removes the child and its folder 5 s after the parent is gone at
+the latest. `ChildLog` reads what a child has written since its start.
 """
 
 import atexit

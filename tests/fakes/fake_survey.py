@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.experiment.capacity import Saturation, Step
-from placebench.experiment.matrices import AXES
+from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement, RunHead, append_lines
 
 _MIB = 1 << 20

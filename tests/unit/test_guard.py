@@ -19,9 +19,9 @@ STUBBORN = "trap '' TERM QUIT; echo $$; sleep 60 & echo $!; wait; wait"
 PARENT = """
 import json, os, sys
 from pathlib import Path
-from placebench.runtime.supervisor import ChildSpec, start
+from placebench.runtime.supervisor import ChildSpec, start_child
 
-child = start(ChildSpec(**{**json.loads(sys.argv[1]), "remove": Path(sys.argv[2])}))
+child = start_child(ChildSpec(**{**json.loads(sys.argv[1]), "remove": Path(sys.argv[2])}))
 """
 
 
