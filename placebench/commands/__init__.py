@@ -34,6 +34,8 @@ class Command(Protocol):
 
     HELP: str
 
-    def configure(self, parser: ArgumentParser) -> None: ...
+    def configure(self, parser: ArgumentParser) -> None:
+        """Add its options."""
 
-    def run(self, arguments: Namespace) -> int: ...
+    def run(self, arguments: Namespace) -> int:
+        """Run it and return the exit code."""

@@ -199,7 +199,7 @@ def _check(spec: LoadSpec) -> None:
     try:
         socket.create_connection((address.hostname, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError as error:
-        raise LoadError(f"nothing answers at {spec.url} ({error}): start_child the service first") from error
+        raise LoadError(f"nothing answers at {spec.url} ({error}): start the service first") from error
 
 
 def _locustfile(kind: str) -> Path:

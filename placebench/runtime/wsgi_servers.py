@@ -368,7 +368,7 @@ def _virtualenv_option(python: Path | None) -> tuple[str, ...]:
 
 
 def _backlog() -> int:
-    """uWSGI refuses to start with a backlog above the system's."""
+    """Return our backlog, or the system's where that is less: uWSGI refuses to start with more."""
     try:
         return min(_UWSGI_BACKLOG, int(_SYSTEM_BACKLOG.read_text()))
     except OSError:

@@ -143,7 +143,7 @@ def migrate_options(url: str, revisions: Iterable[str]) -> None:
 
 
 def applied_options(url: str) -> frozenset[str]:
-    """The optional revisions that the database is at: SELECT version_num FROM placebench_option_version"""
+    """Return the optional revisions that the database is at; one query."""
     with exclusive_connection(url) as connection:
         if not inspect(connection).has_table(_OPTIONS_TABLE):
             return frozenset()
@@ -151,7 +151,7 @@ def applied_options(url: str) -> frozenset[str]:
 
 
 def has_change_log(url: str) -> bool:
-    """Whether the database has the log that the variant `cached` reads: SELECT to_regproc('placebench_look')"""
+    """Whether the database has the log that the variant `cached` reads; one query."""
     with exclusive_connection(url) as connection:
         if connection.dialect.name != "postgresql":
             return False

@@ -20,24 +20,39 @@ _BLOCKS_PER_VARIANT = 2
 
 
 class MeasuredBlock(Protocol):
-    """What is asked of a block: a stretch of requests against one variant."""
+    """A stretch of requests to one variant, as it was measured."""
 
     @property
-    def replicate(self) -> int: ...
+    def replicate(self) -> int:
+        """Number of its replicate."""
+
     @property
-    def round(self) -> int: ...
+    def round(self) -> int:
+        """Number of its round in the replicate."""
+
     @property
-    def variant(self) -> str: ...
+    def variant(self) -> str:
+        """Name of its variant."""
+
     @property
-    def requests(self) -> int: ...
+    def requests(self) -> int:
+        """How many requests it is made of."""
+
     @property
-    def wall_s(self) -> Sequence[float]: ...
+    def wall_s(self) -> Sequence[float]:
+        """Seconds of each request."""
+
     @property
-    def cpu_s(self) -> float | None: ...
+    def cpu_s(self) -> float | None:
+        """CPU seconds of the service and its database; None where not all could be read."""
+
     @property
-    def counters(self) -> Mapping[str, float]: ...
+    def counters(self) -> Mapping[str, float]:
+        """Further figures, such as `pss_bytes`."""
+
     @property
-    def invalid(self) -> str | None: ...
+    def invalid(self) -> str | None:
+        """Why it is discarded; None where it is valid."""
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ def _nodes(tables: Sequence[_ProviderTable], place: _Place) -> tuple[Node, ...]:
 
 
 def _names(table: _ProviderTable, place: _Place, *, is_root: bool) -> list[str]:
-    """The provider's name, or with a count those of so many alike: fpga0, fpga1, …"""
+    """The provider's name, or with a count the names of so many alike, such as fpga0 and fpga1."""
     name = place.text("name", table.name, _NAME)
     if table.count is UNSET:
         return [name]
