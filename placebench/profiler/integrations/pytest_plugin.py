@@ -51,7 +51,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContextManager[Recording]"]:
-    """Make blocks with a budget: `with sql_budget(statements=3) as recording:`."""
+    """Make blocks with a budget, such as `statements=3`, which give their recording."""
 
     def block(**limits: int) -> "AbstractContextManager[Recording]":
         return _within(request.config, request.node.name, limits)
