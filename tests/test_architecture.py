@@ -10,7 +10,7 @@ from placebench.paths import room
 PACKAGE = Path(__import__("placebench").__file__).parent
 TESTS = Path(__file__).parent
 
-BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses"}
+BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses", "gates"}
 DATA = {"topology", "seeding", "export", "telemetry", "stats"}
 PROGRAMS = {"runtime", "measure", "loadgen"}
 ALL = BASE | DATA | PROGRAMS | {"page", "profiler", "reference", "experiment", "results", "report"}
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "units": set(),
     "tables": set(),
     "limits": set(),
+    "gates": {"errors"},
     "paths": {"errors"},
     "decoding": {"errors"},
     "addresses": {"errors"},
@@ -30,14 +31,14 @@ MAY_IMPORT = {
     "runtime": {"decoding", "limits", "errors"},
     "measure": {"runtime", "telemetry", "decoding", "errors"},
     "page": {"units", "errors"},
-    "profiler": {"page", "units", "errors"},
+    "profiler": {"page", "units", "gates", "errors"},
     "seeding": {"topology", "tables", "paths", "decoding", "errors"},
     "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},
     "loadgen": {"telemetry", "errors"},
     "experiment": ALL - {"page", "results", "report"},
     "results": {"experiment", "profiler", "telemetry", "errors"},
-    "report": {"results", "experiment", "profiler", "telemetry", "stats", "page", "units", "errors"},
+    "report": {"results", "experiment", "profiler", "telemetry", "stats", "page", "units", "gates", "errors"},
     "commands": ALL | {"commands"},
     "cli": ALL | {"commands", "__init__"},
     "loaders": {"seeding", "topology", "tables", "decoding", "addresses", "errors"},

@@ -1,20 +1,19 @@
 """How much load a service takes: the highest arrival rate under an SLO, or the users until errors begin."""
 
 import math
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from placebench import units
+from placebench import limits, units
 from placebench.decoding import Amount, Count, Positive, Seed
-from placebench.errors import LoadError
+from placebench.errors import UsageError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult, Record
 from placebench.experiment.validity import LOAD_RULES, why_invalid_load
-from placebench.limits import SECONDS
+from placebench.gates import SECONDS, parse_gate
 from placebench.stats import percentile, samples_needed
 
 Outcome = Literal["held", "broken", "generator"]
@@ -25,31 +24,30 @@ BEHIND_AT_MOST = 0.05
 """So far the rate of the answers may lie below that of the arrivals; beyond it a queue grows, which a longer step would
 show. Few arrivals lie further apart by chance: twice the root of their number is always allowed."""
 MOST_STEPS = 30
-_OBJECTIVE = re.compile(r"p(50|90|95|99)=([0-9]*\.?[0-9]+)\s*(ms|s)")
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A quantile of the latency that has to lie within a limit."""
+    """A percentile of the latency that has to be within a limit."""
 
     name: str
     limit_s: float
 
     @property
     def samples(self) -> int:
-        """How many requests a step takes for the quantile."""
+        """How many requests a step takes for the percentile."""
         return samples_needed(QUANTILES[self.name])
 
     def __str__(self) -> str:
-        return f"{self.name}={self.limit_s:g}s"
+        return f"{self.name} <= {self.limit_s:g}s"
 
 
-def read_objective(text: str) -> Objective:
-    """The objective that *text* names; raises LoadError for any other text."""
-    found = _OBJECTIVE.fullmatch(text.strip())
-    if found is None or not 0 < float(found[2]) <= SECONDS:
-        raise LoadError(f"no objective {text!r}: expected p50, p90, p95 or p99 and a time, as in --slo p95=500ms")
-    return Objective(f"p{found[1]}", float(found[2]) / (1000 if found[3] == "ms" else 1))
+def parse_objective(text: str) -> Objective:
+    """Return the objective that a gate such as 'p95 <= 500ms' states; raises UsageError for any other text."""
+    gate = parse_gate(text, dict.fromkeys(QUANTILES, SECONDS))
+    if gate.operator not in ("<", "<=") or not 0 < gate.value <= limits.SECONDS:
+        raise UsageError(f"objective {text!r}: expected a limit above 0 that is not exceeded, as 'p95 <= 500ms'")
+    return Objective(gate.metric, gate.value)
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Saturation(Record):
     request: str | None
     kind: Literal["rate", "users"]
     objective: str | None
-    """As `read_objective` reads it; None for a search of users."""
+    """As `parse_objective` reads it; None for a search of users."""
     seed: Seed
     status: str = "running"
     steps: list[Step] = field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from placebench import units
-from placebench.experiment.capacity import QUANTILES, Saturation, Step, read_objective
+from placebench.experiment.capacity import QUANTILES, Saturation, Step, parse_objective
 from placebench.page import charts, shell
 from placebench.page.charts import Line, Role
 from placebench.report.templating import templates, write_page
@@ -70,7 +70,7 @@ def write_saturation(folder: Path) -> Path:
 
 
 def _goal(made: Saturation) -> str:
-    objective = read_objective(str(made.objective))
+    objective = parse_objective(str(made.objective))
     return f"{objective.name} ≤ {units.duration(objective.limit_s)}"
 
 
@@ -101,7 +101,7 @@ def _charts(made: Saturation) -> list[tuple[str, Markup]]:
 
 
 def _latency(made: Saturation, steps: list[Step], where: Callable[[float], str]) -> Markup:
-    objective = read_objective(made.objective) if made.objective else None
+    objective = parse_objective(made.objective) if made.objective else None
     name = objective.name if objective else "p95"
     top = objective.limit_s * _SHOWN_UP_TO if objective else float("inf")
     names = dict.fromkeys(("p50", name))

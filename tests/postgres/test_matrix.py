@@ -102,10 +102,12 @@ def test_a_combination_that_cannot_start_is_a_row_with_its_reason(
     (tmp_path / "both.toml").write_text(f"[axes]\nservice = ['tuned', '{mine}']\n{axes}")
     (tmp_path / "mine.toml").write_text(f"[axes]\nservice = ['{mine}']\n{axes}")
 
-    common = ("--repeats", "2", "--db", server.url, "--json")
+    common = ("-n", "2", "--server", server.url, "--json")
 
     def matrix(name: str, *options: str) -> int:
-        return main(["matrix", f"{tmp_path}/{name}.toml", "--out", f"{tmp_path}/{name}", *common, *options])
+        return main(
+            ["lab", "study", "matrix", f"{tmp_path}/{name}.toml", "--out", f"{tmp_path}/{name}", *common, *options]
+        )
 
     alone = matrix("mine"), capsys.readouterr().err.splitlines()[-1]
     begun = matrix("both"), json.loads(capsys.readouterr().out)["rows"]
@@ -114,7 +116,7 @@ def test_a_combination_that_cannot_start_is_a_row_with_its_reason(
     resumed = matrix("both", "--resume"), json.loads(capsys.readouterr().out)["rows"]
 
     assert alone[0] == 2
-    assert alone[1].startswith("placebench matrix: nothing could be measured; service app=absent")
+    assert alone[1].startswith("placebench lab study matrix: nothing could be measured; service app=absent")
     assert (begun[0], [row["n"] for row in begun[1]]) == (0, [2, None])
     assert begun[1][1]["reason"].startswith("wsgiref could not serve absent:application")
     assert begun[1][1]["service"] == mine

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import pytest
 
-from placebench.errors import LoadError
+from placebench.errors import UsageError
 from placebench.experiment.capacity import (
     Objective,
     Outcome,
@@ -14,7 +14,7 @@ from placebench.experiment.capacity import (
     Step,
     highest_rate,
     judged,
-    read_objective,
+    parse_objective,
     until_errors,
 )
 from placebench.experiment.records import LoadResult
@@ -32,7 +32,7 @@ def service(capacity: float, *, generator: float = 1e9) -> Callable[[float], Ste
 
 def found(steps: list[Step]) -> Saturation:
     """A search of these steps."""
-    return Saturation("x", "", "http://x", None, "rate", "p95=0.5s", 1, "complete", steps)
+    return Saturation("x", "", "http://x", None, "rate", "p95 <= 0.5s", 1, "complete", steps)
 
 
 def test_doubled_until_it_breaks_then_between() -> None:
@@ -169,8 +169,8 @@ def test_a_long_latency_is_no_queue() -> None:
 
 def test_an_objective() -> None:
     """A quantile and a time with its unit."""
-    assert read_objective("p95=500ms") == Objective("p95", 0.5)
-    assert read_objective("p99=1.5s") == Objective("p99", 1.5)
-    for text in ("p95", "p95=500", "p80=1s", "p95=0ms"):
-        with pytest.raises(LoadError, match=f"no objective '{text}': expected p50, p90, p95 or p99 and a time"):
-            read_objective(text)
+    assert parse_objective("p95 <= 500ms") == Objective("p95", 0.5)
+    assert parse_objective("p99 < 1.5s") == Objective("p99", 1.5)
+    for text in ("p95", "p95 <= 500", "p80 <= 1s", "p95 <= 0ms", "p95 >= 1s"):
+        with pytest.raises(UsageError, match=text):
+            parse_objective(text)

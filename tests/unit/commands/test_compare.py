@@ -1,4 +1,4 @@
-"""What `compare` and `experiment` refuse before anything is started: one line each, exit code 2."""
+"""What `compare` and `lab steps` refuse before anything is started: one line each, exit code 2."""
 
 from pathlib import Path
 
@@ -14,12 +14,18 @@ COMMAND = "placebench compare: "
     [
         (["naive", "fastest"], "no variant 'fastest': expected naive, tuned, naive+NAME+NAME, "),
         (["naive", "tuned-speed"], "no variant 'tuned-speed': expected "),
-        (["naive"], "one variant was named: a comparison needs two, the baseline first"),
+        (["naive"], "the following arguments are required: VARIANT (see placebench compare --help)"),
         (["naive", "app=shop"], "the variant 'app=shop' names no application: expected app=module:callable"),
         (["naive", "placement"], "the variant placement needs the Python of an environment with openstack-placement"),
-        (["naive", "tuned", "--fail-if", "latency > 3"], "no metric 'latency': expected 'METRIC > NUMBER' or "),
-        (["naive", "tuned", "--fail-if", "faster, please"], "no gate 'faster, please': expected 'METRIC > NUMBER' or "),
-        (["naive", "tuned", "--replicates", "-1"], "argument --replicates: expected a whole number from 0 to "),
+        (
+            ["naive", "tuned", "--gate", "latency < 3"],
+            "gate 'latency < 3': there is no metric 'latency', METRIC one of cpu_s, ",
+        ),
+        (
+            ["naive", "tuned", "--gate", "faster, please"],
+            "gate 'faster, please': expected METRIC <, <=, > or >= NUMBER",
+        ),
+        (["naive", "tuned", "--replicates", "-1"], "argument -n/--replicates: expected a whole number from 0 to "),
         (["naive", "tuned", "--rounds", "0"], "argument --rounds: expected a whole number from 1 to 10000, saw '0'"),
         (
             ["naive", "tuned", "--request", "orders"],
@@ -45,11 +51,11 @@ def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_pa
     wrong, none = tmp_path / "wrong.toml", tmp_path / "none.toml"
     wrong.write_text('variants = ["naive", "tuned"]\nreplicats = 3\n')
     none.write_text('variants = ["naive", "tuned"]\nrounds = 0\n')
-    assert [2, 2] == [main(["experiment", str(each)]) for each in (wrong, none)]
+    assert [2, 2] == [main(["lab", "steps", "--plan", str(each)]) for each in (wrong, none)]
 
     key, rounds = capsys.readouterr().err.splitlines()
-    assert key.startswith(f"placebench experiment: {wrong}: unknown key 'replicats', expected one of name, variants, ")
-    assert rounds.startswith(f"placebench experiment: {none}: rounds: expected a whole number >= 1, saw 0")
+    assert key.startswith(f"placebench lab steps: {wrong}: unknown key 'replicats', expected one of name, variants, ")
+    assert rounds.startswith(f"placebench lab steps: {none}: rounds: expected a whole number >= 1, saw 0")
 
 
 def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -57,7 +63,7 @@ def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str
     newer = '{"format_version": 99, "name": "later"}'
     (tmp_path / "run.json").write_text(newer)
     folder = str(tmp_path)
-    codes = [main(["report", folder]), main(["report", "--diff", folder, folder])]
+    codes = [main(["report", "open", folder]), main(["report", "diff", folder, folder])]
 
     assert codes == [2, 2]
     for said in capsys.readouterr().err.splitlines():

@@ -1,23 +1,11 @@
-"""What a command says while it works."""
+"""Signals that end a command, and streams that nobody reads any more."""
 
 import os
 import signal
 import subprocess
 import sys
 
-import pytest
-
-from placebench.commands.console import interrupts, say, steps
-
-
-def test_a_note_between_two_steps_is_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    """What fails and is made again is told, and the steps keep their numbers."""
-    with steps("compare", 2) as announce:
-        announce("seed")
-        announce("replicate 1")
-        say("the replicate does not count")
-
-    assert capsys.readouterr().err.splitlines() == ["[1/2] seed", "[2/2] replicate 1", "the replicate does not count"]
+from placebench.commands.interrupts import interrupts
 
 
 def test_the_end_of_the_terminal_under_nohup() -> None:
@@ -35,7 +23,8 @@ def test_the_end_of_the_terminal_under_nohup() -> None:
 def test_what_nobody_reads_any_more_goes_nowhere() -> None:
     """A terminal that is gone, and a pipe without a reader, fail no more; a pipe that is read is left alone."""
     terminal, theirs = os.openpty()
-    script = "import sys; from placebench.commands.console import leave_closed_streams, print_result, say; input()"
+    script = "from placebench.commands.interrupts import leave_closed_streams; input()"
+    script += "; from placebench.commands.output import print_result, say"
     script += "; leave_closed_streams(); say('x'); print_result('y')"
     options = {"stdin": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=theirs, **options) as process:

@@ -1,4 +1,4 @@
-"""`placebench verify`: is the data what was seeded, and does every variant answer alike?"""
+"""`placebench lab verify`: is the data what was seeded, and does every variant send the same responses?"""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -6,40 +6,33 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from placebench.commands import values
-from placebench.commands.console import print_json, print_result, progress, say
+from placebench.commands import Command, options
+from placebench.commands.output import emit, progress, say
 from placebench.errors import GateFailedError, SeedError, VariantError
 
 if TYPE_CHECKING:
     from placebench.seeding import SeedReceipt
 
-HELP = "check the digest of the seeded data, and that every variant gives the same answers"
 _OWN_TOPOLOGY = "nested-perfload"
 """The one that the optimizations' own requests are made for."""
 _OWN_TREES = 20
 
 
-def configure(parser: ArgumentParser) -> None:
-    """The options of `verify`."""
-    parser.add_argument(
-        "--db",
-        type=values.text,
-        metavar="URL",
-        help=f"a seeded database, only read; default: {_OWN_TREES} trees in a server of its own",
+def _configure(parser: ArgumentParser) -> None:
+    options.add_database(
+        parser, f"seeded database, which is only read (default: {_OWN_TREES} trees in a server of its own)"
     )
     parser.add_argument(
-        "--topology", metavar="FILE.toml", help="the file that --db was seeded with, if it is none of placebench's own"
+        "--topology",
+        metavar="NAME|FILE",
+        help="topology that --db was seeded with (default: by the name in its receipt)",
     )
-    parser.add_argument(
-        "--variants",
-        metavar="A,B",
-        help="which variants (default: all that have a name)",
-    )
-    parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
+    parser.add_argument("--variants", metavar="V,V", help="variants (default: all)")
+    options.add_output(parser)
 
 
-def run(arguments: Namespace) -> int:
-    """Serve and ask every variant; GateFailedError when data or answers differ."""
+def _run(arguments: Namespace) -> int:
+    """Request the same of every variant; raises GateFailedError when data or responses differ."""
     from placebench.experiment.same_responses import verify_variants
     from placebench.reference.variants import (
         ALGORITHMS,
@@ -54,11 +47,11 @@ def run(arguments: Namespace) -> int:
     every = [*cumulative(), *leave_one_out(), *further_alternatives(), *ALGORITHMS, *algorithms_leave_one_out()]
     named = arguments.variants.split(",") if arguments.variants else every
     with _seeded(arguments.db) as (url, receipt):
-        variants = list(_askable(named, url, must=bool(arguments.variants)))
+        variants = list(_available(named, url, must=bool(arguments.variants)))
         digest = data_digest(url)
         requests = [find_topology(arguments.topology or receipt.topology, trees=0).request]
         if receipt.topology == _OWN_TOPOLOGY:
-            # A limit leaves it open which candidates come back, so those requests are asked without one.
+            # With a limit any of the candidates may come back, so those requests are sent without one.
             own = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))
             requests += {request.partition("&limit=")[0]: None for request in own}
         with progress("variants", len(variants) * len(requests)) as advance:
@@ -68,25 +61,32 @@ def run(arguments: Namespace) -> int:
                 advance(len(verified))
     differing = [each for each in verified if each.difference]
     same_data = digest == receipt.digest
-    if arguments.json:
-        document = {"data_digest": digest, "seeded_digest": receipt.digest, "same_data": same_data}
-        print_json({**document, "same_responses": not differing, "answers": [asdict(each) for each in verified]})
+    if arguments.json or (same_data and not differing):
+        emit(
+            arguments,
+            text=lambda: (
+                f"{len(variants)} variants send the same responses to {len(requests)} requests; data digest {digest}"
+            ),
+            document=lambda: {
+                "data_digest": digest,
+                "seeded_digest": receipt.digest,
+                "same_data": same_data,
+                "same_responses": not differing,
+                "responses": [asdict(each) for each in verified],
+            },
+        )
     if not same_data:
         raise GateFailedError(f"the data is not what was seeded: digest {digest}, receipt {receipt.digest}")
     if differing:
         first = differing[0]
-        raise GateFailedError(f"{first.variant} answers {first.request} differently: {first.difference}")
-    if not arguments.json:
-        print_result(
-            f"{len(variants)} variants give the same answers to {len(requests)} requests; data digest {digest}"
-        )
+        raise GateFailedError(f"{first.variant} responds to {first.request} differently: {first.difference}")
     return 0
 
 
-def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
-    """The variants that this environment and this database can have; what is left out is said, a line each.
+def _available(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
+    """The variants that this environment and this database can have; reports what it leaves out, a line each.
 
-    must: they were named, so that one which cannot be asked is an error.
+    must: they were named, so that one which cannot be served is an error.
     """
     from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
     from placebench.reference.variants import missing_extra, variant
@@ -96,16 +96,16 @@ def _askable(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
     for name in names:
         lacking = [each for each in variant(name).revisions if each not in there]
         problem = missing_extra(name) or "".join(
-            f"its database lacks the revision {each}: placebench seed --option {each}" for each in lacking
+            f"its database lacks the revision {each}: placebench lab seed --option {each}" for each in lacking
         )
         if variant(name).algorithm == "cached" and not logged:
             problem = NO_CHANGE_LOG
         if not problem:
             yield name
         elif must:
-            raise VariantError(f"the variant {name} cannot be asked: {problem}")
+            raise VariantError(f"the variant {name} cannot be served: {problem}")
         else:
-            say(f"not asked: {name}, {problem}")
+            say(f"left out: {name}, {problem}")
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
     if url is not None:
         receipt = read_receipt(url)
         if receipt is None:
-            raise SeedError("the database has no receipt of placebench: run `placebench seed --db URL` first")
+            raise SeedError("the database has no receipt of placebench: run `placebench lab seed --db URL` first")
         yield url, receipt
         return
     with open_server() as server:
@@ -126,3 +126,6 @@ def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
         receipt = seed(find_topology(_OWN_TOPOLOGY, trees=_OWN_TREES), own)
         migrate_options(own, REVISIONS)
         yield own, receipt
+
+
+COMMANDS = {"lab verify": Command(_configure, _run)}

@@ -1,4 +1,4 @@
-"""`placebench gauge` on a real PostgreSQL, uWSGI and locust: its bars add up to what the client waited."""
+"""`placebench lab study breakdown` on a real PostgreSQL, uWSGI and locust: its parts add up."""
 
 import json
 from collections.abc import Callable
@@ -15,9 +15,11 @@ def test_the_parts_of_every_row_are_the_clients_latency(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
 ) -> None:
     """A no-op without a statement, and a provider with one; the telemetry stays in the run."""
-    folder, small = tmp_path / "run", ["--trees", "2", "--repeats", "1", "--json", "--db", server.url]
+    folder, small = tmp_path / "run", ["--trees", "2", "-n", "1", "--json", "--server", server.url]
 
-    assert 0 == main(["gauge", *small, "--endpoints", "one-provider", "--time", "0.3", "--out", str(folder)])
+    assert 0 == main(
+        ["lab", "study", "breakdown", *small, "--endpoints", "one-provider", "--time", "0.3", "--out", str(folder)]
+    )
     noop, provider = json.loads(capsys.readouterr().out)["rows"]
 
     assert ("no-op", 1.0, 0.0, 0.0) == tuple(
@@ -45,8 +47,8 @@ def test_the_parts_of_every_row_are_the_clients_latency(
 )
 def test_what_cannot_be_gauged_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2 before anything is started."""
-    assert 2 == main(["gauge", *options])
+    assert 2 == main(["lab", "study", "breakdown", *options])
 
     message = capsys.readouterr().err
-    assert message.startswith(f"placebench gauge: {said}")
+    assert message.startswith(f"placebench lab study breakdown: {said}")
     assert 1 == message.count("\n")

@@ -8,7 +8,7 @@ import pytest
 from fake_run import FakeRun, write_run
 
 from placebench import paths
-from placebench.commands.folders import reported, run_folder
+from placebench.commands.runs import reported, run_folder
 from placebench.errors import RunFolderError
 
 

@@ -1,4 +1,4 @@
-"""`placebench experiment` from the command line, with a file of one's own."""
+"""`placebench lab steps` from the command line, with a file of one's own."""
 
 import json
 import subprocess
@@ -20,17 +20,19 @@ rounds = 1
 """
 
 
-def experiment(server: Server, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+def steps(server: Server, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     """Two variants that are the same, on as little data as there is."""
     path = folder.parent / "mine.toml"
     path.write_text(FILE)
-    command = [sys.executable, "-m", "placebench", "experiment", str(path), "--db", server.url, "--out", str(folder)]
-    return subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=200)
+    command = [sys.executable, "-m", "placebench", "lab", "steps", "--plan", str(path), "--server", server.url]
+    return subprocess.run(
+        [*command, "--out", str(folder), *options], capture_output=True, text=True, check=False, timeout=200
+    )
 
 
 def test_a_ledger_is_printed_and_kept(server: Server, tmp_path: Path) -> None:
     """What was tried, with what effect, and what to do about it; the page is the last line."""
-    made = experiment(server, tmp_path / "run", "--replicates", "6")
+    made = steps(server, tmp_path / "run", "--replicates", "6")
     ledger = (tmp_path / "run" / "ledger.md").read_text()
 
     assert made.returncode == 0
@@ -42,10 +44,10 @@ def test_a_ledger_is_printed_and_kept(server: Server, tmp_path: Path) -> None:
 def test_what_the_command_line_says_goes_over_the_file(server: Server, tmp_path: Path) -> None:
     """Seed, trees and topology; too few replicates are exit code 3, and what there is has its ledger all the same."""
     options = ("--replicates", "1", "--seed", "7", "--trees", "2", "--topology", "flat-perfload", "--json")
-    made = experiment(server, tmp_path / "run", *options)
+    made = steps(server, tmp_path / "run", *options)
     document = json.loads(made.stdout)
 
     assert made.returncode == 3
-    assert made.stderr.splitlines()[-1] == "placebench experiment: inconclusive: 1 replicates, 6 needed"
+    assert made.stderr.splitlines()[-1] == "placebench lab steps: inconclusive: 1 replicates, 6 needed"
     assert (document["seed"], document["trees"], document["topology"]) == (7, 2, "flat-perfload")
     assert [(each["name"], each["decision"]) for each in document["ledger"]] == [("long", "open")]

@@ -1,4 +1,4 @@
-"""`placebench topology export`: a live Placement's topology as a file that `placebench seed --topology FILE` reads."""
+"""`placebench lab export`: the inventory of a running Placement as a file that `lab seed --topology FILE` reads."""
 
 import secrets
 from argparse import ArgumentParser, Namespace
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
-from placebench.commands import values
-from placebench.commands.console import print_json, print_result, progress, say
+from placebench.commands import Command, options
+from placebench.commands.output import emit, progress, say
 from placebench.errors import ExportError
 from placebench.paths import check_writable
 
@@ -15,31 +15,27 @@ if TYPE_CHECKING:
     from placebench.export import Exported, PlacementData
     from placebench.topology import TreeType
 
-HELP = "a live Placement's topology as a file, with other names, to be seeded at any scale"
 _SALT_BYTES = 16
 
 
-def configure(parser: ArgumentParser) -> None:
-    """From where, as which file, with what in place of the names."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="export")
-    export = actions.add_parser("export", help=HELP, description=HELP)
-    source = export.add_mutually_exclusive_group(required=True)
-    source.add_argument("--db", type=values.text, metavar="URL", help="the database of a Placement; it is only read")
+def _configure(parser: ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    options.add_database(source, "database of a Placement, which is only read")
     source.add_argument(
-        "--api", type=values.service_url, metavar="URL", help="the address of a Placement; it is only read"
+        "--api", type=options.service_url, metavar="URL", help="address of a Placement, which is only read"
     )
-    export.add_argument("--token", default="admin", metavar="T", help="for --api: X-Auth-Token (default: admin)")
-    export.add_argument(
-        "--out", type=values.path, metavar="FILE.toml", help="the file to write (default: standard output)"
+    parser.add_argument("--token", default="admin", metavar="T", help="with --api: X-Auth-Token (default: admin)")
+    options.add_out(parser, "file to write (default: standard output)", metavar="FILE")
+    parser.add_argument(
+        "--salt", metavar="S", help="salt of the names: the same salt gives the same names (default: new)"
     )
-    export.add_argument("--salt", metavar="S", help="the same salt gives the same names (default: a new one)")
-    export.add_argument(
-        "--request", type=values.request, metavar="PATH", help="what to measure it with, in the names of the data"
+    parser.add_argument(
+        "--request", type=options.request, metavar="PATH", help="path and query to measure it with, in its own names"
     )
-    export.add_argument("--json", action="store_true", help="print what was exported as JSON, a row a kind of tree")
+    options.add_output(parser)
 
 
-def run(arguments: Namespace) -> int:
+def _run(arguments: Namespace) -> int:
     """Export; prints the file, or with --out what is in it."""
     from placebench.export import export
     from placebench.topology import render_toml
@@ -51,12 +47,12 @@ def run(arguments: Namespace) -> int:
     text = render_toml(exported.topology, comments=[_headline(exported), *exported.losses])
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8")
-    _print(arguments, exported, text)
+    _emit(arguments, exported, text)
     return 0
 
 
 def _check(out: Path | None) -> None:
-    """Before the data is read, which may take minutes."""
+    """Refuse a file that cannot be written before the inventory is read, which may take minutes."""
     if out and out.suffix != ".toml":
         raise ExportError(f"--out {out}: expected a file whose name ends in .toml")
     if out:
@@ -81,13 +77,12 @@ def _headline(exported: "Exported") -> str:
     )
 
 
-def _print(arguments: Namespace, exported: "Exported", text: str) -> None:
-    if arguments.json:
-        print_json(_document(arguments, exported, text))
-    elif arguments.out:
-        print_result(f"{arguments.out}: {_headline(exported)}")
-    else:
-        print_result(text.rstrip())
+def _emit(arguments: Namespace, exported: "Exported", text: str) -> None:
+    emit(
+        arguments,
+        text=lambda: f"{arguments.out}: {_headline(exported)}" if arguments.out else text.rstrip(),
+        document=lambda: _document(arguments, exported, text),
+    )
     for loss in exported.losses:
         say(loss)
 
@@ -114,3 +109,6 @@ def _row(tree_type: "TreeType") -> dict[str, Any]:
         "aggregates": sorted({aggregate for node in tree_type.nodes for aggregate in node.aggregates}),
         "claims": len(tree_type.claims),
     }
+
+
+COMMANDS = {"lab export": Command(_configure, _run)}

@@ -1,14 +1,14 @@
-"""`placebench serve`: the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
+"""`placebench lab serve`: the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
 
 import json
-import os
 import signal
 import threading
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from placebench.commands import values
-from placebench.commands.console import interrupts, leave_closed_streams, print_result, say
+from placebench.commands import Command, options
+from placebench.commands.interrupts import interrupts, leave_closed_streams
+from placebench.commands.output import print_result, say
 from placebench.errors import DatabaseError, ServerError
 from placebench.paths import check_writable, make_folder
 
@@ -16,44 +16,38 @@ if TYPE_CHECKING:
     from placebench.reference.variants import ReferenceVariant
     from placebench.runtime.wsgi_servers import RunningServer
 
-HELP = "serve a seeded database under uWSGI, in the foreground"
-_VARIABLE = "PLACEBENCH_DATABASE_URL"
-_LOOK_EVERY_S = 0.5
+_CHECK_EVERY_S = 0.5
 
 
-def configure(parser: ArgumentParser) -> None:
-    """The options of `serve`."""
-    parser.add_argument("--db", type=values.text, metavar="URL", help=f"the database, seeded (default: ${_VARIABLE})")
+def _configure(parser: ArgumentParser) -> None:
+    options.add_database(parser, f"seeded database (default: ${options.DATABASE_VARIABLE})")
     parser.add_argument(
         "--variant",
         metavar="V",
-        help="how candidates are found (default: cached, never stale for writers that fire the change log's triggers;"
-        " without a change log dedup)",
+        help="variant (default: cached, never stale for writers that fire the change log's triggers; dedup where the "
+        "database has no change log)",
     )
-    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="default: 127.0.0.1, this machine alone")
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--port", type=values.whole(0, 65_535), default=8000, metavar="P", help="0: a free one (default: 8000)"
-    )
-    parser.add_argument(
-        "--processes", type=values.workers, metavar="N", help="worker processes (default: the variant's, or 1)"
+        "--port", type=options.whole(0, 65_535), default=8000, metavar="P", help="port; 0: a free one (default: 8000)"
     )
     parser.add_argument(
-        "--threads", type=values.workers, metavar="M", help="threads in each of them (default: the variant's, or 1)"
+        "--processes", type=options.worker_count, metavar="N", help="number of workers (default: the variant's, or 1)"
     )
-    parser.add_argument("--log", type=values.path, metavar="FILE", help="keep uWSGI's log there")
     parser.add_argument(
-        "--telemetry",
-        type=values.path,
-        default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
-        metavar="DIR",
-        help="durations and figures, a file a worker (default: $PLACEBENCH_TELEMETRY)",
+        "--threads",
+        type=options.worker_count,
+        metavar="N",
+        help="number of threads in each worker (default: the variant's, or 1)",
     )
-    parser.add_argument("--statements", action="store_true", help="with --telemetry: each statement too")
-    parser.add_argument("--json", action="store_true", help="when ready, one line of JSON on stdout")
+    parser.add_argument("--log", type=options.path, metavar="FILE", help="file for uWSGI's log")
+    options.add_telemetry(parser, "folder for durations and figures, a file per worker")
+    parser.add_argument("--statements", action="store_true", help="with --telemetry: record each statement too")
+    options.add_output(parser)
 
 
-def run(arguments: Namespace) -> int:
-    """Serve until told to stop; a server or worker that dies ends it with the end of uWSGI's log."""
+def _run(arguments: Namespace) -> int:
+    """Serve until a signal stops it; a server or worker that dies ends it with the end of uWSGI's log."""
     from placebench.measure.wait_events import watched_backends
     from placebench.reference.variants import variant
     from placebench.runtime.wsgi_servers import ServerSpec, serve
@@ -64,10 +58,11 @@ def run(arguments: Namespace) -> int:
         make_folder(arguments.telemetry)
     if arguments.log:
         check_writable(arguments.log)
-    chosen = variant(arguments.variant or _default(arguments.db or os.environ.get(_VARIABLE)))
+    url = options.database_url(arguments.db)
+    chosen = variant(arguments.variant or _default(url))
     processes, threads = chosen.worker.workers or (1, 1)
     spec = ServerSpec(
-        database_url=_seeded(arguments.db or os.environ.get(_VARIABLE), chosen),
+        database_url=_seeded(url, chosen),
         variant=chosen.name,
         host=arguments.host,
         port=arguments.port,
@@ -79,29 +74,29 @@ def run(arguments: Namespace) -> int:
     )
     _complete(spec.database_url)
     with serve(spec) as server, watched_backends(spec.database_url, arguments.telemetry):
-        told_to_stop = _listen()
-        say(f"{spec.variant} answers at {server.url}; Ctrl-C stops it")
+        stopped = _listen()
+        say(f"{spec.variant} is served at {server.url}; Ctrl-C stops it")
         if arguments.json:
             print_result(json.dumps({"url": server.url, "pid": server.pid, "variant": spec.variant}))
-        _watch(server, told_to_stop)
+        _watch(server, stopped)
     return 0
 
 
 def _listen() -> threading.Event:
-    """An event that each of `interrupts` sets; a second one changes nothing while requests in flight are answered."""
-    told_to_stop = threading.Event()
+    """An event that each of `interrupts` sets; a second one changes nothing while requests in flight end."""
+    stopped = threading.Event()
 
     def stop(*_: object) -> None:
         leave_closed_streams()
-        told_to_stop.set()
+        stopped.set()
 
     for number in interrupts():
         signal.signal(number, stop)
-    return told_to_stop
+    return stopped
 
 
-def _watch(server: "RunningServer", told_to_stop: threading.Event) -> None:
-    while not told_to_stop.wait(_LOOK_EVERY_S):
+def _watch(server: "RunningServer", stopped: threading.Event) -> None:
+    while not stopped.wait(_CHECK_EVERY_S):
         server.check()
 
 
@@ -128,15 +123,15 @@ def _complete(url: str) -> None:
         )
 
 
-def _default(url: str | None) -> str:
+def _default(url: str) -> str:
     """The fastest variant that this database can have, never stale for writers that fire the change log's triggers."""
     from placebench.seeding import has_change_log
 
-    return "cached" if not url or has_change_log(url) else "dedup"
+    return "cached" if has_change_log(url) else "dedup"
 
 
-def _seeded(url: str | None, chosen: "ReferenceVariant") -> str:
-    """The normalised *url* after a look that all is there which the variant reads: `serve` never migrates."""
+def _seeded(url: str, chosen: "ReferenceVariant") -> str:
+    """The normalised *url* once all that the variant reads is found there: `serve` never migrates."""
     from sqlalchemy import inspect
 
     from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
@@ -144,16 +139,19 @@ def _seeded(url: str | None, chosen: "ReferenceVariant") -> str:
     from placebench.seeding import applied_options, has_change_log
     from placebench.tables import resource_providers
 
-    if not url:
-        raise DatabaseError(f"which database? give --db postgresql://user:password@host/name, or set {_VARIABLE}")
     url = normalise_url(url)
     with open_connection(url) as connection:
         if not inspect(connection).has_table(resource_providers.name):
-            raise DatabaseError("this database has no table resource_providers: run `placebench seed --db URL` first")
+            raise DatabaseError(
+                "this database has no table resource_providers: run `placebench lab seed --db URL` first"
+            )
     if chosen.algorithm == "cached" and not has_change_log(url):
         raise DatabaseError(f"the variant cached: {NO_CHANGE_LOG}")
     for lacking in set(chosen.revisions) - (applied_options(url) if chosen.revisions else set()):
         raise DatabaseError(
-            f"the variant {chosen.name} needs the revision {lacking}: run `placebench seed --option {lacking}` first"
+            f"the variant {chosen.name} needs the revision {lacking}: run `placebench lab seed --option {lacking}`"
         )
     return url
+
+
+COMMANDS = {"lab serve": Command(_configure, _run)}

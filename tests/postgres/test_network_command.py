@@ -1,4 +1,4 @@
-"""`placebench link` on a real PostgreSQL: counts are exact, waiting is added, a link that drops is one line."""
+"""`placebench lab study network` on a real PostgreSQL: counts are exact, waiting is added."""
 
 import json
 import os
@@ -23,9 +23,9 @@ from placebench.seeding import find_topology
 
 def asked(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
     """The rows of a small run."""
-    small = ["--trees", "2", "--repeats", "1", "--json", "--db", server.url]
+    small = ["--trees", "2", "-n", "1", "--json", "--server", server.url]
 
-    assert 0 == main(["link", *small, *options])
+    assert 0 == main(["lab", "study", "network", *small, *options])
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
     return rows
 
@@ -99,17 +99,17 @@ def proxies() -> list[int]:
         (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, as 0,50"),
         (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
         (["--proxies", "9"], "argument --proxies: expected a whole number from 1 to 8, saw '9'"),
-        (["--compress"], "--compress packs answers to the client: say --between client, where they pass the link"),
+        (["--compress"], "--compress is for responses to the client: add --between client"),
         (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
-        (["--variants", "noop"], "the variant noop asks no database: name variants, or placement"),
+        (["--variants", "noop"], "the variant noop uses no database: name variants, or placement"),
         (["--variants", "nimble"], "no variant 'nimble'"),
         (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2 before anything is started."""
-    assert 2 == main(["link", *options])
+    assert 2 == main(["lab", "study", "network", *options])
 
     message = capsys.readouterr().err
-    assert message.startswith(f"placebench link: {said}")
+    assert message.startswith(f"placebench lab study network: {said}")
     assert 1 == message.count("\n")
