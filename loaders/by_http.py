@@ -43,6 +43,7 @@ class Api:
     """Requests to one server, over connections that are kept when the server keeps them."""
 
     def __init__(self, url: str) -> None:
+        """url: of the service; nothing is sent yet."""
         self._url = service_address(url, error=SeedError).geturl().rstrip("/")
         # A server that closes connections may close one just as it is taken again: that request was not seen.
         retries = urllib3.Retry(total=2, redirect=0, status=0, allowed_methods=None)

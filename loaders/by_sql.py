@@ -24,7 +24,7 @@ def load(topology: Topology, target: Target, progress: Progress) -> None:
 
 
 def _insert(connection: Connection, rows: Rows, meter: ProgressMeter) -> None:
-    """INSERT INTO <table> (created_at, …) VALUES (…), (…), …"""
+    """INSERT INTO <table> (created_at, …) VALUES (…), (…), and so on."""
     trees = iter(rows.trees)
     while batch := list(islice(trees, _TREES_IN_BATCH)):
         values = [dict(zip(rows.columns, row, strict=True)) for tree in batch for row in tree]

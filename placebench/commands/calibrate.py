@@ -41,8 +41,8 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Make the replicates, calibrate each metric, and keep the result for the reports of this machine."""
     from placebench import results
-    from placebench.experiment.calibration_store import found_out, keep, state_file
     from placebench.experiment.compare_run import CompareSettings
+    from placebench.experiment.environment import calibration_document, calibration_file, keep_calibration
     from placebench.experiment.run_folder import RunFolder
     from placebench.experiment.variants import read_variants
     from placebench.report import comparisons_of, write_report
@@ -66,11 +66,11 @@ def _run(arguments: Namespace) -> int:
         for each in comparisons_of(loaded)
         if each.metric in METRICS and each.measured
     ]
-    document = found_out(calibrations, loaded.head)
+    document = calibration_document(calibrations, loaded.head)
     RunFolder(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
     page = write_report(folder)
-    if not keep(document):
-        say(f"not kept for other reports: the calibration in {state_file()} has more replicates")
+    if not keep_calibration(document):
+        say(f"not kept for other reports: the calibration in {calibration_file()} has more replicates")
     emit(
         arguments,
         text=lambda: "\n".join(_text(each) for each in calibrations),

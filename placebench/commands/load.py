@@ -241,7 +241,7 @@ def _search(arguments: Namespace) -> int:
 
     objective = parse_objective(arguments.slo) if arguments.slo else None
     spec = _search_spec(arguments)
-    folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles())
+    folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
     search = CapacitySearch(spec, folder, step_s=arguments.time or _TIME_S, tell=lambda step: say(_step_line(step)))
     try:
         if objective:

@@ -65,7 +65,7 @@ def _list(arguments: Namespace) -> int:
 
     if arguments.folder and not arguments.folder.is_dir():
         raise RunFolderError(f"no folder {arguments.folder}: name one that runs are in")
-    folder = (arguments.folder or paths.profiles()).resolve()
+    folder = (arguments.folder or paths.profiles_folder()).resolve()
     runs = listed_runs(folder)
     page = write_index(folder) if runs else None
     emit(
@@ -113,7 +113,7 @@ def _export(arguments: Namespace) -> int:
 def _folder(arguments: Namespace) -> Path:
     from placebench import paths
 
-    folder: Path = arguments.run or paths.profiles() / "latest"
+    folder: Path = arguments.run or paths.profiles_folder() / "latest"
     return folder
 
 

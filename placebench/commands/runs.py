@@ -80,10 +80,10 @@ def _claimed(arguments: Namespace, name: str) -> Path:
     from placebench.experiment.run_folder import claim_folder, new_folder
 
     if not getattr(arguments, "resume", False):
-        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles())
-    made = sorted(paths.profiles().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
+        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles_folder())
+    made = sorted(paths.profiles_folder().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
     if not made or not (made[-1] / "run.json").is_file():
-        where = arguments.out or paths.profiles()
+        where = arguments.out or paths.profiles_folder()
         raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume out")
     RunHead.load(made[-1] / "run.json")  # before anything is started for a run that cannot be read
     return made[-1]
@@ -111,6 +111,6 @@ def list_run(folder: Path) -> None:
     from placebench import paths
     from placebench.report import write_index
 
-    if folder.parent == paths.profiles():
+    if folder.parent == paths.profiles_folder():
         with suppress(OSError):
             write_index(folder.parent)

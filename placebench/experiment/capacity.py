@@ -12,7 +12,7 @@ from placebench.decoding import Amount, Count, Positive, Seed
 from placebench.errors import UsageError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult, Record
-from placebench.experiment.validity import LOAD_RULES, why_invalid_load
+from placebench.experiment.validity import LOAD_RULES, load_problem
 from placebench.gates import SECONDS, parse_gate
 from placebench.stats import percentile, samples_needed
 
@@ -179,7 +179,7 @@ def judged(load: float, result: LoadResult, objective: Objective | None, *, at_o
 def _outcome(
     result: LoadResult, ordered: list[float], objective: Objective | None, at_once: int
 ) -> tuple[Outcome, str]:
-    if invalid := why_invalid_load(result, at_once=at_once, rules=LOAD_RULES):
+    if invalid := load_problem(result, at_once=at_once, rules=LOAD_RULES):
         return "generator", invalid
     if result.failures:
         first = f", first: {result.failure_messages[0]}" if result.failure_messages else ""

@@ -64,10 +64,10 @@ class Experiment:
 
 def _cumulative_trials() -> Experiment:
     """Each step of the cumulative series against the one before it."""
-    rungs = cumulative()
-    steps = zip(OPTIMIZATIONS, rungs[:-1], rungs[1:], strict=True)
+    series = cumulative()
+    steps = zip(OPTIMIZATIONS, series[:-1], series[1:], strict=True)
     trials = tuple(Trial.of(each, "step", before, after) for each, before, after in steps)
-    return Experiment("cumulative", rungs, trials, rounds=_ROUNDS)
+    return Experiment("cumulative", series, trials, rounds=_ROUNDS)
 
 
 def _leave_one_out_trials() -> Experiment:

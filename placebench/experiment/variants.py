@@ -1,6 +1,6 @@
 """What can be compared: variants of the reference service, the real Placement, the control, anybody's WSGI application.
 
-The key piece is `read_variants`:
+The main function is `read_variants`:
 
     tuned-slots                                     a variant of the reference service
     noop                                            the control: `GET /` of the tuned variant, which touches no database
@@ -24,8 +24,8 @@ from typing import Any
 
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
 from placebench.experiment.documents import LONGEST_NAME
-from placebench.experiment.source_checkout import Origin, read_origin, standing
-from placebench.paths import is_file, profiles
+from placebench.experiment.source_checkout import Origin, checked_out, read_origin
+from placebench.paths import is_file, profiles_folder
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.wsgi_servers import ServerSpec, uwsgi_program
 
@@ -46,7 +46,7 @@ _PLACEMENT_VARIABLES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """One thing that is compared, and how it is served."""
+    """One of what is compared, and how it is served."""
 
     name: str
     """Unique in its comparison, and fit for the name of a file."""
@@ -56,7 +56,7 @@ class Variant:
     python: str | None = None
     """Of the environment that it is installed in; None: this one."""
     request: str | None = None
-    """What it is asked; None: what the comparison asks. With a request of its own it is not held to the answers."""
+    """Its own request, whose responses are compared with nothing; None: that of the comparison."""
     ours: bool = True
     """Whether it is the reference service, which can count its own collections."""
     workers: tuple[int, int] = (1, 1)
@@ -186,7 +186,7 @@ def _placement(python: Path | None) -> Variant:
 
 def _of_tox() -> Path | None:
     """The Python that `tox -e oracle` puts Placement beside, where it was run in this checkout."""
-    made = profiles().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
+    made = profiles_folder().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
     return made if made.is_file() else None
 
 
@@ -245,7 +245,7 @@ def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
     if variant.origin is None:
         yield variant
         return
-    with standing(variant.origin, place, module=variant.module, python=variant.python) as folders:
+    with checked_out(variant.origin, place, module=variant.module, python=variant.python) as folders:
         named = [] if variant.origin.commit else [variant.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
         path = os.pathsep.join([*folders, *filter(None, named)])
         yield replace(variant, variables={**variant.variables, "PYTHONPATH": path})

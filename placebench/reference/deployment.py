@@ -1,6 +1,6 @@
 """The application that an environment describes, ready to be forked; `wsgi.py` lists the variables.
 
-The key piece is `application_from`.
+The key piece is `make_application`.
 """
 
 from collections.abc import Mapping
@@ -13,28 +13,28 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 import placebench
 from placebench.errors import DatabaseError, MissingExtraError, ProfilerError, ServerError
-from placebench.reference.api.compression import chunked, compressed
+from placebench.reference.api.compression import chunk_responses, compress_responses
 from placebench.reference.api.pipeline import make_app
-from placebench.reference.settings import chosen, settings_from
+from placebench.reference.settings import read_choice, read_settings
 from placebench.reference.variants import ReferenceVariant, default_variant, variant
 from placebench.telemetry import Telemeter
 
-DEFAULT_POOL_SIZE: Final = "10"
+_DEFAULT_POOL_SIZE: Final = "10"
 
 
-def application_from(environment: Mapping[str, str]) -> WSGIApplication:
+def make_application(environment: Mapping[str, str]) -> WSGIApplication:
     """The application that these variables describe.
 
     Raises the PlacebenchError of the first variable that cannot be used.
     """
-    asked, engine = _variant(environment), engine_from(environment)
+    asked, engine = _variant(environment), make_engine(environment)
     folder = environment.get("PLACEBENCH_TELEMETRY")
     telemeter = Telemeter(folder, engine=engine) if folder else None
-    app = _profiled(make_app(engine, asked.name, settings_from(environment)), engine, environment, telemeter)
-    if chosen(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
-        app = compressed(app)
+    app = _with_profiler(make_app(engine, asked.name, read_settings(environment)), engine, environment, telemeter)
+    if read_choice(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
+        app = compress_responses(app)
     if _renew_after_fork(engine, telemeter):
-        app = chunked(app)
+        app = chunk_responses(app)
     asked.implementations.collector()
     asked.worker.heap()
     asked.worker.gc_frequency()
@@ -49,9 +49,9 @@ def _variant(environment: Mapping[str, str]) -> ReferenceVariant:
     return variant(environment.get("PLACEBENCH_VARIANT") or _default_variant(environment))
 
 
-def engine_from(environment: Mapping[str, str]) -> Engine:
+def make_engine(environment: Mapping[str, str]) -> Engine:
     """An engine that has not connected yet, with the driver and the pool of the variant."""
-    text = environment.get("PLACEBENCH_POOL_SIZE") or DEFAULT_POOL_SIZE
+    text = environment.get("PLACEBENCH_POOL_SIZE") or _DEFAULT_POOL_SIZE
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ServerError(f"PLACEBENCH_POOL_SIZE: expected a number from 1, got {text!r}")
     worker = _variant(environment).worker
@@ -73,7 +73,7 @@ def _url(text: str) -> URL:
         raise DatabaseError("PLACEBENCH_DATABASE_URL: expected postgresql://USER@HOST/DATABASE") from error
 
 
-def _profiled(
+def _with_profiler(
     app: WSGIApplication, engine: Engine, environment: Mapping[str, str], telemeter: Telemeter | None
 ) -> WSGIApplication:
     """With each request recorded, if the environment says so: to files, and each statement to telemetry if it is on."""

@@ -8,37 +8,37 @@ from placebench.errors import ServerError
 
 DEPTH_FIRST: Final = "depth-first"
 BREADTH_FIRST: Final = "breadth-first"
-AT_ONCE: Final = "at_once"
-STEP_BY_STEP: Final = "step_by_step"
+_AT_ONCE: Final = "at_once"
+_STEP_BY_STEP: Final = "step_by_step"
 
 _ALL: Final = "-1"
 _LARGEST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServiceSettings:
     """The defaults are Placement's, where it has the option."""
 
     randomize: bool = False  # under a limit: any of the candidates, not the first ones
     maximum: int | None = None  # the search stops at so many candidates; None: at none
     strategy: str = DEPTH_FIRST  # one anchor after the other, or from each anchor by turns
-    claims: str = AT_ONCE  # how PUT /allocations/{consumer} writes
+    claims: str = _AT_ONCE  # how PUT /allocations/{consumer} writes
 
 
-DEFAULTS: Final = Settings()
+DEFAULTS: Final = ServiceSettings()
 
 
-def settings_from(environment: Mapping[str, str]) -> Settings:
+def read_settings(environment: Mapping[str, str]) -> ServiceSettings:
     """The settings that these variables make; ServerError with the first that cannot be used."""
-    return Settings(
-        randomize=chosen(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1",
+    return ServiceSettings(
+        randomize=read_choice(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1",
         maximum=_maximum(environment, "PLACEBENCH_MAX_CANDIDATES"),
-        strategy=chosen(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
-        claims=chosen(environment, "PLACEBENCH_CLAIMS", (AT_ONCE, STEP_BY_STEP)),
+        strategy=read_choice(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
+        claims=read_choice(environment, "PLACEBENCH_CLAIMS", (_AT_ONCE, _STEP_BY_STEP)),
     )
 
 
-def chosen(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+def read_choice(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     """The variable's value, the first choice if it is not set; ServerError where it is none of them."""
     value = environment.get(name) or choices[0]
     if value not in choices:

@@ -13,27 +13,27 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from sqlalchemy import Engine, text
 
-from placebench.reference.deployment import application_from, engine_from
+from placebench.reference.deployment import make_application, make_engine
 
-DEFAULT_WAIT_S: Final = "0.25"
-SLEEP: Final = text("SELECT pg_sleep(:seconds)")
+_DEFAULT_WAIT_S: Final = "0.25"
+_SLEEP: Final = text("SELECT pg_sleep(:seconds)")
 
 
-def waiting(app: WSGIApplication, engine: Engine, wait_s: float) -> WSGIApplication:
+def _delay_requests(app: WSGIApplication, engine: Engine, wait_s: float) -> WSGIApplication:
     """The application, each of its requests but `GET /` after *wait_s* seconds in the database of *engine*."""
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def waited(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/":
             with autocommit.connect() as connection:
-                connection.execute(SLEEP, {"seconds": wait_s})
+                connection.execute(_SLEEP, {"seconds": wait_s})
         return app(environ, start_response)
 
     return waited
 
 
-application = waiting(
-    application_from(os.environ),
-    engine_from(os.environ),
-    float(os.environ.get("PLACEBENCH_WAIT_S") or DEFAULT_WAIT_S),
+application = _delay_requests(
+    make_application(os.environ),
+    make_engine(os.environ),
+    float(os.environ.get("PLACEBENCH_WAIT_S") or _DEFAULT_WAIT_S),
 )

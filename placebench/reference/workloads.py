@@ -18,21 +18,21 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 import orjson
 
 from placebench.errors import ServerError
-from placebench.reference.settings import chosen
+from placebench.reference.settings import read_choice
 
 PARTS: Final = 50
-DEFAULT_RECORDS: Final = "200000"
+_DEFAULT_RECORDS: Final = "200000"
 _STEPS: Final = 60_000
 _MODULUS: Final = 2**31 - 1
 
-Answer = Callable[[int], object]
+_Answer = Callable[[int], object]
 
 
 def workload(environment: Mapping[str, str]) -> WSGIApplication:
     """The application that these variables describe; ServerError with the first that cannot be used."""
-    name = chosen(environment, "PLACEBENCH_WORKLOAD", ("compute", "state"))
+    name = read_choice(environment, "PLACEBENCH_WORKLOAD", ("compute", "state"))
     answer = compute if name == "compute" else _state(environment)
-    if chosen(environment, "PLACEBENCH_FREEZE", ("0", "1")) == "1":
+    if read_choice(environment, "PLACEBENCH_FREEZE", ("0", "1")) == "1":
         gc.collect()
         gc.freeze()
     return _served(answer)
@@ -46,9 +46,9 @@ def compute(number: int) -> object:
     return {"number": number, "value": value}
 
 
-def _state(environment: Mapping[str, str]) -> Answer:
+def _state(environment: Mapping[str, str]) -> _Answer:
     """Reads a part of the records, all of them in PARTS requests; looking at a record writes its reference count."""
-    text = environment.get("PLACEBENCH_STATE_RECORDS") or DEFAULT_RECORDS
+    text = environment.get("PLACEBENCH_STATE_RECORDS") or _DEFAULT_RECORDS
     if not (text.isascii() and text.isdigit() and int(text) >= PARTS):
         raise ServerError(f"PLACEBENCH_STATE_RECORDS: expected a number from {PARTS}, got {text!r}")
     records = [_record(number) for number in range(int(text))]
@@ -67,7 +67,7 @@ def _record(number: int) -> dict[str, Any]:
     return {"id": number, "name": f"record {number}", "tags": [str(number % 7)]}
 
 
-def _served(answer: Answer) -> WSGIApplication:
+def _served(answer: _Answer) -> WSGIApplication:
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         number = environ["PATH_INFO"].rpartition("/")[2]
         body = orjson.dumps(answer(int(number)) if number.isdigit() else {})

@@ -24,12 +24,12 @@ import sys
 from wsgiref.types import WSGIApplication
 
 from placebench.errors import PlacebenchError
-from placebench.reference.deployment import application_from
+from placebench.reference.deployment import make_application
 
 
 def _load() -> WSGIApplication:
     try:
-        return application_from(os.environ)
+        return make_application(os.environ)
     except PlacebenchError as error:
         sys.exit(f"placebench: {error}")
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Table, create_engine, func, inspect, 
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from placebench.errors import DatabaseError
-from placebench.paths import room
+from placebench.paths import resource_folder
 
 # Any number that nobody else takes.
 _LOCK = 7_362_651_118
@@ -164,7 +164,10 @@ def _upgrade(connection: Connection, revision: str, *, versions: str, **attribut
     from alembic.util import CommandError
 
     config = Config()
-    for name, path in (("script_location", room("schema")), ("version_locations", room("schema") / versions)):
+    for name, path in (
+        ("script_location", resource_folder("schema")),
+        ("version_locations", resource_folder("schema") / versions),
+    ):
         config.set_main_option(name, str(path).replace("%", "%%"))
     config.set_main_option("path_separator", "newline")
     config.attributes.update(attributes, connection=connection)

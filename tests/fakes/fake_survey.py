@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.experiment.capacity import Saturation, Step
-from placebench.experiment.matrices import AXES
+from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement, RunHead, append_lines
 
 _MIB = 1 << 20
@@ -106,7 +106,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "pss_bytes": 50 * _MIB,
         "uss_bytes": 40 * _MIB,
         "rss_bytes": 90 * _MIB,
-        "lost_bytes": 8 * _MIB,
+        "unshared_bytes": 8 * _MIB,
         "memory": [[0.0, 50 * _MIB, 40 * _MIB, 90 * _MIB, 0], [0.5, 50 * _MIB, 40 * _MIB, 90 * _MIB, 8 * _MIB]],
     },
 }

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from werkzeug.test import Client
 
 from placebench.experiment.canonical_response import difference, parse_response
-from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates.algorithms import find_candidates
@@ -266,7 +266,7 @@ def send_to(engine: Engine) -> Callable[[str, str, Any], Any]:
 
 def compare(database: Database, query: str, *, naive_first: bool) -> str | None:
     """What cached answers otherwise than naive in one transaction; None if they agree."""
-    request = parse(query)
+    request = parse_query(query)
     with database.snapshot() as connection:
         bodies = {}
         for name in ("naive", "cached") if naive_first else ("cached", "naive"):

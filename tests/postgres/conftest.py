@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import Engine, Table, create_engine, insert, text, update
 
 from placebench import tables
-from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.candidates.algorithms import find_candidates
-from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant
 from placebench.runtime.postgres import Server
@@ -75,14 +75,16 @@ class Cloud:
         """The UUID of the provider or aggregate of this name."""
         return str(uuid5(NAMESPACE_URL, name))
 
-    def document(self, query: str, name: str = OWN, settings: Settings = DEFAULTS) -> dict[str, Any]:
+    def document(self, query: str, name: str = OWN, settings: ServiceSettings = DEFAULTS) -> dict[str, Any]:
         """The document for a query, in which {names} stand for UUIDs; the answer of the variant of this name.
 
         OWN is tuned on each database, and each of the algorithms on PostgreSQL.
         """
         query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
         with self._database.snapshot() as connection:
-            found = find_candidates(connection, parse(query), variant(self.own if name == OWN else name), settings)
+            found = find_candidates(
+                connection, parse_query(query), variant(self.own if name == OWN else name), settings
+            )
             body = (found if isinstance(found, bytes) else b"".join(found)).decode()
         for provider in self._ids:
             body = body.replace(self.uuid(provider), provider)
@@ -91,7 +93,7 @@ class Cloud:
             summary["traits"].sort()
         return document
 
-    def candidates(self, query: str, name: str = OWN, settings: Settings = DEFAULTS) -> list[str]:
+    def candidates(self, query: str, name: str = OWN, settings: ServiceSettings = DEFAULTS) -> list[str]:
         """Each candidate as one line, `cn VCPU:1, ss DISK_GB:10`, sorted."""
         requests = self.document(query, name, settings)["allocation_requests"]
         return sorted(_line(request["allocations"]) for request in requests)

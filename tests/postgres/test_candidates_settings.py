@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from placebench.reference.settings import BREADTH_FIRST, Settings
+from placebench.reference.settings import BREADTH_FIRST, ServiceSettings
 
 EVERY_VARIANT = pytest.mark.parametrize("name", ["naive", "own"])
 
@@ -30,7 +30,7 @@ def trees(found: list[str]) -> list[str]:
 @EVERY_VARIANT
 def test_the_search_ends_at_the_maximum_in_the_first_tree(racks: Any, name: str) -> None:
     """Depth first, four of the twelve candidates come from one tree."""
-    found = racks.candidates("resources=VGPU:1", name, Settings(maximum=4))
+    found = racks.candidates("resources=VGPU:1", name, ServiceSettings(maximum=4))
 
     assert len(set(found)) == 4
     assert len(trees(found)) == 1
@@ -39,17 +39,17 @@ def test_the_search_ends_at_the_maximum_in_the_first_tree(racks: Any, name: str)
 @EVERY_VARIANT
 def test_breadth_first_takes_from_each_tree_by_turns(racks: Any, name: str) -> None:
     """Three of the twelve candidates come from the three trees; twelve are all of them."""
-    settings = Settings(maximum=3, strategy=BREADTH_FIRST)
+    settings = ServiceSettings(maximum=3, strategy=BREADTH_FIRST)
 
     assert trees(racks.candidates("resources=VGPU:1", name, settings)) == ["0", "1", "2"]
-    assert len(set(racks.candidates("resources=VGPU:1", name, Settings(strategy=BREADTH_FIRST)))) == 12
+    assert len(set(racks.candidates("resources=VGPU:1", name, ServiceSettings(strategy=BREADTH_FIRST)))) == 12
 
 
 @EVERY_VARIANT
 @pytest.mark.parametrize(("limit", "expected"), [(2, 2), (4, 4), (20, 5)])
 def test_a_limit_and_a_maximum_hold_both(racks: Any, name: str, limit: int, expected: int) -> None:
     """The smaller of the two."""
-    found = racks.candidates(f"resources=VGPU:1&limit={limit}", name, Settings(maximum=5))
+    found = racks.candidates(f"resources=VGPU:1&limit={limit}", name, ServiceSettings(maximum=5))
 
     assert len(found) == expected
 
@@ -57,7 +57,7 @@ def test_a_limit_and_a_maximum_hold_both(racks: Any, name: str, limit: int, expe
 @EVERY_VARIANT
 def test_any_candidates_under_a_limit(racks: Any, name: str) -> None:
     """Forty requests for two of twelve do not all get the same (once in 10^70), and without a limit all come."""
-    settings = Settings(randomize=True)
+    settings = ServiceSettings(randomize=True)
 
     found = [tuple(racks.candidates("resources=VGPU:1&limit=2", name, settings)) for _ in range(40)]
 
@@ -73,6 +73,6 @@ def test_the_maximum_stops_a_search_that_would_explode(cloud: Any) -> None:
         cloud.add(f"d{device}", parent="cn", VGPU=1)
     groups = "&".join(f"resources{number}=VGPU:1" for number in range(8))
 
-    found = cloud.document(f"{groups}&group_policy=isolate", settings=Settings(maximum=10))
+    found = cloud.document(f"{groups}&group_policy=isolate", settings=ServiceSettings(maximum=10))
 
     assert len(found["allocation_requests"]) == 10

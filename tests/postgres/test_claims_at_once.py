@@ -9,8 +9,8 @@ from sqlalchemy import Engine, event, insert, select, text, update
 
 from placebench import tables
 from placebench.reference.api.problems import Problem
-from placebench.reference.store.claims import PLAN_SERVES, WAYS
-from placebench.reference.store.consumers import Claim
+from placebench.reference.store.claims import PLAN_SERVES, WRITERS
+from placebench.reference.store.consumers import ConsumerClaim
 from placebench.reference.store.database import Database
 
 PROVIDERS = [str(UUID(int=number)) for number in (1, 2, 3, 4)]
@@ -35,7 +35,7 @@ def provide(engine: Engine) -> Database:
     return Database(engine)
 
 
-def drawn(chance: random.Random, generations: Counter[str]) -> Claim:
+def drawn(chance: random.Random, generations: Counter[str]) -> ConsumerClaim:
     """Any claim, which mostly could be accepted by a provider that is not full yet."""
     consumer = str(UUID(int=100 + chance.randrange(12)))
     last: int | None = generations[consumer] or None
@@ -46,7 +46,7 @@ def drawn(chance: random.Random, generations: Counter[str]) -> Claim:
         uuid: {name: amounts[name] for name in chance.choices(names, [6, 6, 6, 1])[0] if name in amounts}
         for uuid in providers
     }
-    return Claim(
+    return ConsumerClaim(
         consumer,
         chance.choice([last] * 8 + [None, 3, 10**12]),
         project=chance.choice(["blue", "red"]),
@@ -56,10 +56,10 @@ def drawn(chance: random.Random, generations: Counter[str]) -> Claim:
     )
 
 
-def outcome(way: str, database: Database, claim: Claim) -> tuple[str, str]:
+def outcome(way: str, database: Database, claim: ConsumerClaim) -> tuple[str, str]:
     """What the client would be told."""
     try:
-        WAYS[way](database, claim)
+        WRITERS[way](database, claim)
     except Problem as problem:
         return f"{problem.status.value} {problem.code}", problem.detail
     return "204", ""
@@ -108,7 +108,9 @@ def test_what_is_over_its_capacity_may_be_taken_again_but_not_more(on_postgresql
 
         def claim(generation: int | None, amount: int) -> str:
             allocations = {PROVIDERS[0]: {"MEMORY_MB": 256}, PROVIDERS[1]: {"MEMORY_MB": amount * 256}}
-            return outcome(way, database, Claim(consumer, generation, "blue", "user", "INSTANCE", allocations))[0]
+            return outcome(way, database, ConsumerClaim(consumer, generation, "blue", "user", "INSTANCE", allocations))[
+                0
+            ]
 
         given = claim(None, 4)
         with engine.begin() as connection:
@@ -132,7 +134,7 @@ def test_a_claim_is_one_message_and_a_forgotten_statement_no_failure(on_postgres
     def claim(number: int) -> None:
         sent.clear()
         claimed = {PROVIDERS[0]: {"VCPU": 1}}
-        WAYS["at_once"](database, Claim(str(UUID(int=number)), None, "blue", "user", "INSTANCE", claimed))
+        WRITERS["at_once"](database, ConsumerClaim(str(UUID(int=number)), None, "blue", "user", "INSTANCE", claimed))
         counts.append(len(sent))
 
     for number in (1, 2, 3):

@@ -137,7 +137,7 @@ def test_page_and_table_show_each_comparison(finished: results.Run) -> None:
 
 def test_bodies_do_not_stay_when_all_is_well(finished: results.Run) -> None:
     """Answers are run while a run goes on, and after it only where they differ."""
-    assert not (finished.folder / "answers").exists()
+    assert not (finished.folder / "responses").exists()
 
 
 def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
 
     def say(step: str) -> None:
         if step.startswith("replicate 2"):
-            engine = create_engine(server.database_url("placebench_written_1"), poolclass=NullPool)
+            engine = create_engine(server.database_url("placebench_written_2"), poolclass=NullPool)
             with engine.begin() as connection:
                 connection.execute(text("UPDATE inventories SET total = total + 1 WHERE id = 1"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
-from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.candidates.dedup import service
@@ -37,7 +37,7 @@ def nested(server: Server) -> Iterator[Engine]:
 
 def document(connection: Connection, query: str, name: str = "dedup") -> dict[str, Any]:
     """The answer of a variant, its requests and traits in one order."""
-    found = find_candidates(connection, parse(query), variant(name))
+    found = find_candidates(connection, parse_query(query), variant(name))
     read: dict[str, Any] = json.loads(found if isinstance(found, bytes) else b"".join(found))
     read["allocation_requests"].sort(key=repr)
     return {**read, "provider_summaries": dict(sorted(read["provider_summaries"].items()))}
@@ -58,7 +58,7 @@ def test_an_answer_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.Monk
         assert len(one["provider_summaries"]) == 7
         assert len(whole["allocation_requests"]) == 2 * TREES == 80
         with pytest.raises(BadRequest, match="CUSTOM_NOBODY"):
-            find_candidates(connection, parse("resources=DISK_GB:1&required=CUSTOM_NOBODY"), variant("dedup"))
+            find_candidates(connection, parse_query("resources=DISK_GB:1&required=CUSTOM_NOBODY"), variant("dedup"))
 
 
 def test_a_limit_ends_the_reading(nested: Engine) -> None:

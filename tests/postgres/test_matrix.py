@@ -10,8 +10,9 @@ import sqlalchemy
 from placebench import results
 from placebench.cli import main
 from placebench.errors import GateFailedError
-from placebench.experiment.matrices import Job, Matrix
-from placebench.experiment.matrix import combine, matrix_study
+from placebench.experiment.combinations import combine
+from placebench.experiment.matrix_plan import Job, Matrix
+from placebench.experiment.matrix_study import matrix_study
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import StudyRun
 from placebench.report import document_of, text_of, write_report

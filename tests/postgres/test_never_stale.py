@@ -14,7 +14,7 @@ from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_t
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.candidates.cached.cached_index import CachedIndex
 from placebench.reference.candidates.cached.change_log import RENEWED_EVERY_S
 from placebench.reference.settings import DEFAULTS
@@ -150,7 +150,7 @@ def test_no_request_waits_for_who_has_removed_the_readers_entry(
 def is_cached(index: CachedIndex, engine: Engine) -> bool:
     """Whether the cached index has a response, or leaves it to `dedup`."""
     with Database(engine).snapshot() as connection:
-        return index.respond(connection, parse("resources=VCPU:1"), DEFAULTS) is not None
+        return index.respond(connection, parse_query("resources=VCPU:1"), DEFAULTS) is not None
 
 
 LESS = "UPDATE inventories SET total = 1"

@@ -182,7 +182,7 @@ def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: P
 
     assert run.head.same_responses["equal"] is False
     assert {block.replicate for block in run.blocks} == {0, 1}
-    assert list((run.folder / "answers").iterdir())
+    assert list((run.folder / "responses").iterdir())
 
 
 class Reaper:

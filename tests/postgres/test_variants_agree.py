@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.variants import (
     ALGORITHMS,
@@ -158,7 +158,7 @@ def nested(server: Server) -> Iterator[Engine]:
 @pytest.mark.parametrize("request_path", UNLIMITED)
 def test_every_variant_agrees_where_an_optimization_shows(nested: Engine, request_path: str) -> None:
     """The request that each optimization names has an answer, and the same one in every variant."""
-    wanted = parse(request_path.partition("?")[2])
+    wanted = parse_query(request_path.partition("?")[2])
 
     def document(name: str) -> dict[str, Any]:
         with nested.connect() as connection:
@@ -174,7 +174,7 @@ def test_the_headline_request_has_two_candidates_a_tree(nested: Engine) -> None:
     """Both in the NUMA node with the trait, one for each of its two FPGAs; seven summaries a tree."""
     topology = find_topology("nested-perfload", trees=TREES)
     with nested.connect() as connection:
-        body = find_candidates(connection, parse(topology.request.partition("?")[2]), variant("tuned"))
+        body = find_candidates(connection, parse_query(topology.request.partition("?")[2]), variant("tuned"))
 
     document = json.loads(body)
     assert len(document["allocation_requests"]) == 2 * TREES

@@ -16,7 +16,7 @@ from placebench.experiment.replicate import PreparedVariants, make_replicate, pl
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import Variant, read_variant
 from placebench.reference.api.pipeline import make_app
-from placebench.reference.deployment import engine_from
+from placebench.reference.deployment import make_engine
 from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, find_topology, migrate_options, seed
 
@@ -122,7 +122,7 @@ def test_a_named_server_is_not_restarted(server: Server) -> None:
 @contextmanager
 def client(url: str, variant: str) -> Iterator[Client]:
     """The service with the variant's driver and pool."""
-    engine = engine_from({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": variant})
+    engine = make_engine({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": variant})
     try:
         yield Client(make_app(engine, variant))
     finally:

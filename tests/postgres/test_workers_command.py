@@ -34,7 +34,7 @@ def test_every_mix_sends_the_same_responses_and_its_memory_is_measured(
     for row in (query, state):
         assert row["rss_bytes"] > row["pss_bytes"] > row["uss_bytes"] > 0
         assert row["cpu_s"] > 0
-    assert state["lost_bytes"] > 1 << 20
+    assert state["unshared_bytes"] > 1 << 20
     assert 5 == len(results.load(folder).measurements[0].values["memory"][0])
     assert "Sharing lost over time" in (folder / "index.html").read_text()
 

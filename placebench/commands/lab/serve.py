@@ -48,7 +48,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Serve until a signal stops it; a server or worker that dies ends it with the end of uWSGI's log."""
-    from placebench.measure.wait_events import watched_backends
+    from placebench.measure.wait_events import sample_wait_events
     from placebench.reference.variants import variant
     from placebench.runtime.wsgi_servers import ServerSpec, serve
 
@@ -73,7 +73,7 @@ def _run(arguments: Namespace) -> int:
         environment={"PLACEBENCH_PROFILE": "light"} if arguments.statements else {},
     )
     _complete(spec.database_url)
-    with serve(spec) as server, watched_backends(spec.database_url, arguments.telemetry):
+    with serve(spec) as server, sample_wait_events(spec.database_url, arguments.telemetry):
         stopped = _listen()
         say(f"{spec.variant} is served at {server.url}; Ctrl-C stops it")
         if arguments.json:

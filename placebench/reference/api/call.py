@@ -1,7 +1,4 @@
-"""One request on its way through the app: what it asks, and what the steps of the journey have found out about it.
-
-The key piece is `Call`, which each handler takes.
-"""
+"""One request and what the steps of the pipeline have found out about it: `Call`, which each handler takes."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -15,7 +12,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from placebench.reference.api.microversion import Microversion
 from placebench.reference.api.problems import BadRequest, ContentTooLarge, UnsupportedMediaType
-from placebench.reference.settings import Settings
+from placebench.reference.settings import ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import ReferenceVariant
 
@@ -27,12 +24,12 @@ Handler = Callable[..., Response]
 
 @dataclass(slots=True)
 class Call:
-    """A request with the database, variant and settings that answer it; the steps of the journey fill in the rest."""
+    """A request with the database, variant and settings to serve it; the steps of the pipeline fill in the rest."""
 
     request: Request
     database: Database
     variant: ReferenceVariant
-    settings: Settings
+    settings: ServiceSettings
     request_id: str = field(default_factory=lambda: f"req-{uuid4()}")
     version: Microversion | None = None
     handler: Handler | None = None
@@ -45,7 +42,7 @@ class Call:
         return self.request.root_path.rstrip("/")
 
     def body(self) -> Any:
-        """The JSON value in the body.
+        """Return the JSON value in the body.
 
         Raises UnsupportedMediaType if it is not declared as JSON, ContentTooLarge, and BadRequest if it is none.
         """
@@ -59,13 +56,13 @@ class Call:
             raise BadRequest(f"the body is not JSON: {error}") from error
 
     def parameters(self, allowed: Collection[str]) -> dict[str, list[str]]:
-        """The values of each query parameter in their order; BadRequest for one that is not *allowed*, or no UTF-8."""
+        """Return the values of each query parameter in their order; BadRequest for one not *allowed*, or not UTF-8."""
         found: dict[str, list[str]] = {}
         for name, value in self._pairs():
             if name not in allowed:
                 raise BadRequest(f"unknown query parameter {name!r}: expected one of {', '.join(sorted(allowed))}")
             if "\0" in value:
-                raise BadRequest(f"query parameter {name}: a NUL character stands in it")
+                raise BadRequest(f"query parameter {name}: a NUL character is in it")
             found.setdefault(name, []).append(value)
         return found
 

@@ -1,4 +1,4 @@
-"""The query string of GET /allocation_candidates, read and validated: the key piece is `parse`.
+"""The query string of GET /allocation_candidates, read and validated: the key piece is `parse_query`.
 
 Pure: no database. The order of the checks is Placement's, since the first one that fails decides the error's code.
 Grammar and order: Placement's API reference, "List allocation candidates", microversion 1.39.
@@ -12,9 +12,9 @@ from urllib.parse import unquote_to_bytes
 
 from placebench.reference.api.problems import UNDEFINED, BadRequest
 
-BAD_VALUE = "placement.query.bad_value"
-DUPLICATE_KEY = "placement.query.duplicate_key"
-MISSING_VALUE = "placement.query.missing_value"
+_BAD_VALUE = "placement.query.bad_value"
+_DUPLICATE_KEY = "placement.query.duplicate_key"
+_MISSING_VALUE = "placement.query.missing_value"
 
 _GROUP_KEY = re.compile(r"(resources|required|member_of|in_tree)([A-Za-z0-9_-]{1,64})?")
 _REQUEST_KEYS = frozenset({"group_policy", "limit", "root_required", "same_subtree"})
@@ -58,7 +58,7 @@ class _Pair(NamedTuple):
     value: str
 
 
-def parse(query_string: bytes | str) -> CandidateRequest:
+def parse_query(query_string: bytes | str) -> CandidateRequest:
     """The request that a query string makes; a str is one of WSGI's, each character a byte.
 
     Raises BadRequest with Placement's code at the first of Placement's checks that fails. What needs the database
@@ -130,19 +130,19 @@ def _check_keys(pairs: Sequence[_Pair]) -> None:
 
 def _root_traits(values: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
     if len(values) > 1:
-        raise BadRequest("root_required may be given once only", code=DUPLICATE_KEY)
+        raise BadRequest("root_required may be given once only", code=_DUPLICATE_KEY)
     if any(value.startswith("in:") for value in values):
         raise BadRequest("root_required does not know in:")
     wanted, unwanted = _signed_traits("root_required", values)
     if both := wanted & unwanted:
-        raise BadRequest(f"root_required both requires and forbids {_listed(both)}", code=BAD_VALUE)
+        raise BadRequest(f"root_required both requires and forbids {_listed(both)}", code=_BAD_VALUE)
     return wanted, unwanted
 
 
 def _subtree(value: str) -> frozenset[str]:
     suffixes = frozenset(suffix.strip() for suffix in value.split(","))
     if "" in suffixes:
-        raise BadRequest(f"same_subtree has an empty suffix: {value!r}", code=BAD_VALUE)
+        raise BadRequest(f"same_subtree has an empty suffix: {value!r}", code=_BAD_VALUE)
     return suffixes
 
 
@@ -245,7 +245,7 @@ def _uuid(key: str, value: str) -> str:
 def _check_request(request: CandidateRequest, *, policy_given: bool) -> None:
     """What only all groups together can tell."""
     if not any(group.resources for group in request.groups):
-        raise BadRequest("no group asks for resources", code=MISSING_VALUE)
+        raise BadRequest("no group asks for resources", code=_MISSING_VALUE)
     _check_subtrees(request)
     for group in request.groups:
         _check_contradictions(group)
@@ -257,9 +257,9 @@ def _check_subtrees(request: CandidateRequest) -> None:
     named = frozenset[str]().union(*request.same_subtrees)
     idle = {group.suffix for group in request.groups if not group.resources} - named
     if idle:
-        raise BadRequest(f"no resources, and in no same_subtree: {_listed(idle)}", code=BAD_VALUE)
+        raise BadRequest(f"no resources, and in no same_subtree: {_listed(idle)}", code=_BAD_VALUE)
     if unknown := named - {group.suffix for group in request.groups}:
-        raise BadRequest(f"same_subtree names no group: {_listed(unknown)}", code=BAD_VALUE)
+        raise BadRequest(f"same_subtree names no group: {_listed(unknown)}", code=_BAD_VALUE)
 
 
 def _check_contradictions(group: RequestGroup) -> None:

@@ -9,32 +9,32 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
-LEVEL: Final = 1
-WORTH_BYTES: Final = 1000
+_LEVEL: Final = 1
+_MIN_BYTES: Final = 1000
 """A shorter body fits into a packet as it is."""
 _GZIP: Final = 31  # zlib's window of 32 KB (15), in gzip's frame (16 more)
 
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None] | None
 
 
-def compressed(app: WSGIApplication) -> WSGIApplication:
-    """The application, its bodies of 1000 bytes and more in gzip where the client takes that; else as they are."""
+def compress_responses(app: WSGIApplication) -> WSGIApplication:
+    """Return the application with bodies of 1000 bytes and more in gzip where the client accepts that."""
 
     def zipped(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         worth = False
 
         def start(status: str, headers: list[tuple[str, str]], error: _ExceptionInfo = None) -> Any:
             nonlocal worth
-            worth = _takes_gzip(environ) and _length(headers) >= WORTH_BYTES
-            return start_response(status, _told(headers) if worth else headers, error)
+            worth = _accepts_gzip(environ) and _length(headers) >= _MIN_BYTES
+            return start_response(status, _compressed_headers(headers) if worth else headers, error)
 
         body = app(environ, start)
-        return _Zipped(body) if worth else body
+        return _GzipBody(body) if worth else body
 
     return zipped
 
 
-def _takes_gzip(environ: WSGIEnvironment) -> bool:
+def _accepts_gzip(environ: WSGIEnvironment) -> bool:
     asked = parse_accept_header(environ.get("HTTP_ACCEPT_ENCODING"), Accept)
     return asked.quality("gzip") > 0 and environ["REQUEST_METHOD"] != "HEAD"
 
@@ -44,20 +44,20 @@ def _length(headers: list[tuple[str, str]]) -> float:
     return next((float(value) for name, value in headers if name.lower() == "content-length"), float("inf"))
 
 
-def _told(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _compressed_headers(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The headers of the compressed body, whose length is not known before its end."""
     kept = [(name, value) for name, value in headers if name.lower() != "content-length"]
     return [*kept, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
 
 
-class _Zipped:
+class _GzipBody:
     """A body, compressed part by part; closes what it reads from."""
 
     def __init__(self, body: Iterable[bytes]) -> None:
         self._body = body
 
     def __iter__(self) -> Iterator[bytes]:
-        packer = zlib.compressobj(LEVEL, wbits=_GZIP)
+        packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
         for part in self._body:
             if packed := packer.compress(part):
                 yield packed
@@ -71,8 +71,8 @@ class _Zipped:
 _BODILESS: Final = ("1", "204", "304")
 
 
-def chunked(app: WSGIApplication) -> WSGIApplication:
-    """The application, with every body of unknown length framed in chunks where the client speaks HTTP/1.1."""
+def chunk_responses(app: WSGIApplication) -> WSGIApplication:
+    """Return the application with every body of unknown length in chunks where the client speaks HTTP/1.1."""
 
     def framed(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         in_chunks = False
@@ -80,22 +80,22 @@ def chunked(app: WSGIApplication) -> WSGIApplication:
         def start(status: str, headers: list[tuple[str, str]], error: _ExceptionInfo = None) -> Any:
             nonlocal in_chunks
             length_known = any(name.lower() == "content-length" for name, _ in headers)
-            in_chunks = not length_known and not status.startswith(_BODILESS) and _speaks_chunks(environ)
+            in_chunks = not length_known and not status.startswith(_BODILESS) and _accepts_chunks(environ)
             if in_chunks:
                 headers = [*headers, ("Transfer-Encoding", "chunked")]
             return start_response(status, headers, error)
 
         body = app(environ, start)
-        return _Frames(body) if in_chunks else body
+        return _ChunkedBody(body) if in_chunks else body
 
     return framed
 
 
-def _speaks_chunks(environ: WSGIEnvironment) -> bool:
+def _accepts_chunks(environ: WSGIEnvironment) -> bool:
     return bool(environ["SERVER_PROTOCOL"] == "HTTP/1.1" and environ["REQUEST_METHOD"] != "HEAD")
 
 
-class _Frames:
+class _ChunkedBody:
     """A body, each of its parts as a chunk; closes what it reads from."""
 
     def __init__(self, body: Iterable[bytes]) -> None:

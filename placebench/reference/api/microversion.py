@@ -1,8 +1,8 @@
-"""The microversion that a request asks for in `OpenStack-API-Version: placement X.Y`, and the one spoken here.
+"""The microversion that a request names in `OpenStack-API-Version: placement X.Y`, and the one served here.
 
-This service speaks 1.39 and nothing else, and its versions document says so. A request without the header asks for
-1.0, as in Placement; what did not exist in the version asked for is 404 there, and the rest is 406 with the range.
-The key piece is `asked_for`.
+This service serves 1.39 and nothing else, and its versions document says so. A request without the header is for 1.0,
+as in Placement; what did not exist in the requested version is 404, and the rest is 406 with the range. The main
+function is `parse_microversion`.
 """
 
 import re
@@ -23,43 +23,44 @@ class Microversion(NamedTuple):
     minor: int
 
     def __str__(self) -> str:
+        """Return it as in the header."""
         return f"{self.major}.{self.minor}"
 
 
-OLDEST = Microversion(1, 0)
-SPOKEN = Microversion(1, 39)
+_OLDEST = Microversion(1, 0)
+SERVED = Microversion(1, 39)
 
 
-def asked_for(header: str | None) -> Microversion:
-    """The version in the header's last entry for this service; 1.0 without one; "latest" is the one spoken.
+def parse_microversion(header: str | None) -> Microversion:
+    """Return the version in the header's last entry for this service; 1.0 without one; "latest" is the one served.
 
     Raises BadRequest for what is no version, and VersionNotAcceptable for one that Placement 1.39 does not have.
     """
     text = _last_entry(header or "")
     if text is None:
-        return OLDEST
+        return _OLDEST
     if text == "latest":
-        return SPOKEN
+        return SERVED
     match = _FORM.fullmatch(text)
     if not match:
-        raise BadRequest(f"{HEADER}: expected `{SERVICE} {SPOKEN}` or `{SERVICE} latest`, got `{text}`")
+        raise BadRequest(f"{HEADER}: expected `{SERVICE} {SERVED}` or `{SERVICE} latest`, got `{text}`")
     version = Microversion(int(match[1]), int(match[2]))
-    if not OLDEST <= version <= SPOKEN:
-        raise not_spoken(version)
+    if not _OLDEST <= version <= SERVED:
+        raise version_not_acceptable(version)
     return version
 
 
-def not_spoken(version: Microversion) -> VersionNotAcceptable:
-    """The problem of a request that asks for *version*."""
+def version_not_acceptable(version: Microversion) -> VersionNotAcceptable:
+    """Return the problem of a request for this version."""
     return VersionNotAcceptable(
-        f"microversion {version} is not spoken here: send `{HEADER}: {SERVICE} {SPOKEN}`",
-        min_version=str(SPOKEN),
-        max_version=str(SPOKEN),
+        f"microversion {version} is not spoken here: send `{HEADER}: {SERVICE} {SERVED}`",
+        min_version=str(SERVED),
+        max_version=str(SERVED),
     )
 
 
 def _last_entry(header: str) -> str | None:
-    """What stands after the service's name in the last entry that names it: `compute 2.1, placement 1.39` → `1.39`."""
+    """What is after the service's name in the last entry that names it: `compute 2.1, placement 1.39` → `1.39`."""
     for entry in reversed(header.split(",")):
         service, _, version = entry.strip().partition(" ")
         if service.lower() == SERVICE and version.strip():

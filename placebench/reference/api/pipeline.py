@@ -1,4 +1,4 @@
-"""The reference service as a WSGI application: each request's way in and its response's way out.
+"""The reference service as a WSGI application: what is done with each request and its response, step by step.
 
 The main function is `make_app`.
 """
@@ -29,36 +29,36 @@ from placebench.reference.api.problems import (
     Unexpected,
     UriTooLong,
 )
-from placebench.reference.api.routes import find
-from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.api.routes import find_route
+from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import variant
 from placebench.telemetry.telemeter import WATCH
 
 log = logging.getLogger(__name__)
 
-NO_TOKEN_NEEDED: Final = frozenset({"/", ""})
+_PATHS_WITHOUT_TOKEN: Final = frozenset({"/", ""})
 
 
-def travel(call: Call) -> Response:
-    """The response to the call, whatever happens on the way: an exception that nobody expected is logged and a 500."""
+def _respond(call: Call) -> Response:
+    """The response to the call, whatever happens: an unexpected exception is logged, and a 500."""
     try:
-        for step in WAY_IN:
+        for step in _REQUEST_STEPS:
             step(call)
-        response = handled(call)
+        response = _handle(call)
     except Problem as problem:
-        response = error_response(problem, call)
-    except Exception:  # This is the outermost frame: a bug must still be answered, and be in the log.
+        response = _error_response(problem, call)
+    except Exception:  # This is the outermost frame: a bug must still get a response, and be in the log.
         log.exception("%s: %s %s failed", call.request_id, call.request.method, call.request.path)
-        response = error_response(Unexpected("an unexpected error: it is in the log under this request id"), call)
-    for finish in WAY_OUT:
+        response = _error_response(Unexpected("an unexpected error: it is in the log under this request id"), call)
+    for finish in _RESPONSE_STEPS:
         finish(call, response)
     return response
 
 
-def handled(call: Call) -> Response:
-    """What the handler answers; telemetry, where it is on, is told how long that took."""
-    assert call.handler is not None, "routed is a step of WAY_IN and finds a handler or raises"
+def _handle(call: Call) -> Response:
+    """The handler's response; telemetry, where it is on, gets its time."""
+    assert call.handler is not None, "_route is a step before, and finds a handler or raises"
     watch = call.request.environ.get(WATCH)
     if watch is None:
         return call.handler(call, **call.names)
@@ -69,32 +69,32 @@ def handled(call: Call) -> Response:
         watch.handler_s = time.perf_counter() - started
 
 
-def error_response(problem: Problem, call: Call) -> Response:
+def _error_response(problem: Problem, call: Call) -> Response:
     """The problem as JSON error document."""
     content = orjson.dumps(problem.to_json(call.request_id))
     return Response(content, status=problem.status, headers=problem.headers, mimetype=JSON)
 
 
-def whole(call: Call) -> None:
-    """uWSGI hands over a query of more than 32 KB as empty, and the URI as it came: UriTooLong then."""
-    asked = call.request.environ.get("REQUEST_URI", "").partition("?")[2]
-    if asked and not call.request.environ.get("QUERY_STRING"):
-        raise UriTooLong(f"the query has {len(asked)} characters: expected 32000 at most")
+def _check_uri_length(call: Call) -> None:
+    """Raise UriTooLong for a query that uWSGI hands over as empty, beyond 32 KB, while the URI is as it came."""
+    query = call.request.environ.get("REQUEST_URI", "").partition("?")[2]
+    if query and not call.request.environ.get("QUERY_STRING"):
+        raise UriTooLong(f"the query has {len(query)} characters: expected 32000 at most")
 
 
-def authenticated(call: Call) -> None:
-    """noauth2: whoever names a user is believed. Unauthorized without a token; `/` needs none."""
-    if call.request.path not in NO_TOKEN_NEEDED and "X-Auth-Token" not in call.request.headers:
+def _authenticate(call: Call) -> None:
+    """As Placement's noauth2: any user is believed. Unauthorized without a token; `/` needs none."""
+    if call.request.path not in _PATHS_WITHOUT_TOKEN and "X-Auth-Token" not in call.request.headers:
         raise Unauthorized("x-auth-token: expected `USER` or `USER:PROJECT`, got none; send `x-auth-token: admin`")
 
 
-def versioned(call: Call) -> None:
-    """The microversion that the request asks for."""
-    call.version = microversion.asked_for(call.request.headers.get(microversion.HEADER))
+def _read_microversion(call: Call) -> None:
+    """Read the microversion that is requested."""
+    call.version = microversion.parse_microversion(call.request.headers.get(microversion.HEADER))
 
 
-def declared(call: Call) -> None:
-    """A body needs a content type; which one it must be, the handler knows that reads it."""
+def _check_content_headers(call: Call) -> None:
+    """A body needs a content type; the handler that reads it checks which."""
     length = call.request.headers.get("Content-Length", "")
     if length and not (length.isascii() and length.isdigit()):
         raise BadRequest(f"content-length: expected a number, got {length!r}")
@@ -102,18 +102,18 @@ def declared(call: Call) -> None:
         raise BadRequest(f"a body needs a content-type: send `content-type: {JSON}`")
 
 
-def routed(call: Call) -> None:
-    """The handler of path and method, and the roles that may call it.
+def _route(call: Call) -> None:
+    """Find the handler of path and method, and the roles that may call it.
 
-    Raises NotFound, also where the path did not exist yet in the version asked for; VersionNotAcceptable where it
-    existed, in a form that is not spoken here; MethodNotAllowed with the methods that the path has.
+    Raises NotFound, also where the path did not exist yet in the requested version; VersionNotAcceptable where it
+    existed, in a form that is not served here; MethodNotAllowed with the methods that the path has.
     """
-    found = find(call.request.path) if "\0" not in call.request.path else None
-    assert call.version is not None, "versioned is an earlier step of WAY_IN"
+    found = find_route(call.request.path) if "\0" not in call.request.path else None
+    assert call.version is not None, "_read_microversion is a step before"
     if found is None or call.version.minor < found.route.since:
         raise NotFound(f"nothing is served at {call.request.path} in microversion {call.version}")
-    if call.version != microversion.SPOKEN and not found.route.in_every_version:
-        raise microversion.not_spoken(call.version)
+    if call.version != microversion.SERVED and not found.route.in_every_version:
+        raise microversion.version_not_acceptable(call.version)
     handlers = found.route.handlers
     if call.request.method not in handlers:
         allow = ", ".join(handlers)
@@ -124,8 +124,8 @@ def routed(call: Call) -> None:
         watch.route = found.route.path
 
 
-def authorized(call: Call) -> None:
-    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route asks for."""
+def _authorize(call: Call) -> None:
+    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route wants."""
     user = call.request.headers.get("X-Auth-Token", "").partition(":")[0]
     roles = call.request.headers.get("X-Roles", user if user == "admin" else "")
     if call.roles and call.roles.isdisjoint(roles.split(",")):
@@ -135,46 +135,46 @@ def authorized(call: Call) -> None:
         )
 
 
-def acceptable(call: Call) -> None:
-    """Who asks for a document must take JSON."""
+def _check_accept(call: Call) -> None:
+    """A request for a document must accept JSON."""
     accepted = call.request.accept_mimetypes
     if call.request.method == "GET" and accepted and not accepted.best_match([JSON]):
         raise NotAcceptable(f"accept: only {JSON} is served, got {accepted.to_header()}")
 
 
-def identified(call: Call, response: Response) -> None:
-    """The id under which the log has this request."""
+def _add_request_id(call: Call, response: Response) -> None:
+    """Add the id under which the log has this request."""
     response.headers["X-Openstack-Request-Id"] = call.request_id
 
 
-def stamped(call: Call, response: Response) -> None:
-    """The version that was answered in, so that a cache keeps versions apart."""
+def _add_microversion(call: Call, response: Response) -> None:
+    """Add the version of the response, so that a cache keeps versions apart."""
     response.headers["Vary"] = microversion.HEADER
     if call.version is not None:
         response.headers[microversion.HEADER] = f"{microversion.SERVICE} {call.version}"
 
 
-def dated(_call: Call, response: Response) -> None:
-    """A document is dated now and not to be kept: Placement gives its rows' newest stamp, where they have one."""
+def _add_date(_call: Call, response: Response) -> None:
+    """Date a document now, not to be cached; Placement gives the newest stamp of its rows, where they have one."""
     if response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON:
         response.headers["Cache-Control"] = "no-cache"
         response.last_modified = datetime.now(UTC)
 
 
-WAY_IN: Final[tuple[Callable[[Call], None], ...]] = (
-    whole,
-    authenticated,
-    versioned,
-    declared,
-    routed,
-    authorized,
-    acceptable,
+_REQUEST_STEPS: Final[tuple[Callable[[Call], None], ...]] = (
+    _check_uri_length,
+    _authenticate,
+    _read_microversion,
+    _check_content_headers,
+    _route,
+    _authorize,
+    _check_accept,
 )
-WAY_OUT: Final[tuple[Callable[[Call, Response], None], ...]] = (identified, stamped, dated)
+_RESPONSE_STEPS: Final[tuple[Callable[[Call, Response], None], ...]] = (_add_request_id, _add_microversion, _add_date)
 
 
-def make_app(engine: Engine, variant_name: str, settings: Settings = DEFAULTS) -> WSGIApplication:
-    """The service over this engine's database, answering candidates in the named variant; makes no connection.
+def make_app(engine: Engine, variant_name: str, settings: ServiceSettings = DEFAULTS) -> WSGIApplication:
+    """Return the service on this engine's database, with candidates from the named variant; makes no connection.
 
     Raises VariantError with the names that exist, and for a variant that this database cannot have; MissingExtraError
     for one that needs a package.
@@ -189,6 +189,6 @@ def make_app(engine: Engine, variant_name: str, settings: Settings = DEFAULTS) -
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
         request.max_content_length = BODY_LIMIT
-        return travel(Call(request, database, chosen, settings))(environ, start_response)
+        return _respond(Call(request, database, chosen, settings))(environ, start_response)
 
     return app

@@ -1,7 +1,7 @@
-"""What can go wrong in answering a request, each with its HTTP status and the code that Placement gives it.
+"""What can be wrong with a request, each with its HTTP status and the code that Placement gives it.
 
-A handler raises a `Problem`; the way out of the app (`journey.py`) makes it the JSON error document.
-Placement's own detail opens with a stock sentence for the status; ours is the message alone.
+A handler raises a `Problem`, which `pipeline.py` makes the JSON error document. Placement's own detail opens with a
+stock sentence for the status; ours is the message alone.
 """
 # ruff: noqa: N818 - these are the names that HTTP gives the statuses, and werkzeug its exceptions.
 
@@ -10,11 +10,11 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 UNDEFINED = "placement.undefined_code"
-CONCURRENT_UPDATE = "placement.concurrent_update"
+_CONCURRENT_UPDATE = "placement.concurrent_update"
 
 
 class Problem(Exception):
-    """An answer that is an error document: status, title, detail, code, and headers that go with them."""
+    """A response that is an error document: status, title, detail, code, and headers that go with them."""
 
     status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
 
@@ -31,7 +31,7 @@ class Problem(Exception):
         return self.status.phrase
 
     def to_json(self, request_id: str) -> dict[str, Any]:
-        """The error document that goes out under this request id."""
+        """Return the error document of the request of this id."""
         return {"errors": [{**self._members(), "request_id": request_id}]}
 
     def _members(self) -> dict[str, Any]:
@@ -75,10 +75,10 @@ class NotAcceptable(Problem):
 
 
 class VersionNotAcceptable(NotAcceptable):
-    """The client asks for a microversion that this service does not speak; the document says which it does."""
+    """The client requests a microversion that is not served here; the document says which is."""
 
     def __init__(self, detail: str, *, min_version: str, max_version: str) -> None:
-        """min_version and max_version: the ends of what is spoken, for instance "1.39"."""
+        """min_version and max_version: the range that is served, for instance "1.39"."""
         super().__init__(detail)
         self.min_version = min_version
         self.max_version = max_version
@@ -97,7 +97,8 @@ class ConcurrentUpdate(Conflict):
     """Somebody else wrote first: read the generation again and try once more."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__(detail, code=CONCURRENT_UPDATE)
+        """detail: one sentence for a person."""
+        super().__init__(detail, code=_CONCURRENT_UPDATE)
 
 
 class ContentTooLarge(Problem):

@@ -18,7 +18,7 @@ def document(content: Any, *, status: HTTPStatus = HTTPStatus.OK, location: str 
 def body(content: bytes, *, status: HTTPStatus = HTTPStatus.OK, location: str | None = None) -> Response:
     """JSON that is already written."""
     response = Response(content, status=status, mimetype=JSON)
-    return _located(response, location)
+    return _with_location(response, location)
 
 
 def stream(parts: Iterator[bytes], close: Callable[[], None]) -> Response:
@@ -28,14 +28,14 @@ def stream(parts: Iterator[bytes], close: Callable[[], None]) -> Response:
     return response
 
 
-def nothing(*, status: HTTPStatus = HTTPStatus.NO_CONTENT, location: str | None = None) -> Response:
+def empty(*, status: HTTPStatus = HTTPStatus.NO_CONTENT, location: str | None = None) -> Response:
     """A status without a body."""
     response = Response(status=status)
     response.headers.remove("Content-Type")
-    return _located(response, location)
+    return _with_location(response, location)
 
 
-def _located(response: Response, location: str | None) -> Response:
+def _with_location(response: Response, location: str | None) -> Response:
     if location is not None:
         response.location = location
     return response

@@ -1,6 +1,6 @@
 """The whole API: each path with the handler of each of its methods, and the microversion since which it exists.
 
-The key piece is `ROUTES`; `find` looks a path up in it.
+`ROUTES` is the table; `find_route` looks a path up in it.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from werkzeug.routing import Map, Rule
 from placebench.reference.api import responses
 from placebench.reference.api.call import Call, Handler
 from placebench.reference.api.handlers import allocations, candidates, inventories, name_tables, providers
-from placebench.reference.api.microversion import SPOKEN
+from placebench.reference.api.microversion import SERVED
 
-ADMINISTRATION: Final = frozenset({"admin", "service"})
-SERVICE: Final = frozenset({"service"})
-ANYBODY: Final = frozenset[str]()
+_ADMINISTRATION: Final = frozenset({"admin", "service"})
+_SERVICE: Final = frozenset({"service"})
+_ANYBODY: Final = frozenset[str]()
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +28,13 @@ class Route:
     path: str
     handlers: Mapping[str, Handler]
     since: int = 0
-    roles: frozenset[str] = ADMINISTRATION
+    roles: frozenset[str] = _ADMINISTRATION
     in_every_version: bool = False
 
 
 @dataclass(frozen=True)
-class Found:
-    """The route that a path leads to, with the names that stand in the path."""
+class RouteMatch:
+    """The route that a path leads to, with the names in the path."""
 
     route: Route
     names: dict[str, str]
@@ -44,8 +44,8 @@ def _show_versions(call: Call) -> Response:
     """GET /: the version that is spoken. It uses no database, which makes it the benchmark's control."""
     version = {
         "id": "v1.0",
-        "max_version": str(SPOKEN),
-        "min_version": str(SPOKEN),
+        "max_version": str(SERVED),
+        "min_version": str(SERVED),
         "status": "CURRENT",
         "links": [{"rel": "self", "href": call.prefix}],
     }
@@ -53,7 +53,7 @@ def _show_versions(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    Route("/", {"GET": _show_versions}, roles=ANYBODY, in_every_version=True),
+    Route("/", {"GET": _show_versions}, roles=_ANYBODY, in_every_version=True),
     Route("/allocation_candidates", {"GET": candidates.list_candidates}, since=10),
     Route("/allocations", {"POST": allocations.replace_several}, since=13),
     Route(
@@ -64,7 +64,7 @@ ROUTES: Final = (
             "DELETE": allocations.delete_allocations,
         },
     ),
-    Route("/reshaper", {"POST": allocations.reshape}, since=30, roles=SERVICE),
+    Route("/reshaper", {"POST": allocations.reshape}, since=30, roles=_SERVICE),
     Route(
         "/resource_classes",
         {"GET": name_tables.list_resource_classes, "POST": name_tables.create_resource_class},
@@ -128,10 +128,10 @@ _MAP: Final = Map(
 ).bind("")
 
 
-def find(path: str) -> Found | None:
-    """The route of the path, or None."""
+def find_route(path: str) -> RouteMatch | None:
+    """Return the route of the path, or None."""
     try:
         route, names = _MAP.match(path or "/")
     except NotFound:
         return None
-    return Found(route, dict(names))
+    return RouteMatch(route, dict(names))

@@ -1,4 +1,8 @@
-"""Validation of JSON bodies and of names: each check takes a value and where it is, and raises a 400."""
+"""Validation of JSON bodies and of names: each check takes a value and where it is, and raises a 400.
+
+The body of a claim takes 15 µs, and with jsonschema 4.26, which Placement uses, 285 µs: more than a quarter of the CPU
+of a claim, about 1 ms (least of 15 means of 2000, Python 3.11.7, 2 cores, 22 November 2026).
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,11 +11,11 @@ from uuid import UUID
 
 from placebench.reference.api.problems import BadRequest
 
-T = TypeVar("T")
-Check = Callable[[Any, str], T]
+_T = TypeVar("_T")
+Check = Callable[[Any, str], _T]
 
 MAX_INTEGER: Final = 2**31 - 1
-UUID_LENGTH: Final = 36
+_UUID_LENGTH: Final = 36
 _SHOWN: Final = 80
 
 
@@ -73,7 +77,7 @@ def text(maximum: int, *, minimum: int = 0, pattern: str = ".*") -> Check[str]:
 
 def uuid(value: Any, where: str) -> str:
     """A UUID in a form of at most 36 characters, as it was written: Placement compares the text."""
-    if not isinstance(value, str) or not looks_like_uuid(value) or len(value) > UUID_LENGTH:
+    if not isinstance(value, str) or not looks_like_uuid(value) or len(value) > _UUID_LENGTH:
         raise _wrong(where, "a UUID", value)
     return value
 
@@ -85,15 +89,15 @@ def dashed_uuid(value: Any, where: str) -> str:
     return str(UUID(value))
 
 
-def nullable(check: Check[T]) -> Check[T | None]:
+def nullable(check: Check[_T]) -> Check[_T | None]:
     """null, or what *check* lets through."""
     return lambda value, where: None if value is None else check(value, where)
 
 
-def array(check: Check[T], *, minimum: int = 0, unique: bool = False) -> Check[list[T]]:
+def array(check: Check[_T], *, minimum: int = 0, unique: bool = False) -> Check[list[_T]]:
     """An array of at least *minimum* elements that *check* lets through; unique: no element twice."""
 
-    def checked(value: Any, where: str) -> list[T]:
+    def checked(value: Any, where: str) -> list[_T]:
         if not isinstance(value, list) or len(value) < minimum:
             raise _wrong(where, f"an array of at least {minimum} elements", value)
         elements = [check(element, f"{where}[{index}]") for index, element in enumerate(value)]
@@ -104,10 +108,10 @@ def array(check: Check[T], *, minimum: int = 0, unique: bool = False) -> Check[l
     return checked
 
 
-def mapping(key: Check[str], check: Check[T], *, minimum: int = 0) -> Check[dict[str, T]]:
+def mapping(key: Check[str], check: Check[_T], *, minimum: int = 0) -> Check[dict[str, _T]]:
     """An object whose keys *key* lets through and whose values *check*; minimum: so many entries at least."""
 
-    def checked(value: Any, where: str) -> dict[str, T]:
+    def checked(value: Any, where: str) -> dict[str, _T]:
         if not isinstance(value, dict) or len(value) < minimum:
             raise _wrong(where, f"an object with at least {minimum} entries", value)
         return {key(name, f"a key of {where}"): check(entry, f"{where}.{name}") for name, entry in value.items()}

@@ -9,10 +9,10 @@ from placebench.reference.candidates.cached.cached_index import answer_from_cach
 from placebench.reference.candidates.dedup.service import answer_by_dedup
 from placebench.reference.candidates.objects.solver import answer_by_objects
 from placebench.reference.candidates.results import Body
-from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.variants import Implementations, ReferenceVariant
 
-_Algorithm = Callable[[Connection, CandidateRequest, Implementations, Settings], Body]
+_Algorithm = Callable[[Connection, CandidateRequest, Implementations, ServiceSettings], Body]
 
 _ALGORITHMS: Mapping[str, _Algorithm] = {
     "objects": answer_by_objects,
@@ -22,7 +22,7 @@ _ALGORITHMS: Mapping[str, _Algorithm] = {
 
 
 def find_candidates(
-    connection: Connection, request: CandidateRequest, variant: ReferenceVariant, settings: Settings = DEFAULTS
+    connection: Connection, request: CandidateRequest, variant: ReferenceVariant, settings: ServiceSettings = DEFAULTS
 ) -> Body:
     """Return the JSON body of GET /allocation_candidates, from plain SELECTs in the connection's transaction.
 

@@ -8,7 +8,7 @@ from sys import maxsize
 from typing import Final, TypeVar
 
 from placebench.reference.api.candidates_query import CandidateRequest
-from placebench.reference.settings import DEPTH_FIRST, Settings
+from placebench.reference.settings import DEPTH_FIRST, ServiceSettings
 
 Body = bytes | Iterator[bytes]
 
@@ -17,18 +17,18 @@ _MAX_HELD_BYTES: Final = 50_000_000
 _T = TypeVar("_T")
 
 
-def search_bound(request: CandidateRequest, settings: Settings) -> int | None:
+def search_bound(request: CandidateRequest, settings: ServiceSettings) -> int | None:
     """Return after how many candidates the search may stop; None: never."""
     limit = None if settings.randomize or request.limit is None else min(request.limit, maxsize)
     return min((bound for bound in (settings.maximum, limit) if bound is not None), default=None)
 
 
-def in_order(anchors: Iterable[Iterator[_T]], settings: Settings) -> Iterator[_T]:
+def in_order(anchors: Iterable[Iterator[_T]], settings: ServiceSettings) -> Iterator[_T]:
     """Yield the candidates of all anchors in the order of the strategy."""
     return chain.from_iterable(anchors) if settings.strategy == DEPTH_FIRST else _take_turns(anchors)
 
 
-def limited(candidates: list[_T], limit: int | None, settings: Settings) -> list[_T]:
+def limited(candidates: list[_T], limit: int | None, settings: ServiceSettings) -> list[_T]:
     """Return as many of the candidates as the limit lets through: the first ones, or any."""
     if not settings.randomize:
         return candidates[:limit]

@@ -11,7 +11,7 @@ def read_all_trees(_choice: Selection) -> bool:
     return False
 
 
-def read_few_trees(choice: Selection) -> bool:
+def _read_few_trees(choice: Selection) -> bool:
     """A few where those that come first are wanted, and not any or the first ones of each tree."""
     return choice.left is not None and choice.depth_first
 
@@ -21,7 +21,7 @@ REACH = Optimization(
     field="reach",
     algorithms=("dedup",),
     baseline=Implementation("all_trees", read_all_trees),
-    alternative=Implementation("few_trees", read_few_trees),
+    alternative=Implementation("few_trees", _read_few_trees),
     why="Ten candidates are in the first few trees, and the other thousand need not be read.",
     source="Placement searches all trees and applies limit last: 343 ms of CPU with limit=10, 472 without.",
     request=f"{REFERENCE_REQUEST}&limit=10",
@@ -29,12 +29,12 @@ REACH = Optimization(
 )
 
 
-def always_read(_request: CandidateRequest) -> bool:
+def _always_read(_request: CandidateRequest) -> bool:
     """For each request; 1 round trip."""
     return True
 
 
-def read_if_requested(request: CandidateRequest) -> bool:
+def _read_if_requested(request: CandidateRequest) -> bool:
     """For those with member_of; where somebody shares it is read anyway, since aggregates say with whom."""
     return any(group.member_of or group.not_member_of for group in request.groups)
 
@@ -43,8 +43,8 @@ MEMBERSHIPS = Optimization(
     name="unshared",
     field="memberships",
     algorithms=("dedup",),
-    baseline=Implementation("always", always_read),
-    alternative=Implementation("if_requested", read_if_requested),
+    baseline=Implementation("always", _always_read),
+    alternative=Implementation("if_requested", _read_if_requested),
     why="An aggregate matters to member_of and to sharing; providers that differ in it alone are otherwise alike.",
     source="Placement reads the sharing providers first, and takes a shortcut when there are none.",
     request="/allocation_candidates?resources=DISK_GB:10,VCPU:1,MEMORY_MB:256",

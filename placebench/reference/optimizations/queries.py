@@ -24,7 +24,7 @@ from placebench.reference.optimizations.optimization import Implementation, Opti
 from placebench.tables import allocations, placebench_usages, resource_providers
 
 
-def one_parameter_a_value(
+def _one_parameter_per_value(
     connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
 ) -> CursorResult[Any]:
     """A new statement each time, `WHERE column IN (:value_1, :value_2, ...)`, compiled each time; 1 round trip.
@@ -36,7 +36,7 @@ def one_parameter_a_value(
     return connection.execute(statement.where(column.in_(parameters)), execution_options={"compiled_cache": None})
 
 
-def one_expanding_parameter(
+def _one_expanding_parameter(
     connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
 ) -> CursorResult[Any]:
     """One cached statement, `WHERE column IN (__[POSTCOMPILE_values])`, expanded when executed; 1 round trip."""
@@ -44,7 +44,7 @@ def one_expanding_parameter(
     return connection.execute(statement.where(listed), {"values": values})
 
 
-def one_array_parameter(
+def _one_array_parameter(
     connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
 ) -> CursorResult[Any]:
     """One cached statement that never changes, `WHERE column = ANY (:values)`; 1 round trip.
@@ -59,9 +59,9 @@ def one_array_parameter(
 BINDING = Optimization(
     name="expanding",
     field="binding",
-    baseline=Implementation("one_per_value", one_parameter_a_value),
-    alternative=Implementation("expanding", one_expanding_parameter),
-    further=(Implementation("any_array", one_array_parameter, postgresql_only=True),),
+    baseline=Implementation("one_per_value", _one_parameter_per_value),
+    alternative=Implementation("expanding", _one_expanding_parameter),
+    further=(Implementation("any_array", _one_array_parameter, postgresql_only=True),),
     why="A statement with one parameter per value is compiled again for each request.",
     source="Placement d4d9457a, 5883c794, f69f5845, 3c102181 (August 2019): one function took half the time.",
     metric="cpu_s",
@@ -81,12 +81,12 @@ def rows_as_namedtuples(result: CursorResult[Any]) -> Iterable[Any]:
     return [record._make(row) for row in result]
 
 
-def rows_as_they_come(result: CursorResult[Any]) -> Iterable[Any]:
+def sqlalchemy_rows(result: CursorResult[Any]) -> Iterable[Any]:
     """SQLAlchemy's own rows, which are made in C and unpack like tuples."""
     return result.all()
 
 
-def rows_of_the_driver(result: CursorResult[Any]) -> Iterable[Any]:
+def _driver_rows(result: CursorResult[Any]) -> Iterable[Any]:
     """The driver's tuples, with no row of SQLAlchemy's around them; none of its types is converted either."""
     rows: Iterable[Any] = result.cursor.fetchall() if result.cursor is not None else []
     result.close()
@@ -97,15 +97,15 @@ ROWS = Optimization(
     name="rows",
     field="rows",
     baseline=Implementation("dicts", rows_as_dicts),
-    alternative=Implementation("sqlalchemy", rows_as_they_come),
-    further=(Implementation("namedtuples", rows_as_namedtuples), Implementation("driver", rows_of_the_driver)),
+    alternative=Implementation("sqlalchemy", sqlalchemy_rows),
+    further=(Implementation("namedtuples", rows_as_namedtuples), Implementation("driver", _driver_rows)),
     why="A row that is read once needs no second container: a dict per row costs more than fetching the row.",
     source="Placement copied rows into dicts until 2019 and reads them directly since.",
     metric="cpu_s",
 )
 
 
-def walked_down() -> CTE:
+def _recursive_roots() -> CTE:
     """The providers with their roots, found level by level; every query walks the whole forest.
 
     What stands below a provider without a root is not reached.
@@ -128,21 +128,21 @@ def walked_down() -> CTE:
     return walked.union_all(below.where(child.c.root_provider_id.is_not(None)))
 
 
-WALKED: Final = walked_down()
+RECURSIVE_ROOTS: Final = _recursive_roots()
 
 
 ROOTS = Optimization(
     name="roots",
     field="roots",
     baseline=Implementation("denormalised", resource_providers),
-    further=(Implementation("recursive", WALKED),),
+    further=(Implementation("recursive", RECURSIVE_ROOTS),),
     why="A column that repeats what the parents say saves the walk, and moving a subtree has to update it.",
     source="Placement keeps root_provider_id in each row since microversion 1.14 (2018).",
     metric="cpu_s",
 )
 
 
-def totals_summed(class_id: ColumnElement[Any] | None = None) -> FromClause:
+def _summed_totals(class_id: ColumnElement[Any] | None = None) -> FromClause:
     """What is used of each provider and class, of one class where it is named.
 
     SELECT resource_provider_id, resource_class_id, sum(used) AS used FROM allocations
@@ -154,7 +154,7 @@ def totals_summed(class_id: ColumnElement[Any] | None = None) -> FromClause:
     return (sums if class_id is None else sums.where(own.resource_class_id == class_id)).subquery("usage")
 
 
-def totals_of_trigger(_class_id: ColumnElement[Any] | None = None) -> FromClause:
+def _trigger_totals(_class_id: ColumnElement[Any] | None = None) -> FromClause:
     """The table that a trigger on the allocations keeps; schema/options/kept_usages.py makes both."""
     return placebench_usages.alias("usage")
 
@@ -162,8 +162,8 @@ def totals_of_trigger(_class_id: ColumnElement[Any] | None = None) -> FromClause
 TOTALS = Optimization(
     name="totals",
     field="totals",
-    baseline=Implementation("summed", totals_summed),
-    further=(Implementation("by_trigger", totals_of_trigger, revision="kept_usages", postgresql_only=True),),
+    baseline=Implementation("summed", _summed_totals),
+    further=(Implementation("by_trigger", _trigger_totals, revision="kept_usages", postgresql_only=True),),
     why="Reads add up the same allocations again and again; a trigger adds each up once, and slows every claim.",
     source="Placement sums in each request; nova's row of a compute node holds such sums.",
     data="nested-perfload with allocations (`--utilization 0.5`)",

@@ -14,7 +14,7 @@ from placebench.reference.store.candidate_queries import AMOUNTS
 _Inventories = dict[InventoryKey, ProviderInventory]
 
 
-def combine_then_test(combinations: CandidateCombinations) -> list[Candidate]:
+def _combine_then_test(combinations: CandidateCombinations) -> list[Candidate]:
     """Every combination at every anchor, tested when complete; the limit cuts the finished list."""
     at_anchors = (
         filter(combinations.allows, product(*combinations.options(anchor_id))) for anchor_id in combinations.anchors
@@ -22,7 +22,7 @@ def combine_then_test(combinations: CandidateCombinations) -> list[Candidate]:
     return combinations.candidates(at_anchors, combinations.maximum)
 
 
-def combine_pruned(combinations: CandidateCombinations) -> list[Candidate]:
+def _combine_pruned(combinations: CandidateCombinations) -> list[Candidate]:
     """Combinations grown group by group, each dropped at the first group that cannot stand; stops at the limit."""
     at_anchors = (combinations.combine(combinations.options(anchor_id)) for anchor_id in combinations.anchors)
     return combinations.candidates(at_anchors, combinations.bound)
@@ -31,8 +31,8 @@ def combine_pruned(combinations: CandidateCombinations) -> list[Candidate]:
 PRUNING = Optimization(
     name="pruning",
     field="search",
-    baseline=Implementation("whole_product", combine_then_test),
-    alternative=Implementation("pruned", combine_pruned),
+    baseline=Implementation("whole_product", _combine_then_test),
+    alternative=Implementation("pruned", _combine_pruned),
     why="Eight groups over eight devices make 16 million combinations, of which 40 thousand are valid.",
     source="Placement 5b73b980 (2025) prunes behind an option, and applies limit last.",
     request="/allocation_candidates?resources_A=FPGA:1&resources_B=FPGA:1&resources_C=FPGA:1"
@@ -41,7 +41,7 @@ PRUNING = Optimization(
 )
 
 
-def usages_asked_per_group(forest: Forest, solved: Solved, _contended: Collection[int]) -> _Inventories:
+def _read_usages_per_group(forest: Forest, solved: Solved, _contended: Collection[int]) -> _Inventories:
     """All stocks of the trees in which one group was solved, asked for again; 1 round trip a group."""
     root_ids = solved.root_ids()
     forest.read_inventories(root_ids)
@@ -49,7 +49,7 @@ def usages_asked_per_group(forest: Forest, solved: Solved, _contended: Collectio
     return {(provider_id, inventory.class_id): inventory for provider_id, found in providers for inventory in found}
 
 
-def usages_tracked(forest: Forest, solved: Solved, contended: Collection[int]) -> _Inventories:
+def _track_usages(forest: Forest, solved: Solved, contended: Collection[int]) -> _Inventories:
     """What the search for room has read of the contended classes, those that several groups ask for; no round trip."""
     return {
         (provider_id, demand.class_id): forest.inventory(demand.class_id, *row[AMOUNTS])
@@ -62,50 +62,50 @@ def usages_tracked(forest: Forest, solved: Solved, contended: Collection[int]) -
 USAGES = Optimization(
     name="usages",
     field="usages",
-    baseline=Implementation("per_group", usages_asked_per_group),
-    alternative=Implementation("tracked", usages_tracked),
+    baseline=Implementation("per_group", _read_usages_per_group),
+    alternative=Implementation("tracked", _track_usages),
     why="Each group reads all inventories of the same trees, and the capacity check has just read those that matter.",
     source="Placement 0386f534, aecd0f34 (August 2019) keep them for the request.",
     metric="rows",
 )
 
 
-def summaries_per_group(forest: Forest, solved: Solved) -> None:
+def _summarise_per_group(forest: Forest, solved: Solved) -> None:
     """After each group, for all trees it was solved in, again for each group; 2 round trips a group."""
     root_ids = solved.root_ids()
     forest.read_providers(root_ids)
     forest.summarise(root_ids)
 
 
-def summaries_per_request(forest: Forest, solved: Solved) -> None:
+def _summarise_per_request(forest: Forest, solved: Solved) -> None:
     """After each group, for the trees that no group before it was solved in; 2 round trips or none."""
     forest.summarise([root_id for root_id in solved.root_ids() if root_id not in forest.summaries])
 
 
-def summaries_of_the_answer(_forest: Forest, _solved: Solved) -> None:
+def _summarise_response(_forest: Forest, _solved: Solved) -> None:
     """Nothing after a group: the document asks for the trees of its candidates, after the merge and the limit."""
 
 
 SUMMARIES = Optimization(
     name="summaries",
     field="summaries",
-    baseline=Implementation("per_group", summaries_per_group),
-    alternative=Implementation("of_the_response", summaries_of_the_answer),
-    further=(Implementation("per_request", summaries_per_request),),
+    baseline=Implementation("per_group", _summarise_per_group),
+    alternative=Implementation("of_the_response", _summarise_response),
+    further=(Implementation("per_request", _summarise_per_request),),
     why="Three groups over 1000 trees of 7 providers make 21 000 summaries, and the document has 7000.",
     source="Placement 6ef820c9, 25732260 (August 2019) make them once per request; after the search is ours.",
     metric="rows",
 )
 
 
-def read_trees_by_query(forest: Forest, root_ids: Collection[int]) -> Mapping[int, list[str]]:
+def _read_trees_separately(forest: Forest, root_ids: Collection[int]) -> Mapping[int, list[str]]:
     """The traits by provider, after the forest knows all else; up to 3 round trips."""
     forest.ensure_providers(root_ids)
     forest.read_inventories([root_id for root_id in root_ids if root_id not in forest.inventories])
     return forest.read_traits(root_ids)
 
 
-def read_trees_joined(forest: Forest, root_ids: Collection[int]) -> Mapping[int, list[str]]:
+def _read_trees_joined(forest: Forest, root_ids: Collection[int]) -> Mapping[int, list[str]]:
     """The same in 1 round trip; a provider of three classes and four traits comes in twelve rows."""
     return forest.read_joined(root_ids)
 
@@ -113,20 +113,20 @@ def read_trees_joined(forest: Forest, root_ids: Collection[int]) -> Mapping[int,
 TREES = Optimization(
     name="trees",
     field="trees",
-    baseline=Implementation("separate", read_trees_by_query),
-    further=(Implementation("joined", read_trees_joined),),
+    baseline=Implementation("separate", _read_trees_separately),
+    further=(Implementation("joined", _read_trees_joined),),
     why="One join saves two round trips, and multiplies the rows: each class of a provider times each of its traits.",
     source="SQLAlchemy's joinedload and selectinload are the same choice.",
     metric="rows",
 )
 
 
-def as_list(ids: Iterable[int]) -> Collection[int]:
+def _as_list(ids: Iterable[int]) -> Collection[int]:
     """A list: each question walks along it, so a filter of n by m ids takes n times m steps."""
     return list(ids)
 
 
-def as_set(ids: Iterable[int]) -> Collection[int]:
+def _as_set(ids: Iterable[int]) -> Collection[int]:
     """A frozenset: each question is one lookup."""
     return frozenset(ids)
 
@@ -134,8 +134,8 @@ def as_set(ids: Iterable[int]) -> Collection[int]:
 SETS = Optimization(
     name="sets",
     field="collection",
-    baseline=Implementation("lists", as_list),
-    alternative=Implementation("sets", as_set),
+    baseline=Implementation("lists", _as_list),
+    alternative=Implementation("sets", _as_set),
     why="Roots and providers are filtered against each other in every group: quadratic in the number of trees.",
     source="Placement still tests `root_id in dict.values()` for each row of its forbidden traits: 32 ms of a request "
     "at 1000 trees and 197 ms at 3000.",

@@ -20,12 +20,12 @@ def freeze_gc() -> None:
     gc.freeze()
 
 
-def collect_seldom() -> None:
+def _collect_seldom() -> None:
     """A pass for every 50 000 new objects instead of every 700 (Python 3.11)."""
     gc.set_threshold(50_000)
 
 
-def disable_gc() -> None:
+def _disable_gc() -> None:
     """No pass at all: what refers to itself is never given back, so that a worker grows until it is renewed."""
     gc.disable()
 
@@ -35,33 +35,33 @@ COLLECTOR = Optimization(
     field="collector",
     baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("frozen", freeze_gc),
-    further=(Implementation("seldom", collect_seldom), Implementation("off", disable_gc)),
+    further=(Implementation("seldom", _collect_seldom), Implementation("off", _disable_gc)),
     why="A request makes enough objects for several full collections, and each one traverses all modules again.",
     source="Our measurement of Placement 16.0.0: 160 of 492 ms are GC pauses; 327 to 339 ms after gc.freeze().",
     metric="cpu_s",
 )
 
 
-def use_url_driver(url: URL) -> URL:
+def _use_url_driver(url: URL) -> URL:
     """The driver that the URL names; psycopg2, which the extra bench brings, where it names none."""
     return url.set(drivername="postgresql+psycopg2") if url.drivername in ("postgres", "postgresql") else url
 
 
-def use_psycopg3(url: URL) -> URL:
-    """psycopg 3, whatever driver the URL names: parameters go beside the text, often used statements are prepared."""
+def _use_psycopg3(url: URL) -> URL:
+    """Use psycopg 3, whatever driver the URL names: it sends parameters apart, and prepares frequent statements."""
     if url.get_backend_name() not in ("postgres", "postgresql"):
         raise DatabaseError(f"driver:psycopg3 is for PostgreSQL, but the database is of {url.get_backend_name()}")
     return url.set(drivername="postgresql+psycopg")
 
 
 def _load_psycopg3() -> object:
-    return use_psycopg3
+    return _use_psycopg3
 
 
 DRIVER = Optimization(
     name="driver",
     field="driver",
-    baseline=Implementation("psycopg2", use_url_driver),
+    baseline=Implementation("psycopg2", _use_url_driver),
     further=(Implementation("psycopg3", _load_psycopg3, extra=Extra("psycopg3", "psycopg"), postgresql_only=True),),
     why="psycopg2 puts values into the text; psycopg 3 sends them separately and prepares repeated statements.",
     source="psycopg's own documentation names both differences; which one weighs more depends on rows and lists.",
@@ -70,17 +70,17 @@ DRIVER = Optimization(
 )
 
 
-def pool_of_size(size: int) -> dict[str, Any]:
+def _pool_of_size(size: int) -> dict[str, Any]:
     """PLACEBENCH_POOL_SIZE connections, 10 where that is not set."""
     return {"pool_size": size, "max_overflow": 0}
 
 
-def pool_of_one(_size: int) -> dict[str, Any]:
+def _pool_of_one(_size: int) -> dict[str, Any]:
     """One connection: a second thread waits for it."""
     return {"pool_size": 1, "max_overflow": 0}
 
 
-def no_pool(_size: int) -> dict[str, Any]:
+def _no_pool(_size: int) -> dict[str, Any]:
     """A new connection for each request."""
     return {"poolclass": NullPool}
 
@@ -88,8 +88,8 @@ def no_pool(_size: int) -> dict[str, Any]:
 POOL = Optimization(
     name="pool",
     field="pool",
-    baseline=Implementation("10", pool_of_size),
-    further=(Implementation("1", pool_of_one), Implementation("none", no_pool)),
+    baseline=Implementation("10", _pool_of_size),
+    further=(Implementation("1", _pool_of_one), Implementation("none", _no_pool)),
     why="A connection costs a process on the server, a login and five round trips; too few of them cost waiting.",
     source="SQLAlchemy keeps 5 and lets 10 overflow. Our count: 18 round trips instead of 13 without a pool.",
     request=REFERENCE_REQUEST + "&limit=1",
@@ -135,7 +135,7 @@ GC_FREQUENCY = Optimization(
     field="gc_frequency",
     algorithms=("dedup", "cached"),
     baseline=Implementation("default", keep_gc_defaults),
-    alternative=Implementation("seldom", collect_seldom),
+    alternative=Implementation("seldom", _collect_seldom),
     why="A collection traverses the young lists and dicts, thousands of entries, and finds no cycle.",
     source="Our measurement: a tenth of the worker's CPU on equal trees and a fifth on trees that differ, in 2 and 8 "
     "collections per request. For `naive` and `tuned` it is `collector:seldom`.",

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, FromClause, delete, distinct, func, literal, select
 
 from placebench.reference.api.problems import NotFound
-from placebench.reference.store.consumers import forget_idle
+from placebench.reference.store.consumers import delete_consumer
 from placebench.tables import (
     allocations,
     consumer_types,
@@ -18,11 +18,11 @@ from placebench.tables import (
     users,
 )
 
-NO_TYPE: Final = "unknown"
+_NO_TYPE: Final = "unknown"
 
 
-def of_consumer(connection: Connection, consumer: str) -> dict[str, Any]:
-    """The document of a consumer: {"allocations": {}} alone if it has nothing.
+def read_consumer_allocations(connection: Connection, consumer: str) -> dict[str, Any]:
+    """Return the document of a consumer: {"allocations": {}} alone if it has nothing.
 
     SELECT rp.uuid, rp.generation, rc.name, a.used, c.generation, p.external_id, u.external_id, t.name
     FROM allocations a JOIN resource_providers rp ... JOIN resource_classes rc ... JOIN consumers c ON c.uuid =
@@ -55,12 +55,12 @@ def of_consumer(connection: Connection, consumer: str) -> dict[str, Any]:
         entry["resources"][row["resource_class"]] = row["used"]
     if rows:
         found |= {name: rows[0][name] for name in ("project_id", "user_id", "consumer_generation")}
-        found["consumer_type"] = rows[0]["consumer_type"] or NO_TYPE
+        found["consumer_type"] = rows[0]["consumer_type"] or _NO_TYPE
     return found
 
 
-def of_provider(connection: Connection, provider_id: int) -> dict[str, Any]:
-    """The provider's allocations by consumer.
+def read_provider_allocations(connection: Connection, provider_id: int) -> dict[str, Any]:
+    """Return the provider's allocations by consumer.
 
     SELECT c.uuid, c.generation, rc.name, a.used FROM allocations a JOIN consumers c ON c.uuid = a.consumer_id
     JOIN resource_classes rc ON rc.id = a.resource_class_id WHERE a.resource_provider_id = :provider_id
@@ -74,7 +74,7 @@ def of_provider(connection: Connection, provider_id: int) -> dict[str, Any]:
     return _by_consumer(rows)
 
 
-def remove(connection: Connection, consumer: str) -> None:
+def delete_allocations(connection: Connection, consumer: str) -> None:
     """Take all from the consumer, whatever its generation, and forget it; NotFound if it has nothing.
 
     Three statements; the providers' generations stay, as in Placement.
@@ -82,7 +82,7 @@ def remove(connection: Connection, consumer: str) -> None:
     connection.execute(select(consumers.c.id).where(consumers.c.uuid == consumer).with_for_update())
     if connection.execute(delete(allocations).where(allocations.c.consumer_id == consumer)).rowcount == 0:
         raise NotFound(f"no allocations for consumer {consumer}")
-    forget_idle(connection, consumer)
+    delete_consumer(connection, consumer)
 
 
 def _by_consumer(rows: Iterable[Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _by_consumer(rows: Iterable[Any]) -> dict[str, Any]:
 _ALL_TYPES: Final = "all"
 
 
-def usages_of_provider(connection: Connection, provider_id: int) -> dict[str, int]:
+def read_provider_usages(connection: Connection, provider_id: int) -> dict[str, int]:
     """What is used of each class that the provider has an inventory of, 0 too.
 
     SELECT rc.name, coalesce(sum(a.used), 0) FROM inventories i JOIN resource_classes rc ON rc.id = i.resource_class_id
@@ -113,7 +113,7 @@ def usages_of_provider(connection: Connection, provider_id: int) -> dict[str, in
     return {name: int(amount) for name, amount in rows}
 
 
-def usages_of_project(
+def read_project_usages(
     connection: Connection, project: str, *, user: str | None, consumer_type: str | None
 ) -> dict[str, dict[str, int]]:
     """What the project's consumers use, by type: {"INSTANCE": {"consumer_count": 2, "VCPU": 3}}. Two statements.
@@ -125,7 +125,7 @@ def usages_of_project(
     SELECT type, rc.name, sum(a.used) FROM ... GROUP BY type, rc.name
     """
     kind = (
-        literal(_ALL_TYPES) if consumer_type == _ALL_TYPES else func.coalesce(consumer_types.c.name, literal(NO_TYPE))
+        literal(_ALL_TYPES) if consumer_type == _ALL_TYPES else func.coalesce(consumer_types.c.name, literal(_NO_TYPE))
     )
     chosen = select(
         kind.label("kind"), allocations.c.consumer_id, allocations.c.resource_class_id, allocations.c.used
@@ -154,7 +154,7 @@ def _conditions(project: str, user: str | None, consumer_type: str | None) -> li
     conditions = [projects.c.external_id == project]
     if user is not None:
         conditions.append(users.c.external_id == user)
-    if consumer_type == NO_TYPE:
+    if consumer_type == _NO_TYPE:
         conditions.append(consumers.c.consumer_type_id.is_(None))
     elif consumer_type not in (None, _ALL_TYPES):
         conditions.append(consumer_types.c.name == consumer_type)

@@ -54,18 +54,18 @@ class Reader:
 _Key = TypeVar("_Key")
 
 
-def holders_of_traits(reader: Reader, trait_ids: Collection[int]) -> Mapping[int, list[int]]:
-    """The ids of the providers that hold each trait, by trait id; 1 round trip.
+def read_trait_holders(reader: Reader, trait_ids: Collection[int]) -> Mapping[int, list[int]]:
+    """Return the ids of the providers that hold each trait, by trait id; 1 round trip.
 
     SELECT trait_id, resource_provider_id FROM resource_provider_traits WHERE trait_id IN (:values)
     """
     holds = tables.resource_provider_traits.c
     statement = select(holds.trait_id, holds.resource_provider_id)
-    return _gathered(reader.read_for(statement, holds.trait_id, trait_ids), trait_ids)
+    return _group_by_key(reader.read_for(statement, holds.trait_id, trait_ids), trait_ids)
 
 
-def members_of_aggregates(reader: Reader, uuids: Collection[str]) -> Mapping[str, list[int]]:
-    """The ids of the providers in each aggregate, by the aggregate's uuid; 1 round trip.
+def read_aggregate_members(reader: Reader, uuids: Collection[str]) -> Mapping[str, list[int]]:
+    """Return the ids of the providers in each aggregate, by the aggregate's uuid; 1 round trip.
 
     SELECT a.uuid, m.resource_provider_id FROM resource_provider_aggregates m
     JOIN placement_aggregates a ON a.id = m.aggregate_id WHERE a.uuid IN (:values)
@@ -74,11 +74,11 @@ def members_of_aggregates(reader: Reader, uuids: Collection[str]) -> Mapping[str
     statement = select(aggregate.uuid, membership.resource_provider_id).join(
         tables.resource_provider_aggregates, aggregate.id == membership.aggregate_id
     )
-    return _gathered(reader.read_for(statement, aggregate.uuid, uuids), uuids)
+    return _group_by_key(reader.read_for(statement, aggregate.uuid, uuids), uuids)
 
 
-def anchors_of_sharing(reader: Reader, sharing_ids: Collection[int]) -> Mapping[int, list[int]]:
-    """The roots of the trees that have a provider in an aggregate of each sharing provider, by its id; 1 round trip.
+def read_sharing_anchors(reader: Reader, sharing_ids: Collection[int]) -> Mapping[int, list[int]]:
+    """Return, for each sharing provider, the roots of the trees with a provider in one of its aggregates; 1 round trip.
 
     SELECT DISTINCT shares.resource_provider_id, p.root_provider_id
     FROM resource_provider_aggregates shares
@@ -95,10 +95,10 @@ def anchors_of_sharing(reader: Reader, sharing_ids: Collection[int]) -> Mapping[
         .join(reader.providers, own.id == member.c.resource_provider_id)
         .where(own.root_provider_id.is_not(None))
     )
-    return _gathered(reader.read_for(statement, shares.c.resource_provider_id, sharing_ids), sharing_ids)
+    return _group_by_key(reader.read_for(statement, shares.c.resource_provider_id, sharing_ids), sharing_ids)
 
 
-def _gathered(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Mapping[_Key, list[int]]:
+def _group_by_key(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Mapping[_Key, list[int]]:
     found: dict[_Key, list[int]] = {key: [] for key in keys}
     for key, member in pairs:
         found[key].append(member)
@@ -107,16 +107,16 @@ def _gathered(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Mappin
 
 # The largest number that the columns hold. No max_unit lies above it, so nobody has room for more;
 # asked nevertheless, SQLite's driver raises OverflowError.
-MAX_UNIT = 2**31 - 1
+_MAX_UNIT = 2**31 - 1
 
-Room = dict[int, Any]
+ProvidersWithCapacity = dict[int, Any]
 
 # The part of a room's row that says how much there is: total, reserved, allocation_ratio, max_unit, used.
 AMOUNTS = slice(2, None)
 
 
-def providers_with_room(reader: Reader, class_id: int, amount: int) -> Room:
-    """The providers that can give *amount* of the class, by id, each with the row that says so; 1 round trip.
+def read_providers_with_capacity(reader: Reader, class_id: int, amount: int) -> ProvidersWithCapacity:
+    """Return the providers that can give *amount* of the class, by id, each with the row that says so; 1 round trip.
 
     SELECT i.resource_provider_id, p.root_provider_id, i.total, i.reserved, i.allocation_ratio, i.max_unit,
            CAST(coalesce(usage.used, 0) AS BIGINT) AS used
@@ -130,15 +130,15 @@ def providers_with_room(reader: Reader, class_id: int, amount: int) -> Room:
       AND i.min_unit <= :amount AND i.max_unit >= :amount AND :amount % i.step_size = 0
       AND p.root_provider_id IS NOT NULL
     """
-    if amount > MAX_UNIT:
+    if amount > _MAX_UNIT:
         return {}
-    statement = _providers_with_room(reader.providers, reader.totals)
+    statement = _providers_with_capacity(reader.providers, reader.totals)
     rows = reader.read(statement, {"class_id": class_id, "amount": amount})
     return {row[0]: row for row in rows}
 
 
 @cache
-def _providers_with_room(providers: FromClause, totals: UsageTotals) -> Select[Any]:
+def _providers_with_capacity(providers: FromClause, totals: UsageTotals) -> Select[Any]:
     stock = tables.inventories.c
     class_id, amount = bindparam("class_id", type_=Integer), bindparam("amount", type_=Integer)
     usage = totals(class_id)
@@ -184,20 +184,20 @@ def read_catalog(reader: Reader) -> Catalog:
     """Both whole tables; 2 round trips."""
     trait_names = _names(reader, tables.traits)
     class_names = _names(reader, tables.resource_classes)
-    return Catalog(trait_names, _turned(trait_names), class_names, _turned(class_names))
+    return Catalog(trait_names, _inverted(trait_names), class_names, _inverted(class_names))
 
 
 def _names(reader: Reader, table: Table) -> dict[int, str]:
-    """SELECT id, name FROM traits"""
+    """SELECT id, name FROM traits."""
     return dict(reader.read(select(table.c.id, table.c.name)))
 
 
-def _turned(names: dict[int, str]) -> dict[str, int]:
+def _inverted(names: dict[int, str]) -> dict[str, int]:
     return {name: key for key, name in names.items()}
 
 
-def root_of(reader: Reader, uuid: str) -> int | None:
-    """The id of the root above the provider of this uuid, None if there is no such provider in a tree; 1 round trip.
+def read_root(reader: Reader, uuid: str) -> int | None:
+    """Return the id of the root above the provider of this uuid, None if no tree has it; 1 round trip.
 
     SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid
     """
@@ -206,8 +206,8 @@ def root_of(reader: Reader, uuid: str) -> int | None:
     return rows[0][0] if rows else None
 
 
-def roots_of(reader: Reader, provider_ids: Collection[int]) -> dict[int, int]:
-    """The id of the root above each of the providers that is in a tree; 1 round trip.
+def read_roots(reader: Reader, provider_ids: Collection[int]) -> dict[int, int]:
+    """Return the id of the root above each of the providers that is in a tree; 1 round trip.
 
     SELECT id, root_provider_id FROM resource_providers WHERE root_provider_id IS NOT NULL AND id IN (:values)
     """
@@ -216,8 +216,8 @@ def roots_of(reader: Reader, provider_ids: Collection[int]) -> dict[int, int]:
     return dict(reader.read_for(statement, own.id, provider_ids))
 
 
-def all_roots(reader: Reader) -> list[int]:
-    """The ids of all providers that have no parent; 1 round trip.
+def read_all_roots(reader: Reader) -> list[int]:
+    """Return the ids of all providers that have no parent; 1 round trip.
 
     SELECT id FROM resource_providers WHERE parent_provider_id IS NULL
     """
@@ -226,7 +226,7 @@ def all_roots(reader: Reader) -> list[int]:
     return [key for (key,) in reader.read(statement)]
 
 
-def providers_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+def read_tree_providers(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
     """(id, uuid, parent id, root id) of every provider in the trees; 1 round trip.
 
     SELECT id, uuid, parent_provider_id, root_provider_id FROM resource_providers
@@ -237,7 +237,7 @@ def providers_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[An
     return reader.read_for(statement, own.root_provider_id, root_ids)
 
 
-def traits_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+def read_tree_traits(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
     """(provider id, trait id) of every provider in the trees; 1 round trip.
 
     SELECT h.resource_provider_id, h.trait_id FROM resource_provider_traits h
@@ -250,7 +250,7 @@ def traits_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
     return reader.read_for(statement, own.root_provider_id, root_ids)
 
 
-def stocks_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+def read_tree_inventories(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
     """(provider id, root id, class id, total, reserved, ratio, max_unit, used) of the trees' inventories; 1 round trip.
 
     SELECT i.resource_provider_id, p.root_provider_id, i.resource_class_id,
@@ -262,11 +262,11 @@ def stocks_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
            ON usage.resource_provider_id = i.resource_provider_id AND usage.resource_class_id = i.resource_class_id
     WHERE p.root_provider_id IN (:values)
     """
-    statement = _stocks(reader.providers, reader.totals)
+    statement = _select_inventories(reader.providers, reader.totals)
     return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
 
 
-def everything_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+def read_trees_joined(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
     """Providers, traits and stocks of the trees, each trait of a provider with each stock; 1 round trip.
 
     (id, uuid, parent id, root id, trait id, class id, total, reserved, ratio, max_unit, used), the trait or the stock
@@ -281,12 +281,12 @@ def everything_of_trees(reader: Reader, root_ids: Collection[int]) -> Iterable[A
            ON usage.resource_provider_id = i.resource_provider_id AND usage.resource_class_id = i.resource_class_id
     WHERE p.root_provider_id IN (:values)
     """
-    statement = _everything(reader.providers, reader.totals)
+    statement = _select_joined(reader.providers, reader.totals)
     return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
 
 
 @cache
-def _stocks(providers: FromClause, totals: UsageTotals) -> Select[Any]:
+def _select_inventories(providers: FromClause, totals: UsageTotals) -> Select[Any]:
     stock, usage = tables.inventories.c, totals(None)
     same_provider = usage.c.resource_provider_id == stock.resource_provider_id
     return (
@@ -306,7 +306,7 @@ def _stocks(providers: FromClause, totals: UsageTotals) -> Select[Any]:
 
 
 @cache
-def _everything(providers: FromClause, totals: UsageTotals) -> Select[Any]:
+def _select_joined(providers: FromClause, totals: UsageTotals) -> Select[Any]:
     own, holds, stock, usage = providers.c, tables.resource_provider_traits.c, tables.inventories.c, totals(None)
     same_provider = usage.c.resource_provider_id == stock.resource_provider_id
     return (

@@ -11,14 +11,14 @@ from sqlalchemy.exc import DBAPIError
 from placebench.reference.api.problems import BadRequest, Conflict
 from placebench.reference.api.validation import MAX_INTEGER
 from placebench.reference.store import consumers, name_tables
-from placebench.reference.store.consumers import Claim, check_generation
+from placebench.reference.store.consumers import ConsumerClaim, check_consumer_generation
 from placebench.reference.store.database import Database
 from placebench.reference.store.providers import LockedProvider, advance_generation
 from placebench.tables import allocations, inventories, resource_providers
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _InventoryUse:
     """One provider's inventory of one class, with what is used of it by all, and by others than the claimants."""
 
     where: str  # for messages: "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"
@@ -68,19 +68,21 @@ class _Amount:
         return f"{self.resource_class} on {self.provider}"
 
 
-def write(connection: Connection, claims: Sequence[Claim]) -> None:
+def write_claims(connection: Connection, claims: Sequence[ConsumerClaim]) -> None:
     """Replace the allocations of the claims' consumers, and move on the generations of consumers and providers.
 
     Raises ConcurrentUpdate for another generation of a consumer, BadRequest for an unknown provider or class,
     Conflict if an amount does not fit. About ten statements and one for each consumer and provider.
     """
-    present = consumers.hold(connection, claims)
-    held = hold(connection, claims)
-    consumers.settle(connection, claims, present)
+    present = consumers.lock_consumers(connection, claims)
+    held = lock_providers(connection, claims)
+    consumers.write_consumers(connection, claims, present)
     allocate(connection, claims, held)
 
 
-def hold(connection: Connection, claims: Sequence[Claim], others: Collection[str] = ()) -> dict[str, LockedProvider]:
+def lock_providers(
+    connection: Connection, claims: Sequence[ConsumerClaim], others: Collection[str] = ()
+) -> dict[str, LockedProvider]:
     """What the claims touch and these other providers in their newest state, held until the commit.
 
     BadRequest if one that is named is unknown. One statement, or two:
@@ -97,12 +99,12 @@ def hold(connection: Connection, claims: Sequence[Claim], others: Collection[str
     return {row.uuid: LockedProvider(row.id, row.uuid, row.generation) for row in rows}
 
 
-def _named_providers(claims: Sequence[Claim]) -> set[str]:
+def _named_providers(claims: Sequence[ConsumerClaim]) -> set[str]:
     """The providers that the claims name."""
     return {provider for claim in claims for provider in claim.allocations}
 
 
-def _touched_providers(connection: Connection, claims: Sequence[Claim]) -> set[str]:
+def _touched_providers(connection: Connection, claims: Sequence[ConsumerClaim]) -> set[str]:
     """The providers that the claims name, and those that a consumer who is to have nothing has something of.
 
     SELECT DISTINCT p.uuid FROM resource_providers p JOIN allocations a ON a.resource_provider_id = p.id
@@ -117,7 +119,7 @@ def _touched_providers(connection: Connection, claims: Sequence[Claim]) -> set[s
 
 
 def allocate(
-    connection: Connection, claims: Sequence[Claim], held: Mapping[str, LockedProvider]
+    connection: Connection, claims: Sequence[ConsumerClaim], held: Mapping[str, LockedProvider]
 ) -> dict[str, LockedProvider]:
     """Write the allocations; the providers that were touched, with their next generations.
 
@@ -126,7 +128,7 @@ def allocate(
     moved_on = {uuid: held[uuid] for uuid in _touched_providers(connection, claims)}
     claimants = [claim.consumer for claim in claims]
     wanted = list(_amounts(connection, claims, held))
-    _check(wanted, _rooms(connection, wanted, claimants))
+    _check_amounts(wanted, _read_inventory_uses(connection, wanted, claimants))
     connection.execute(delete(allocations).where(allocations.c.consumer_id.in_(claimants)))
     if rows := [_row(each) for each in wanted]:
         connection.execute(insert(allocations), rows)
@@ -139,7 +141,9 @@ def _row(each: _Amount) -> dict[str, str | int]:
     return {"consumer_id": each.consumer, "used": each.amount, **ids}
 
 
-def _amounts(connection: Connection, claims: Sequence[Claim], held: Mapping[str, LockedProvider]) -> Iterator[_Amount]:
+def _amounts(
+    connection: Connection, claims: Sequence[ConsumerClaim], held: Mapping[str, LockedProvider]
+) -> Iterator[_Amount]:
     """Each amount with the ids that it is stored under; BadRequest for an unknown class."""
     names = {name for claim in claims for resources in claim.allocations.values() for name in resources}
     ids = name_tables.lock_resource_class_ids(connection, names) if names else {}
@@ -149,7 +153,7 @@ def _amounts(connection: Connection, claims: Sequence[Claim], held: Mapping[str,
                 yield _Amount(claim.consumer, provider, name, (held[provider].id, ids[name]), amount)
 
 
-def _check(wanted: Sequence[_Amount], rooms: Mapping[_Key, _Room]) -> None:
+def _check_amounts(wanted: Sequence[_Amount], rooms: Mapping[_Key, _InventoryUse]) -> None:
     """Conflict at the first amount that has no inventory or does not fit, alone or with the others."""
     sums: Counter[_Key] = Counter()
     for each in wanted:
@@ -161,14 +165,16 @@ def _check(wanted: Sequence[_Amount], rooms: Mapping[_Key, _Room]) -> None:
         rooms[key].check_sum(amount)
 
 
-def _rooms(connection: Connection, wanted: Sequence[_Amount], claimants: Collection[str]) -> dict[_Key, _Room]:
+def _read_inventory_uses(
+    connection: Connection, wanted: Sequence[_Amount], claimants: Collection[str]
+) -> dict[_Key, _InventoryUse]:
     """The inventories that the amounts are taken from.
 
     SELECT resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio
     FROM inventories WHERE resource_provider_id IN :providers AND resource_class_id IN :classes
     """
     names = {each.key: each.where for each in wanted}
-    used = _used(connection, names, claimants)
+    used = _read_used(connection, names, claimants)
     own = inventories.c
     query = select(
         own.resource_provider_id,
@@ -185,10 +191,12 @@ def _rooms(connection: Connection, wanted: Sequence[_Amount], claimants: Collect
         query.where(own.resource_provider_id.in_(providers), own.resource_class_id.in_(classes))
     ).all()
     keyed = {(row[0], row[1]): row[2:] for row in rows}
-    return {key: _Room(names[key], *keyed[key], *used.get(key, (0, 0))) for key in names.keys() & keyed.keys()}
+    return {key: _InventoryUse(names[key], *keyed[key], *used.get(key, (0, 0))) for key in names.keys() & keyed.keys()}
 
 
-def _used(connection: Connection, keys: Collection[_Key], claimants: Collection[str]) -> dict[_Key, tuple[int, int]]:
+def _read_used(
+    connection: Connection, keys: Collection[_Key], claimants: Collection[str]
+) -> dict[_Key, tuple[int, int]]:
     """What is used of each, by all and by others than the claimants.
 
     SELECT resource_provider_id, resource_class_id, sum(used),
@@ -212,7 +220,7 @@ def _supports_at_once(engine: Engine) -> bool:
     return engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg2"
 
 
-def write_at_once(connection: Connection, claim: Claim) -> bool:
+def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
     """Write the claim in one round trip; False if nothing was written and `claims.write` has to see to it.
 
     That is so for a new project, user or consumer type, and for what is unknown or larger than an integer of the
@@ -232,20 +240,22 @@ def write_at_once(connection: Connection, claim: Claim) -> bool:
     return bool(rows[0].fits)
 
 
-def _refuse(claim: Claim, rows: Sequence[Any]) -> None:
+def _refuse(claim: ConsumerClaim, rows: Sequence[Any]) -> None:
     """Raise what `claims.write` would, unless something is unknown."""
     if None in rows[0][2:5] or any(None in row[5:7] for row in rows):
         return
-    check_generation(claim, rows[0].generation)
+    check_consumer_generation(claim, rows[0].generation)
     amounts = [
         _Amount(claim.consumer, provider, name, (row.provider_id, row.class_id), amount)
         for (provider, name, amount), row in zip(_lines(claim), rows, strict=True)
     ]
-    _named_providers = zip(amounts, rows, strict=True)
-    _check(amounts, {each.key: _Room(each.where, *row[7:]) for each, row in _named_providers if row.total is not None})
+    pairs = zip(amounts, rows, strict=True)
+    _check_amounts(
+        amounts, {each.key: _InventoryUse(each.where, *row[7:]) for each, row in pairs if row.total is not None}
+    )
 
 
-def _message(connection: Connection, claim: Claim) -> str:
+def _message(connection: Connection, claim: ConsumerClaim) -> str:
     """What is sent, with the statements prepared first where the connection has none yet, or old ones."""
     served = connection.info.get(_SERVED, 0)
     connection.info[_SERVED] = served + 1
@@ -253,7 +263,7 @@ def _message(connection: Connection, claim: Claim) -> str:
     return f"{prepare}{_GENERIC}{'' if claim.generation is None else _HOLD_CONSUMER}{_CLAIM}"
 
 
-def _values(claim: Claim) -> dict[str, Any]:
+def _values(claim: ConsumerClaim) -> dict[str, Any]:
     providers, classes, amounts = zip(*_lines(claim), strict=True)
     return {
         "consumer": claim.consumer,
@@ -267,7 +277,7 @@ def _values(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _lines(claim: Claim) -> list[tuple[str, str, int]]:
+def _lines(claim: ConsumerClaim) -> list[tuple[str, str, int]]:
     return [
         (provider, name, amount)
         for provider, resources in claim.allocations.items()
@@ -275,7 +285,7 @@ def _lines(claim: Claim) -> list[tuple[str, str, int]]:
     ]
 
 
-def _fits_the_columns(claim: Claim) -> bool:
+def _fits_the_columns(claim: ConsumerClaim) -> bool:
     numbers = [amount for _, _, amount in _lines(claim)] + [claim.generation or 0]
     return all(-MAX_INTEGER <= number < MAX_INTEGER for number in numbers)
 
@@ -355,18 +365,21 @@ EXECUTE placebench_claim (%(consumer)s, %(generation)s, %(project)s, %(user)s, %
 %(amounts)s)"""
 
 
-def at_once(database: Database, claim: Claim) -> None:
+def _claim_at_once(database: Database, claim: ConsumerClaim) -> None:
     """One round trip."""
     if _supports_at_once(database.engine) and database.write_at_once(
-        lambda connection: write_at_once(connection, claim)
+        lambda connection: _write_at_once(connection, claim)
     ):
         return
-    step_by_step(database, claim)
+    _claim_step_by_step(database, claim)
 
 
-def step_by_step(database: Database, claim: Claim) -> None:
+def _claim_step_by_step(database: Database, claim: ConsumerClaim) -> None:
     """About 15 statements of portable SQL, each a round trip."""
-    database.write(lambda connection: write(connection, [claim]))
+    database.write(lambda connection: write_claims(connection, [claim]))
 
 
-WAYS: Final[Mapping[str, Callable[[Database, Claim], None]]] = {"at_once": at_once, "step_by_step": step_by_step}
+WRITERS: Final[Mapping[str, Callable[[Database, ConsumerClaim], None]]] = {
+    "at_once": _claim_at_once,
+    "step_by_step": _claim_step_by_step,
+}

@@ -1,4 +1,4 @@
-"""Consumers, whom allocations are made for, with the project, user and type that they belong to."""
+"""Consumers, to which allocations belong, with their project, user and type."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from placebench.tables import consumer_types, consumers, projects, users
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a consumer is to have, all of it: amounts by resource class by provider; nothing takes what it had."""
+class ConsumerClaim:
+    """All that a consumer is to have: amounts by resource class by provider; none: what it had is deleted."""
 
     consumer: str
     generation: int | None  # that the client last saw; None: the consumer must be new
@@ -21,8 +21,8 @@ class Claim:
     allocations: Mapping[str, Mapping[str, int]]
 
 
-def hold(connection: Connection, claims: Sequence[Claim]) -> set[str]:
-    """Those of the claims' consumers that there are, each held until the commit, in the order of their uuids.
+def lock_consumers(connection: Connection, claims: Sequence[ConsumerClaim]) -> set[str]:
+    """Lock those of the claims' consumers that exist, until the commit, in the order of their uuids, and return them.
 
     Raises ConcurrentUpdate if one has another generation than its claim says. One statement:
 
@@ -33,45 +33,47 @@ def hold(connection: Connection, claims: Sequence[Claim]) -> set[str]:
     rows = connection.execute(query.order_by(own.uuid).with_for_update())
     generations = {row.uuid: row.generation for row in rows}
     for claim in claims:
-        check_generation(claim, generations.get(claim.consumer))
+        check_consumer_generation(claim, generations.get(claim.consumer))
     return set(generations)
 
 
-def settle(connection: Connection, claims: Sequence[Claim], present: Collection[str]) -> None:
+def write_consumers(connection: Connection, claims: Sequence[ConsumerClaim], present: Collection[str]) -> None:
     """Make or change the claims' consumers, one generation on, and delete those that are to have nothing.
 
-    present: what `hold` gave. Raises ConcurrentUpdate if one was changed nevertheless. Up to one statement, and for
-    each project, user and type one or two, for each consumer one.
+    present: what `lock_consumers` returned. Raises ConcurrentUpdate if one was changed nevertheless. Up to one
+    statement, and for each project, user and type one or two, for each consumer one.
     """
     keeping = [claim for claim in claims if claim.allocations]
     if emptied := set(present) - {claim.consumer for claim in keeping}:
         connection.execute(delete(consumers).where(consumers.c.uuid.in_(emptied)))
-    project_ids = _ensured(connection, projects, "external_id", {claim.project for claim in keeping})
-    user_ids = _ensured(connection, users, "external_id", {claim.user for claim in keeping})
-    type_ids = _ensured(connection, consumer_types, "name", {claim.consumer_type for claim in keeping})
+    project_ids = _ensure_rows(connection, projects, "external_id", {claim.project for claim in keeping})
+    user_ids = _ensure_rows(connection, users, "external_id", {claim.user for claim in keeping})
+    type_ids = _ensure_rows(connection, consumer_types, "name", {claim.consumer_type for claim in keeping})
     for claim in sorted(keeping, key=lambda claim: claim.consumer):
         row = {
             "project_id": project_ids[claim.project],
             "user_id": user_ids[claim.user],
             "consumer_type_id": type_ids[claim.consumer_type],
         }
-        _write(connection, claim, row)
+        _write_consumer(connection, claim, row)
 
 
-def check_generation(claim: Claim, generation: int | None) -> None:
-    """ConcurrentUpdate if the consumer has another generation (None: does not exist) than its claim says."""
+def check_consumer_generation(claim: ConsumerClaim, generation: int | None) -> None:
+    """Raise ConcurrentUpdate if the consumer has another generation (None: does not exist) than its claim says."""
     if claim.generation != generation:
         seen = "does not exist" if generation is None else f"has generation {generation}"
-        said = "must be new" if claim.generation is None else f"has {claim.generation}"
-        raise ConcurrentUpdate(f"consumer {claim.consumer} {seen}, but the request says that it {said}: read it again")
+        expected = "must be new" if claim.generation is None else f"has {claim.generation}"
+        raise ConcurrentUpdate(
+            f"consumer {claim.consumer} {seen}, but the request says that it {expected}: read it again"
+        )
 
 
-def forget_idle(connection: Connection, uuid: str) -> None:
-    """Delete a consumer that has nothing any more: DELETE FROM consumers WHERE uuid = :uuid"""
+def delete_consumer(connection: Connection, uuid: str) -> None:
+    """Delete a consumer that has nothing any more."""
     connection.execute(delete(consumers).where(consumers.c.uuid == uuid))
 
 
-def _ensured(connection: Connection, table: Table, column: str, names: Collection[str]) -> dict[str, int]:
+def _ensure_rows(connection: Connection, table: Table, column: str, names: Collection[str]) -> dict[str, int]:
     """The ids of the rows with these names, made where they are missing.
 
     SELECT id FROM projects WHERE external_id = :name
@@ -84,7 +86,7 @@ def _ensured(connection: Connection, table: Table, column: str, names: Collectio
     return ids
 
 
-def _write(connection: Connection, claim: Claim, row: Mapping[str, int]) -> None:
+def _write_consumer(connection: Connection, claim: ConsumerClaim, row: Mapping[str, int]) -> None:
     """A new consumer has generation 1 once it has its allocations.
 
     UPDATE consumers SET generation = :next, ... WHERE uuid = :uuid AND generation = :generation

@@ -18,10 +18,10 @@ from sqlalchemy.exc import DBAPIError
 
 from placebench.reference.api.problems import ConcurrentUpdate
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-ATTEMPTS: Final = 10
-PAUSE_S: Final = 0.005
+_ATTEMPTS: Final = 10
+_PAUSE_S: Final = 0.005
 
 # Serialization failure, deadlock, unique violation, foreign key violation. The last two are races as well: a write
 # looks first whether the name is taken or the row is there, so only a writer in between brings it here.
@@ -73,31 +73,31 @@ class Database:
         """A connection for a handler that reads by one statement, in the way of the variant's step `transaction`."""
         return self._asking.connect()
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], _T]) -> _T:
         """What *work* returns, run in one transaction, and run again when another writer came between.
 
-        Raises ConcurrentUpdate after `ATTEMPTS` attempts; what *work* raises otherwise rolls back and goes through.
+        Raises ConcurrentUpdate after `_ATTEMPTS` attempts; what *work* raises otherwise rolls back and goes through.
         """
         return _attempt(self._writing.begin, work)
 
-    def write_at_once(self, work: Callable[[Connection], T]) -> T:
+    def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
         """The same for *work* that changes the database in one message, which is a transaction without a BEGIN."""
         return _attempt(self._at_once.connect, work)
 
 
-def _attempt(connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], T]) -> T:
-    for attempt in range(ATTEMPTS):
+def _attempt(connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], _T]) -> _T:
+    for attempt in range(_ATTEMPTS):
         try:
             with connect() as connection:
                 return work(connection)
         except DBAPIError as error:
-            if not is_race(error):
+            if not _is_race(error):
                 raise
-        time.sleep(PAUSE_S * attempt)
-    raise ConcurrentUpdate(f"other writers came between {ATTEMPTS} times: read the generation again and retry")
+        time.sleep(_PAUSE_S * attempt)
+    raise ConcurrentUpdate(f"other writers came between {_ATTEMPTS} times: read the generation again and retry")
 
 
-def is_race(error: DBAPIError) -> bool:
+def _is_race(error: DBAPIError) -> bool:
     """Whether the database refused a statement only because another transaction was at the same rows."""
     original = error.orig
     # psycopg2 calls it pgcode, psycopg 3 sqlstate.

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
 from placebench.reference.store import claims, consumers, name_tables
-from placebench.reference.store.consumers import Claim
-from placebench.reference.store.providers import LockedProvider, advance_generation, check_generation, find
+from placebench.reference.store.consumers import ConsumerClaim
+from placebench.reference.store.providers import LockedProvider, advance_generation, check_generation, find_providers
 from placebench.tables import allocations, inventories, resource_providers
 from placebench.tables import resource_classes as classes
 
@@ -19,8 +19,8 @@ FIELDS: Final = ("total", "reserved", "min_unit", "max_unit", "step_size", "allo
 Inventory = Mapping[str, Any]
 
 
-def of_provider(connection: Connection, provider_id: int) -> dict[str, dict[str, Any]]:
-    """The provider's inventories by the name of their class.
+def read_inventories(connection: Connection, provider_id: int) -> dict[str, dict[str, Any]]:
+    """Return the provider's inventories by the name of their class.
 
     SELECT name, total, reserved, min_unit, max_unit, step_size, allocation_ratio
     FROM inventories JOIN resource_classes ON resource_classes.id = resource_class_id
@@ -44,7 +44,7 @@ def replace_inventories(connection: Connection, provider: LockedProvider, wanted
     """
     ids = name_tables.lock_resource_class_ids(connection, wanted) if wanted else {}
     by_class = {ids[name]: inventory for name, inventory in wanted.items()}
-    present = _present(connection, provider)
+    present = _read_class_ids(connection, provider)
     _drop(connection, provider, present - set(by_class))
     for class_id in sorted(present & set(by_class)):
         _change(connection, provider, class_id, by_class[class_id])
@@ -52,13 +52,13 @@ def replace_inventories(connection: Connection, provider: LockedProvider, wanted
     return advance_generation(connection, provider)
 
 
-def add(connection: Connection, provider: LockedProvider, resource_class: str, inventory: Inventory) -> int:
+def add_inventory(connection: Connection, provider: LockedProvider, resource_class: str, inventory: Inventory) -> int:
     """One more inventory; the provider's generation, moved on. Four statements.
 
     Raises BadRequest for an unknown class, ConcurrentUpdate if the provider has an inventory of it.
     """
     class_id = name_tables.lock_resource_class_ids(connection, [resource_class])[resource_class]
-    if class_id in _present(connection, provider):
+    if class_id in _read_class_ids(connection, provider):
         raise ConcurrentUpdate(
             f"resource provider {provider.uuid} has an inventory of {resource_class}: PUT changes it"
         )
@@ -66,7 +66,9 @@ def add(connection: Connection, provider: LockedProvider, resource_class: str, i
     return advance_generation(connection, provider)
 
 
-def change(connection: Connection, provider: LockedProvider, resource_class: str, inventory: Inventory) -> int:
+def change_inventory(
+    connection: Connection, provider: LockedProvider, resource_class: str, inventory: Inventory
+) -> int:
     """Change the inventory of one class; the provider's generation, moved on. Three statements.
 
     Raises NotFound for an unknown class, BadRequest if the provider has no inventory of it.
@@ -77,28 +79,28 @@ def change(connection: Connection, provider: LockedProvider, resource_class: str
     return advance_generation(connection, provider)
 
 
-def remove(connection: Connection, provider: LockedProvider, resource_class: str) -> int:
+def delete_inventory(connection: Connection, provider: LockedProvider, resource_class: str) -> int:
     """Delete the inventory of one class; the provider's generation, moved on. Five statements.
 
     Raises NotFound if there is none, ConcurrentUpdate if it has allocations (Placement has this code here, and
     `placement.inventory.inuse` where all inventories are set).
     """
     class_id = _known_class(connection, resource_class)
-    if _in_use(connection, provider, [class_id]):
+    if _read_used_classes(connection, provider, [class_id]):
         raise ConcurrentUpdate(f"inventory of {resource_class} on {provider.uuid} has allocations: delete them first")
-    if class_id not in _present(connection, provider):
+    if class_id not in _read_class_ids(connection, provider):
         raise unknown_inventory(provider.uuid, resource_class)
     _delete(connection, provider, [class_id])
     return advance_generation(connection, provider)
 
 
 def unknown_inventory(provider_uuid: str, resource_class: str) -> NotFound:
-    """The problem of a path that names no inventory."""
+    """Return the problem of a path that names no inventory."""
     return NotFound(f"resource provider {provider_uuid} has no inventory of {resource_class}")
 
 
-def _present(connection: Connection, provider: LockedProvider) -> set[int]:
-    """SELECT resource_class_id FROM inventories WHERE resource_provider_id = :provider"""
+def _read_class_ids(connection: Connection, provider: LockedProvider) -> set[int]:
+    """SELECT resource_class_id FROM inventories WHERE resource_provider_id = :provider."""
     own = inventories.c
     return set(connection.scalars(select(own.resource_class_id).where(own.resource_provider_id == provider.id)))
 
@@ -106,13 +108,13 @@ def _present(connection: Connection, provider: LockedProvider) -> set[int]:
 def _drop(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> None:
     if not class_ids:
         return
-    if used := _in_use(connection, provider, class_ids):
+    if used := _read_used_classes(connection, provider, class_ids):
         names = ", ".join(used)
         raise Conflict(f"inventory of {names} on {provider.uuid} has allocations: delete them first", code=_IN_USE)
     _delete(connection, provider, class_ids)
 
 
-def _in_use(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> list[str]:
+def _read_used_classes(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> list[str]:
     """The names of those of the classes that something is allocated of.
 
     SELECT DISTINCT name FROM allocations JOIN resource_classes ON resource_classes.id = resource_class_id
@@ -167,7 +169,7 @@ class NewInventories:
     inventories: Mapping[str, Inventory]
 
 
-def reshape(connection: Connection, stocks: Mapping[str, NewInventories], several: Sequence[Claim]) -> None:
+def reshape(connection: Connection, stocks: Mapping[str, NewInventories], several: Sequence[ConsumerClaim]) -> None:
     """Give the providers their inventories and the consumers their allocations, together or not at all.
 
     New inventories come first, beside the old ones; then the allocations move; then the old ones go. A provider's
@@ -175,13 +177,13 @@ def reshape(connection: Connection, stocks: Mapping[str, NewInventories], severa
     with a code of its own for an unknown provider among the stocks.
     """
     _check_providers(connection, stocks)
-    known = consumers.hold(connection, several)
-    held = claims.hold(connection, several, stocks)
-    consumers.settle(connection, several, known)
+    known = consumers.lock_consumers(connection, several)
+    held = claims.lock_providers(connection, several, stocks)
+    consumers.write_consumers(connection, several, known)
     for uuid, stock in stocks.items():
         check_generation(held[uuid], stock.generation)
         if stock.inventories:
-            present = of_provider(connection, held[uuid].id)
+            present = read_inventories(connection, held[uuid].id)
             held[uuid] = _replace_locked(connection, held[uuid], {**present, **stock.inventories})
     held |= claims.allocate(connection, several, held)
     for uuid, stock in stocks.items():
@@ -193,7 +195,7 @@ def _check_providers(connection: Connection, stocks: Mapping[str, NewInventories
 
     In the order of the request, as in Placement. Nothing is locked yet, so that generations are looked at again later.
     """
-    known = {each.uuid: each for each in find(connection, [resource_providers.c.uuid.in_(stocks)])}
+    known = {each.uuid: each for each in find_providers(connection, [resource_providers.c.uuid.in_(stocks)])}
     for uuid, stock in stocks.items():
         if uuid not in known:
             raise BadRequest(f"inventories: no resource provider {uuid}", code=_NOT_FOUND)

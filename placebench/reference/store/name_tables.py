@@ -18,18 +18,18 @@ from placebench.tables import (
 )
 
 
-def trait_names(connection: Connection, conditions: Sequence[ColumnElement[bool]] = ()) -> list[str]:
-    """The names of the traits that meet all conditions: SELECT name FROM traits WHERE ... ORDER BY name"""
+def read_traits(connection: Connection, conditions: Sequence[ColumnElement[bool]] = ()) -> list[str]:
+    """Return the names of the traits that meet all conditions: SELECT name FROM traits WHERE ... ORDER BY name."""
     return list(connection.scalars(select(traits.c.name).where(*conditions).order_by(traits.c.name)))
 
 
 def trait_is_one_of(names: Collection[str]) -> ColumnElement[bool]:
-    """The trait has one of these names."""
+    """Return the trait has one of these names."""
     return traits.c.name.in_(names)
 
 
 def trait_starts_with(prefix: str) -> ColumnElement[bool]:
-    """The trait's name begins with this."""
+    """Return the trait's name begins with this."""
     return traits.c.name.startswith(prefix, autoescape=True)
 
 
@@ -42,21 +42,21 @@ def trait_is_associated(*, wanted: bool) -> ColumnElement[bool]:
     return some if wanted else ~some
 
 
-def has_trait(connection: Connection, name: str) -> bool:
-    """Whether there is a trait of this name: SELECT id FROM traits WHERE name = :name"""
+def trait_exists(connection: Connection, name: str) -> bool:
+    """Whether there is a trait of this name: SELECT id FROM traits WHERE name = :name."""
     return connection.scalar(select(traits.c.id).where(traits.c.name == name)) is not None
 
 
 def ensure_trait(connection: Connection, name: str) -> bool:
     """Whether the trait was made now; False if it was there. One to two statements."""
-    if has_trait(connection, name):
+    if trait_exists(connection, name):
         return False
     connection.execute(insert(traits).values(name=name))
     return True
 
 
 def delete_trait(connection: Connection, name: str) -> None:
-    """Delete the trait. Three statements, the first: SELECT id FROM traits WHERE name = :name FOR UPDATE
+    """Delete the trait, which is locked first. Three statements.
 
     Raises NotFound, BadRequest for one of the standard's, Conflict while a provider has it.
     """
@@ -72,12 +72,12 @@ def delete_trait(connection: Connection, name: str) -> None:
 
 
 def unknown_trait(name: str) -> NotFound:
-    """The problem of a path that names no trait."""
+    """Return the problem of a path that names no trait."""
     return NotFound(f"no trait {name}")
 
 
-def traits_of_provider(connection: Connection, provider_id: int) -> list[str]:
-    """The names of the provider's traits.
+def read_provider_traits(connection: Connection, provider_id: int) -> list[str]:
+    """Return the names of the provider's traits.
 
     SELECT name FROM traits JOIN resource_provider_traits ON trait_id = traits.id
     WHERE resource_provider_id = :provider_id ORDER BY name
@@ -107,7 +107,7 @@ def replace_traits(connection: Connection, provider: LockedProvider, names: Coll
 
 
 def _trait_ids(connection: Connection, names: Collection[str]) -> set[int]:
-    """The ids of these traits, in one statement: SELECT name, id FROM traits WHERE name IN :names"""
+    """The ids of these traits, in one statement: SELECT name, id FROM traits WHERE name IN :names."""
     if not names:
         return set()
     ids = {
@@ -121,19 +121,19 @@ def _trait_ids(connection: Connection, names: Collection[str]) -> set[int]:
 _FIRST_CUSTOM_ID: Final = 10_000
 
 
-def resource_class_names(connection: Connection) -> list[str]:
-    """The names of all classes in the order of their ids: SELECT name FROM resource_classes ORDER BY id"""
+def read_resource_classes(connection: Connection) -> list[str]:
+    """Return the names of all classes in the order of their ids: SELECT name FROM resource_classes ORDER BY id."""
     own = resource_classes.c
     return list(connection.scalars(select(own.name).order_by(own.id)))
 
 
-def has_resource_class(connection: Connection, name: str) -> bool:
-    """Whether there is a class of this name: SELECT id FROM resource_classes WHERE name = :name"""
+def resource_class_exists(connection: Connection, name: str) -> bool:
+    """Whether there is a class of this name: SELECT id FROM resource_classes WHERE name = :name."""
     return connection.scalar(select(resource_classes.c.id).where(resource_classes.c.name == name)) is not None
 
 
 def lock_resource_class_ids(connection: Connection, names: Collection[str]) -> dict[str, int]:
-    """The id of each class, held against deletion until the commit; BadRequest if one is unknown.
+    """Return the id of each class, held against deletion until the commit; BadRequest if one is unknown.
 
     SELECT name, id FROM resource_classes WHERE name IN :names ORDER BY id FOR KEY SHARE
     """
@@ -150,7 +150,7 @@ def ensure_resource_class(connection: Connection, name: str) -> bool:
 
     The id is the highest and one, as in Placement: the id of a deleted last class is used again.
     """
-    if has_resource_class(connection, name):
+    if resource_class_exists(connection, name):
         return False
     highest = connection.scalar(select(func.max(resource_classes.c.id))) or 0
     new_id = max(highest + 1, _FIRST_CUSTOM_ID)
@@ -159,7 +159,7 @@ def ensure_resource_class(connection: Connection, name: str) -> bool:
 
 
 def delete_resource_class(connection: Connection, name: str) -> None:
-    """Delete the class. Three statements, the first: SELECT id FROM resource_classes WHERE name = :name FOR UPDATE
+    """Delete the class, which is locked first. Three statements.
 
     Raises NotFound, BadRequest for one of the standard's, Conflict while an inventory has it.
     """
@@ -176,12 +176,12 @@ def delete_resource_class(connection: Connection, name: str) -> None:
 
 
 def unknown_resource_class(name: str) -> NotFound:
-    """The problem of a path that names no class."""
+    """Return the problem of a path that names no class."""
     return NotFound(f"no resource class {name}")
 
 
-def aggregates_of_provider(connection: Connection, provider_id: int) -> list[str]:
-    """The provider's aggregates.
+def read_provider_aggregates(connection: Connection, provider_id: int) -> list[str]:
+    """Return the provider's aggregates.
 
     SELECT uuid FROM placement_aggregates JOIN resource_provider_aggregates ON aggregate_id = placement_aggregates.id
     WHERE resource_provider_id = :provider_id ORDER BY uuid

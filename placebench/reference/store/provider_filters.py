@@ -1,7 +1,7 @@
-"""What GET /resource_providers may be narrowed by: name, uuid, in_tree, resources, required, member_of.
+"""The filters of GET /resource_providers: name, uuid, in_tree, resources, required, member_of.
 
-The key pieces are `parse`, pure, and `conditions`. Each provider is looked at by itself: nobody shares, and no root
-spans its tree.
+The main functions are `parse_filters`, which is pure, and `conditions`. Each provider is looked at by itself: no
+sharing, and no root that spans its tree.
 """
 
 import re
@@ -32,8 +32,8 @@ _OWN: Final = resource_providers.c
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """What a provider has to meet; an empty text or group lets everyone through."""
+class ProviderFilters:
+    """What a provider has to meet; an empty text or group lets all through."""
 
     name: str
     uuid: str
@@ -41,47 +41,49 @@ class Filters:
     group: RequestGroup  # resources, traits and aggregates
 
 
-def parse(parameters: Mapping[str, list[str]]) -> Filters:
-    """The filters; BadRequest for what has no such form. Of name, uuid, in_tree and resources the last value counts."""
+def parse_filters(parameters: Mapping[str, list[str]]) -> ProviderFilters:
+    """Return the filters; BadRequest for bad ones. Of name, uuid, in_tree and resources the last value counts."""
     last = {name: values[-1] for name, values in parameters.items()}
     for name in ("in_tree", "uuid"):
         if name in last and not _DASHED.fullmatch(last[name]):
             raise BadRequest(f"{name}: expected a UUID with its dashes, got {last[name]!r}")
     group = parse_group({name: parameters.get(name, []) for name in ("resources", "required", "member_of")})
-    return Filters(last.get("name", ""), last.get("uuid", ""), last.get("in_tree", ""), group)
+    return ProviderFilters(last.get("name", ""), last.get("uuid", ""), last.get("in_tree", ""), group)
 
 
-def conditions(connection: Connection, chosen: Filters) -> list[ColumnElement[bool]]:
-    """The filters as conditions on resource_providers; up to 5 statements.
+def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnElement[bool]]:
+    """Return the filters as conditions on resource_providers; up to 5 statements.
 
     BadRequest for an unknown trait or class, but in Placement's order: an unknown tree hides both from it, traits or
     aggregates that nobody has hide an unknown class.
     """
     group = chosen.group
-    if chosen.in_tree and _nobody(connection, [_OWN.uuid == chosen.in_tree, _OWN.root_provider_id.is_not(None)]):
+    if chosen.in_tree and _nobody_is_left(
+        connection, [_OWN.uuid == chosen.in_tree, _OWN.root_provider_id.is_not(None)]
+    ):
         return [false()]
     trait_ids = _ids(connection, traits.c, group.forbidden.union(*group.required), "trait")
-    required = [_holds([trait_ids[name] for name in names]) for names in group.required]
-    members = [_is_in(uuids) for uuids in group.member_of]
-    if _nobody(connection, required) or _nobody(connection, members):
+    required = [_has_any_trait([trait_ids[name] for name in names]) for names in group.required]
+    members = [_is_in_any_aggregate(uuids) for uuids in group.member_of]
+    if _nobody_is_left(connection, required) or _nobody_is_left(connection, members):
         return [false()]
     class_ids = _ids(connection, resource_classes.c, [name for name, _ in group.resources], "resource class")
     return [
-        *_of_provider(chosen),
+        *_own_conditions(chosen),
         *required,
         *members,
-        *(_has_room(class_ids[name], amount) for name, amount in group.resources),
-        *(~_holds([trait_ids[name]]) for name in group.forbidden),
-        *(~_is_in({uuid}) for uuid in group.not_member_of),
+        *(_has_capacity(class_ids[name], amount) for name, amount in group.resources),
+        *(~_has_any_trait([trait_ids[name]]) for name in group.forbidden),
+        *(~_is_in_any_aggregate({uuid}) for uuid in group.not_member_of),
     ]
 
 
-def _nobody(connection: Connection, wanted: Sequence[ColumnElement[bool]]) -> bool:
-    """Whether there are conditions, and no provider that meets them: SELECT id FROM resource_providers ... LIMIT 1"""
+def _nobody_is_left(connection: Connection, wanted: Sequence[ColumnElement[bool]]) -> bool:
+    """Whether there are conditions, and no provider meets them: SELECT id FROM resource_providers ... LIMIT 1."""
     return bool(wanted) and connection.scalar(select(_OWN.id).where(*wanted).limit(1)) is None
 
 
-def _of_provider(chosen: Filters) -> Iterator[ColumnElement[bool]]:
+def _own_conditions(chosen: ProviderFilters) -> Iterator[ColumnElement[bool]]:
     if chosen.name:
         yield _OWN.name == chosen.name
     if chosen.uuid:
@@ -91,7 +93,7 @@ def _of_provider(chosen: Filters) -> Iterator[ColumnElement[bool]]:
 
 
 def _ids(connection: Connection, columns: Any, names: Collection[str], kind: str) -> dict[str, int]:
-    """SELECT name, id FROM traits WHERE name IN :names"""
+    """SELECT name, id FROM traits WHERE name IN :names."""
     if not names:
         return {}
     query = select(columns.name, columns.id).where(columns.name.in_(names))
@@ -102,13 +104,15 @@ def _ids(connection: Connection, columns: Any, names: Collection[str], kind: str
 
 
 def _root_of(uuid: str) -> ScalarSelect[int]:
-    """(SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid)"""
+    """(SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid)."""
     member = resource_providers.alias("member")
     return select(member.c.root_provider_id).where(member.c.uuid == uuid).scalar_subquery()
 
 
-def _has_room(class_id: int, amount: int) -> ColumnElement[bool]:
-    """id IN (SELECT resource_provider_id FROM inventories WHERE resource_class_id = :class_id AND
+def _has_capacity(class_id: int, amount: int) -> ColumnElement[bool]:
+    """Whether the provider has capacity for so much.
+
+    id IN (SELECT resource_provider_id FROM inventories WHERE resource_class_id = :class_id AND
     :amount + coalesce((SELECT sum(used) FROM allocations ...), 0) <= (total - reserved) * allocation_ratio
     AND :amount BETWEEN min_unit AND max_unit AND :amount % step_size = 0)
     """
@@ -127,14 +131,16 @@ def _has_room(class_id: int, amount: int) -> ColumnElement[bool]:
     return _OWN.id.in_(having)
 
 
-def _holds(trait_ids: Collection[int]) -> ColumnElement[bool]:
-    """id IN (SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id IN :trait_ids)"""
+def _has_any_trait(trait_ids: Collection[int]) -> ColumnElement[bool]:
+    """Id IN (SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id IN :trait_ids)."""
     own = resource_provider_traits.c
     return _OWN.id.in_(select(own.resource_provider_id).where(own.trait_id.in_(trait_ids)))
 
 
-def _is_in(uuids: Collection[str]) -> ColumnElement[bool]:
-    """id IN (SELECT resource_provider_id FROM resource_provider_aggregates JOIN placement_aggregates ON
+def _is_in_any_aggregate(uuids: Collection[str]) -> ColumnElement[bool]:
+    """Whether the provider is in one of the aggregates.
+
+    id IN (SELECT resource_provider_id FROM resource_provider_aggregates JOIN placement_aggregates ON
     placement_aggregates.id = aggregate_id WHERE uuid IN :uuids)
     """
     own, aggregate = resource_provider_aggregates.c, placement_aggregates.c

@@ -1,7 +1,7 @@
 """Resource providers and their trees.
 
-A provider's row is the lock of all that hangs on it: `lock` takes it, `advance_generation` moves its generation on. A
-provider whose root_provider_id is NULL is not there, in no call, as in Placement.
+A provider's row is the lock of all that belongs to it: `lock_provider` takes it, `advance_generation` moves its
+generation on. A provider whose root_provider_id is NULL is not there, in no call, as in Placement.
 
 Who makes a child holds the parent's row, so a provider cannot go while it becomes a parent. Who moves a subtree holds
 the whole table against other writers (readers go on): rows alone, in whatever order, deadlocked 6 to 40 times in 108
@@ -49,21 +49,21 @@ class LockedProvider:
     generation: int
 
 
-def get(connection: Connection, uuid: str) -> StoredProvider:
-    """The provider of this uuid; NotFound if there is none."""
-    providers = find(connection, [resource_providers.c.uuid == uuid])
+def read_provider(connection: Connection, uuid: str) -> StoredProvider:
+    """Return the provider of this uuid; NotFound if there is none."""
+    providers = find_providers(connection, [resource_providers.c.uuid == uuid])
     if not providers:
-        raise unknown(uuid)
+        raise _unknown_provider(uuid)
     return providers[0]
 
 
-def unknown(uuid: str) -> NotFound:
+def _unknown_provider(uuid: str) -> NotFound:
     """The problem of a path that names no provider."""
     return NotFound(f"no resource provider {uuid}")
 
 
-def find(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[StoredProvider]:
-    """The providers that meet all conditions, oldest first. One statement:
+def find_providers(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[StoredProvider]:
+    """Return the providers that meet all conditions, oldest first, by one statement.
 
     SELECT p.uuid, p.name, p.generation, parent.uuid, root.uuid
     FROM resource_providers p JOIN resource_providers root ON root.id = p.root_provider_id
@@ -78,7 +78,7 @@ def find(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> l
     return [StoredProvider(*row) for row in connection.execute(query.where(*conditions).order_by(own.id))]
 
 
-def id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]:
+def read_id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]:
     """What a read of something that hangs on the provider needs of it; NotFound if there is none.
 
     SELECT id, generation FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL
@@ -87,12 +87,12 @@ def id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]:
     query = select(own.id, own.generation).where(own.uuid == uuid, own.root_provider_id.is_not(None))
     row = connection.execute(query).one_or_none()
     if row is None:
-        raise unknown(uuid)
+        raise _unknown_provider(uuid)
     return row.id, row.generation
 
 
-def lock(connection: Connection, uuid: str) -> LockedProvider:
-    """The provider in its newest state, held until the commit; NotFound if there is none.
+def lock_provider(connection: Connection, uuid: str) -> LockedProvider:
+    """Return the provider in its newest state, held until the commit; NotFound if there is none.
 
     No join: PostgreSQL would look at the joined rows in their old state once it has waited for the lock.
 
@@ -103,7 +103,7 @@ def lock(connection: Connection, uuid: str) -> LockedProvider:
     query = select(own.id, own.uuid, own.generation).where(own.uuid == uuid, own.root_provider_id.is_not(None))
     row = connection.execute(query.with_for_update()).one_or_none()
     if row is None:
-        raise unknown(uuid)
+        raise _unknown_provider(uuid)
     return LockedProvider(*row)
 
 
@@ -117,7 +117,7 @@ def check_generation(provider: LockedProvider | StoredProvider, generation: int)
 
 
 def advance_generation(connection: Connection, provider: LockedProvider) -> int:
-    """The provider's next generation, now in its row; ConcurrentUpdate if somebody else moved it.
+    """Return the provider's next generation, now in its row; ConcurrentUpdate if somebody else moved it.
 
     UPDATE resource_providers SET generation = :next WHERE id = :id AND generation = :generation
     """
@@ -128,15 +128,15 @@ def advance_generation(connection: Connection, provider: LockedProvider) -> int:
     return following
 
 
-def rename(connection: Connection, uuid: str, name: str) -> None:
+def rename_provider(connection: Connection, uuid: str, name: str) -> None:
     """Give the provider this name; NotFound without it, Conflict if another has the name. The generation stays."""
-    own, provider = resource_providers.c, lock(connection, uuid)
+    own, provider = resource_providers.c, lock_provider(connection, uuid)
     _refuse_duplicate(connection, (own.name == name) & (own.id != provider.id), f"name {name!r}")
     connection.execute(update(resource_providers).where(own.id == provider.id).values(name=name))
 
 
 def _refuse_duplicate(connection: Connection, condition: ColumnElement[bool], what: str) -> None:
-    """Conflict if a provider meets the condition: SELECT id FROM resource_providers WHERE ... LIMIT 1"""
+    """Raise Conflict if a provider meets the condition: SELECT id FROM resource_providers WHERE ... LIMIT 1."""
     if connection.execute(select(resource_providers.c.id).where(condition).limit(1)).first() is not None:
         raise Conflict(f"a resource provider with {what} exists already", code=_DUPLICATE_NAME)
 
@@ -154,7 +154,7 @@ class _TreePosition(NamedTuple):
     root_id: int
 
 
-def create(connection: Connection, *, uuid: str, name: str, parent_uuid: str | None) -> StoredProvider:
+def create_provider(connection: Connection, *, uuid: str, name: str, parent_uuid: str | None) -> StoredProvider:
     """A new provider, at the root of its own tree or below a parent, whose tree it joins. Four statements.
 
     Raises BadRequest without such a parent, Conflict if uuid or name is taken.
@@ -169,10 +169,10 @@ def create(connection: Connection, *, uuid: str, name: str, parent_uuid: str | N
     new_id = connection.scalar(insert(resource_providers).values(row).returning(_OWN.id))
     if parent is None:
         connection.execute(update(resource_providers).where(_OWN.id == new_id).values(root_provider_id=new_id))
-    return get(connection, uuid)
+    return read_provider(connection, uuid)
 
 
-def move(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
+def move_provider(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
     """Put the provider with all below it under another parent, or at the root of a tree of its own. Six statements.
 
     Raises NotFound without the provider, BadRequest without the parent, or if it stands below the provider.
@@ -183,7 +183,7 @@ def move(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
         connection.execute(text("LOCK TABLE resource_providers IN EXCLUSIVE MODE"))
     provider = _lock_position(connection, uuid)
     if provider is None:
-        raise unknown(uuid)
+        raise _unknown_provider(uuid)
     parent = _lock_parent(connection, parent_uuid)
     subtree = _subtree(connection, provider)
     if parent is not None and parent.id in subtree:
@@ -196,7 +196,7 @@ def move(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
 
 def delete_provider(connection: Connection, uuid: str) -> None:
     """Delete the provider and what hangs on it; Conflict while it has children or allocations. Seven statements."""
-    provider = lock(connection, uuid)
+    provider = lock_provider(connection, uuid)
     if _has_row(connection, select(_OWN.id).where(_OWN.parent_provider_id == provider.id)):
         raise Conflict(f"resource provider {uuid} has children: delete them first", code=_HAS_CHILDREN)
     if _has_row(connection, select(allocations.c.id).where(allocations.c.resource_provider_id == provider.id)):
@@ -217,7 +217,7 @@ def _lock_position(connection: Connection, uuid: str) -> _TreePosition | None:
 
 
 def _subtree(connection: Connection, provider: _TreePosition) -> set[int]:
-    """The ids of the provider and of all below it, from its whole tree:
+    """The ids of the provider and of all below it, from its whole tree.
 
     SELECT id, parent_provider_id FROM resource_providers WHERE root_provider_id = :root
     """

@@ -12,7 +12,7 @@ from placebench.errors import LoadError
 from placebench.experiment.http_request import get
 from placebench.experiment.load_run import LOCUSTFILES, LoadSpec, run_load
 from placebench.experiment.records import LoadResult
-from placebench.paths import room
+from placebench.paths import resource_folder
 from placebench.runtime.wsgi_servers import RunningServer
 from placebench.stats import percentile
 
@@ -155,7 +155,14 @@ def test_a_locustfile_that_breaks_is_told_with_the_end_of_the_log(served: Served
 
 def bare_locust(kind: str, server: RunningServer, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`locust -f FILE --headless`, as by hand."""
-    command = [sys.executable, "-m", "locust", "-f", str(room("locustfiles") / LOCUSTFILES[kind]), "--headless"]
+    command = [
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(resource_folder("locustfiles") / LOCUSTFILES[kind]),
+        "--headless",
+    ]
     return subprocess.run(
         [*command, "-H", server.url, *options],
         cwd=folder,

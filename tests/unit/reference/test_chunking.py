@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from placebench.reference.api.compression import chunked
+from placebench.reference.api.compression import chunk_responses
 
 PARTS = [b"[1,", b"", b"2" * 20, b"]"]
 
@@ -32,7 +32,7 @@ def sent(*headers: tuple[str, str], status: str = "200 OK", **environ: str) -> t
         return body
 
     usual = {"SERVER_PROTOCOL": "HTTP/1.1", "REQUEST_METHOD": "GET"}
-    answer = chunked(app)({**usual, **environ}, lambda *start: seen.extend(start[1]))
+    answer = chunk_responses(app)({**usual, **environ}, lambda *start: seen.extend(start[1]))
     content = b"".join(answer)
     answer.close()  # type: ignore[attr-defined]
     return seen, content, body

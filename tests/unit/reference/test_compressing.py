@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from placebench.reference.api.compression import compressed
+from placebench.reference.api.compression import compress_responses
 
 LONG = b'{"a": "' + b"x" * 2000 + b'"}'
 
@@ -18,7 +18,7 @@ def answered(body: list[bytes], *headers: tuple[str, str], accept: str | None = 
         start_response("200 OK", list(headers))
         return body
 
-    return Client(compressed(app)).open(method=method, headers={"Accept-Encoding": accept} if accept else {})
+    return Client(compress_responses(app)).open(method=method, headers={"Accept-Encoding": accept} if accept else {})
 
 
 def test_a_long_body_comes_in_gzip() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup, parse
+from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup, parse_query
 from placebench.reference.api.problems import BadRequest
 
 A, B = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
@@ -14,7 +14,7 @@ BAD_VALUE = "placement.query.bad_value"
 
 def only_group(query: str) -> RequestGroup:
     """The one group of a query."""
-    (group,) = parse(query).groups
+    (group,) = parse_query(query).groups
     return group
 
 
@@ -34,24 +34,24 @@ def test_the_headline_query() -> None:
         ),
         same_subtrees=(frozenset({"_COMPUTE", "_FPGA"}),),
     )
-    assert expected == parse(query)
+    assert expected == parse_query(query)
 
 
 def test_bytes_and_wsgi_text_are_read_alike() -> None:
     """WSGI hands over text in which each character is a byte; escapes and plus signs are undone."""
-    expected = parse(b"resources=VCPU%3A1&required=CUSTOM_A+,%20CUSTOM_B")
+    expected = parse_query(b"resources=VCPU%3A1&required=CUSTOM_A+,%20CUSTOM_B")
 
-    assert expected == parse("resources=VCPU:1&required=CUSTOM_A,CUSTOM_B")
+    assert expected == parse_query("resources=VCPU:1&required=CUSTOM_A,CUSTOM_B")
 
 
 def test_a_semicolon_parts_parameters_too() -> None:
     """As in the library that Placement reads its queries with."""
-    assert parse("resources=VCPU:1;limit=5").limit == 5
+    assert parse_query("resources=VCPU:1;limit=5").limit == 5
 
 
 def test_groups_come_in_the_order_of_their_first_parameter() -> None:
     """Whatever that parameter is."""
-    groups = parse("required_B=X&resources=VCPU:1&resources_B=VGPU:1").groups
+    groups = parse_query("required_B=X&resources=VCPU:1&resources_B=VGPU:1").groups
 
     assert [group.suffix for group in groups] == ["_B", ""]
 
@@ -87,14 +87,14 @@ def test_a_uuid_is_kept_as_it_is_spelled(spelling: str) -> None:
 
 def test_of_limit_and_group_policy_the_first_counts() -> None:
     """The others must be valid nevertheless."""
-    request = parse("resources=VCPU:1&limit=3&limit=5&group_policy=isolate&group_policy=none")
+    request = parse_query("resources=VCPU:1&limit=3&limit=5&group_policy=isolate&group_policy=none")
 
     assert (request.limit, request.isolate) == (3, True)
 
 
 def test_root_required_and_same_subtree() -> None:
     """Required and forbidden traits of the root; each same_subtree by itself."""
-    request = parse("resources1=VCPU:1&root_required=A,!B&same_subtree=1&same_subtree=1,%201")
+    request = parse_query("resources1=VCPU:1&root_required=A,!B&same_subtree=1&same_subtree=1,%201")
 
     assert (request.root_required, request.root_forbidden) == (frozenset({"A"}), frozenset({"B"}))
     assert request.same_subtrees == (frozenset({"1"}), frozenset({"1"}))
@@ -146,7 +146,7 @@ def test_root_required_and_same_subtree() -> None:
 def test_a_mistake_and_its_code(query: str, code: str) -> None:
     """Each is refused with the code that Placement gives it."""
     with pytest.raises(BadRequest) as caught:
-        parse(query)
+        parse_query(query)
 
     assert caught.value.code == code
 
@@ -167,7 +167,7 @@ def test_a_mistake_and_its_code(query: str, code: str) -> None:
 def test_of_two_mistakes_the_first_in_placements_order_is_named(query: str, first: str) -> None:
     """Each query holds two neighbours of the order."""
     with pytest.raises(BadRequest, match=first):
-        parse(query)
+        parse_query(query)
 
 
 KEYS = ("resources", "required", "member_of", "in_tree", "group_policy", "limit", "root_required", "same_subtree")
@@ -181,7 +181,7 @@ WORDS = st.sampled_from((*KEYS, *SIGNS, "1", "_A", "VCPU:1", "none", "isolate", 
 def test_no_query_string_breaks_the_parser(query: str | bytes) -> None:
     """Whatever comes, it is a request or a BadRequest."""
     try:
-        groups = parse(query).groups
+        groups = parse_query(query).groups
     except BadRequest:
         return
 

@@ -3,12 +3,12 @@
 import pytest
 
 from placebench.errors import ServerError
-from placebench.reference.settings import Settings, settings_from
+from placebench.reference.settings import ServiceSettings, read_settings
 
 
 def test_nothing_set_is_placements_default() -> None:
     """The first candidates of all, tree by tree."""
-    assert settings_from({}) == Settings(randomize=False, maximum=None, strategy="depth-first")
+    assert read_settings({}) == ServiceSettings(randomize=False, maximum=None, strategy="depth-first")
 
 
 def test_every_setting_has_a_variable() -> None:
@@ -19,7 +19,7 @@ def test_every_setting_has_a_variable() -> None:
         "PLACEBENCH_CANDIDATES_STRATEGY": "breadth-first",
     }
 
-    assert Settings(randomize=True, maximum=500, strategy="breadth-first") == settings_from(environment)
+    assert ServiceSettings(randomize=True, maximum=500, strategy="breadth-first") == read_settings(environment)
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_every_setting_has_a_variable() -> None:
 def test_a_value_that_means_nothing_is_one_line(name: str, value: str, message: str) -> None:
     """With the variable, what was expected and what was seen."""
     with pytest.raises(ServerError, match=f"{name}: {message}"):
-        settings_from({name: value})
+        read_settings({name: value})

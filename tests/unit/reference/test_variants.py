@@ -7,7 +7,7 @@ import pytest
 from placebench.errors import MissingExtraError, VariantError
 from placebench.reference.optimizations import optimization
 from placebench.reference.optimizations.dedup import read_all_trees
-from placebench.reference.optimizations.queries import rows_as_dicts, rows_as_namedtuples, rows_as_they_come
+from placebench.reference.optimizations.queries import rows_as_dicts, rows_as_namedtuples, sqlalchemy_rows
 from placebench.reference.optimizations.worker import (
     freeze_gc,
     keep_freed_memory,
@@ -59,7 +59,7 @@ def test_an_ablation_is_tuned_without_one() -> None:
 
 def test_a_way_is_chosen_by_step_and_name() -> None:
     """The ways of the rows, by a name or with a colon."""
-    assert variant("naive+rows").implementations.rows is rows_as_they_come
+    assert variant("naive+rows").implementations.rows is sqlalchemy_rows
     assert variant("naive+rows:namedtuples").implementations.rows is rows_as_namedtuples
     assert "naive+rows:namedtuples" in further_alternatives()
 

@@ -11,7 +11,7 @@ from placebench.reference.api.handlers.inventories import ALL_INVENTORIES, compl
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.api.validation import ANY_CLASS, LONGEST
 from placebench.reference.store import allocations, claims, inventories, providers
-from placebench.reference.store.consumers import Claim
+from placebench.reference.store.consumers import ConsumerClaim
 from placebench.reference.store.inventories import NewInventories
 
 _UUID_TEXT = validation.text(36, pattern="[0-9a-fA-F-]{36}")
@@ -36,7 +36,7 @@ _OF_CONSUMERS = validation.mapping(_UUID_TEXT, _OF_CONSUMER, minimum=1)
 def show_allocations(call: Call, consumer_uuid: str) -> Response:
     """GET /allocations/{consumer_uuid}: an unknown consumer has none."""
     with call.database.snapshot() as connection:
-        return responses.document(allocations.of_consumer(connection, consumer_uuid))
+        return responses.document(allocations.read_consumer_allocations(connection, consumer_uuid))
 
 
 def replace_allocations(call: Call, consumer_uuid: str) -> Response:
@@ -44,34 +44,34 @@ def replace_allocations(call: Call, consumer_uuid: str) -> Response:
     if not validation.looks_like_uuid(consumer_uuid):
         raise BadRequest(f"consumer {consumer_uuid}: expected a UUID")
     claim = _claim(str(UUID(consumer_uuid)), _OF_CONSUMER(call.body(), "body"))
-    claims.WAYS[call.settings.claims](call.database, claim)
-    return responses.nothing()
+    claims.WRITERS[call.settings.claims](call.database, claim)
+    return responses.empty()
 
 
 def replace_several(call: Call) -> Response:
     """POST /allocations: all that several consumers are to have, together or not at all."""
     several = [_claim(consumer, content) for consumer, content in _OF_CONSUMERS(call.body(), "body").items()]
-    call.database.write(lambda connection: claims.write(connection, several))
-    return responses.nothing()
+    call.database.write(lambda connection: claims.write_claims(connection, several))
+    return responses.empty()
 
 
 def delete_allocations(call: Call, consumer_uuid: str) -> Response:
     """DELETE /allocations/{consumer_uuid}: all of them, whatever the generation."""
-    call.database.write(lambda connection: allocations.remove(connection, consumer_uuid))
-    return responses.nothing()
+    call.database.write(lambda connection: allocations.delete_allocations(connection, consumer_uuid))
+    return responses.empty()
 
 
 def show_provider_allocations(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}/allocations: by consumer."""
     with call.database.snapshot() as connection:
-        provider_id, generation = providers.id_and_generation(connection, uuid)
-        found = allocations.of_provider(connection, provider_id)
+        provider_id, generation = providers.read_id_and_generation(connection, uuid)
+        found = allocations.read_provider_allocations(connection, provider_id)
     return responses.document({"allocations": found, "resource_provider_generation": generation})
 
 
-def _claim(consumer: str, content: dict[str, Any]) -> Claim:
+def _claim(consumer: str, content: dict[str, Any]) -> ConsumerClaim:
     """The claim that a checked body makes."""
-    return Claim(
+    return ConsumerClaim(
         consumer=consumer,
         generation=content["consumer_generation"],
         project=content["project_id"],
@@ -87,8 +87,8 @@ _TYPE = validation.text(LONGEST, minimum=1, pattern=f"{ANY_CLASS}|all|unknown")
 def show_provider_usages(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}/usages: of each class that it has an inventory of."""
     with call.database.snapshot() as connection:
-        provider_id, generation = providers.id_and_generation(connection, uuid)
-        found = allocations.usages_of_provider(connection, provider_id)
+        provider_id, generation = providers.read_id_and_generation(connection, uuid)
+        found = allocations.read_provider_usages(connection, provider_id)
     return responses.document({"resource_provider_generation": generation, "usages": found})
 
 
@@ -101,7 +101,7 @@ def show_project_usages(call: Call) -> Response:
     user = _NAME(given["user_id"], "user_id") if "user_id" in given else None
     kind = _TYPE(given["consumer_type"], "consumer_type") if "consumer_type" in given else None
     with call.database.snapshot() as connection:
-        found = allocations.usages_of_project(connection, project, user=user, consumer_type=kind)
+        found = allocations.read_project_usages(connection, project, user=user, consumer_type=kind)
     return responses.document({"usages": found})
 
 
@@ -128,4 +128,4 @@ def reshape(call: Call) -> Response:
     }
     several = [_claim(consumer, given) for consumer, given in content["allocations"].items()]
     call.database.write(lambda connection: inventories.reshape(connection, stocks, several))
-    return responses.nothing()
+    return responses.empty()

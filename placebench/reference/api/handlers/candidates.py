@@ -6,7 +6,7 @@ from werkzeug import Response
 
 from placebench.reference.api import responses
 from placebench.reference.api.call import Call
-from placebench.reference.api.candidates_query import parse
+from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.candidates.algorithms import find_candidates
 
 
@@ -15,7 +15,7 @@ def list_candidates(call: Call) -> Response:
 
     The snapshot of a body that is too long to be held lasts until its last byte is sent.
     """
-    request = parse(call.request.query_string)
+    request = parse_query(call.request.query_string)
     with ExitStack() as held:
         connection = held.enter_context(call.database.snapshot())
         content = find_candidates(connection, request, call.variant, call.settings)

@@ -39,10 +39,10 @@ ALL_INVENTORIES = validation.record(_GENERATION | {"inventories": validation.map
 
 
 def list_inventories(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}/inventories"""
+    """GET /resource_providers/{uuid}/inventories: all of them."""
     with call.database.snapshot() as connection:
-        provider_id, generation = providers.id_and_generation(connection, uuid)
-        return _respond_all(inventories.of_provider(connection, provider_id), generation)
+        provider_id, generation = providers.read_id_and_generation(connection, uuid)
+        return _respond_all(inventories.read_inventories(connection, provider_id), generation)
 
 
 def replace_inventories(call: Call, uuid: str) -> Response:
@@ -50,7 +50,7 @@ def replace_inventories(call: Call, uuid: str) -> Response:
     body = call.body()
 
     def work(connection: Connection) -> Response:
-        provider = providers.lock(connection, uuid)
+        provider = providers.lock_provider(connection, uuid)
         content = ALL_INVENTORIES(body, "body")
         providers.check_generation(provider, content["resource_provider_generation"])
         wanted = {name: _checked_inventory(name, given) for name, given in content["inventories"].items()}
@@ -64,11 +64,11 @@ def create_inventory(call: Call, uuid: str) -> Response:
     body = call.body()
 
     def work(connection: Connection) -> Response:
-        provider = providers.lock(connection, uuid)
+        provider = providers.lock_provider(connection, uuid)
         content = _ONE_MORE(body, "body")
         name = content.pop("resource_class")
         inventory = _checked_inventory(name, content)
-        generation = inventories.add(connection, provider, name, inventory)
+        generation = inventories.add_inventory(connection, provider, name, inventory)
         location = f"{call.prefix}/resource_providers/{uuid}/inventories/{name}"
         return _respond_one(inventory, generation, status=HTTPStatus.CREATED, location=location)
 
@@ -78,31 +78,31 @@ def create_inventory(call: Call, uuid: str) -> Response:
 def clear_inventories(call: Call, uuid: str) -> Response:
     """DELETE /resource_providers/{uuid}/inventories: all of them, whatever the generation."""
     call.database.write(
-        lambda connection: inventories.replace_inventories(connection, providers.lock(connection, uuid), {})
+        lambda connection: inventories.replace_inventories(connection, providers.lock_provider(connection, uuid), {})
     )
-    return responses.nothing()
+    return responses.empty()
 
 
 def show_inventory(call: Call, uuid: str, resource_class: str) -> Response:
-    """GET /resource_providers/{uuid}/inventories/{resource_class}"""
+    """GET /resource_providers/{uuid}/inventories/{resource_class}: one."""
     with call.database.snapshot() as connection:
-        provider_id, generation = providers.id_and_generation(connection, uuid)
-        present = inventories.of_provider(connection, provider_id)
+        provider_id, generation = providers.read_id_and_generation(connection, uuid)
+        present = inventories.read_inventories(connection, provider_id)
     if resource_class not in present:
         raise inventories.unknown_inventory(uuid, resource_class)
     return _respond_one(present[resource_class], generation)
 
 
 def update_inventory(call: Call, uuid: str, resource_class: str) -> Response:
-    """PUT /resource_providers/{uuid}/inventories/{resource_class}"""
+    """PUT /resource_providers/{uuid}/inventories/{resource_class}: change one."""
     body = call.body()
 
     def work(connection: Connection) -> Response:
-        provider = providers.lock(connection, uuid)
+        provider = providers.lock_provider(connection, uuid)
         content = _ONE_CHANGED(body, "body")
         providers.check_generation(provider, content["resource_provider_generation"])
         inventory = _checked_inventory(resource_class, content)
-        return _respond_one(inventory, inventories.change(connection, provider, resource_class, inventory))
+        return _respond_one(inventory, inventories.change_inventory(connection, provider, resource_class, inventory))
 
     return call.database.write(work)
 
@@ -110,9 +110,11 @@ def update_inventory(call: Call, uuid: str, resource_class: str) -> Response:
 def delete_inventory(call: Call, uuid: str, resource_class: str) -> Response:
     """DELETE /resource_providers/{uuid}/inventories/{resource_class}: if nothing is allocated of it."""
     call.database.write(
-        lambda connection: inventories.remove(connection, providers.lock(connection, uuid), resource_class)
+        lambda connection: inventories.delete_inventory(
+            connection, providers.lock_provider(connection, uuid), resource_class
+        )
     )
-    return responses.nothing()
+    return responses.empty()
 
 
 def _checked_inventory(name: str, given: dict[str, Any]) -> Inventory:

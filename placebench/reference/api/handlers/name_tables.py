@@ -18,15 +18,15 @@ def list_traits(call: Call) -> Response:
     """GET /traits: all of them, or those that ?name=in:A,B, ?name=startswith:P and ?associated=true|false leave."""
     conditions = _trait_conditions(call.parameters({"name", "associated"}))
     with call.database.one_statement() as connection:
-        return responses.document({"traits": name_tables.trait_names(connection, conditions)})
+        return responses.document({"traits": name_tables.read_traits(connection, conditions)})
 
 
 def show_trait(call: Call, name: str) -> Response:
     """GET /traits/{name}: 204 if it is there."""
     with call.database.one_statement() as connection:
-        if not name_tables.has_trait(connection, name):
+        if not name_tables.trait_exists(connection, name):
             raise name_tables.unknown_trait(name)
-    return responses.nothing()
+    return responses.empty()
 
 
 def ensure_trait(call: Call, name: str) -> Response:
@@ -34,13 +34,13 @@ def ensure_trait(call: Call, name: str) -> Response:
     check_custom("trait", name)
     made = call.database.write(lambda connection: name_tables.ensure_trait(connection, name))
     status = HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT
-    return responses.nothing(status=status, location=f"{call.prefix}/traits/{name}")
+    return responses.empty(status=status, location=f"{call.prefix}/traits/{name}")
 
 
 def delete_trait(call: Call, name: str) -> Response:
     """DELETE /traits/{name}: if no provider has it."""
     call.database.write(lambda connection: name_tables.delete_trait(connection, name))
-    return responses.nothing()
+    return responses.empty()
 
 
 def _trait_conditions(parameters: Mapping[str, list[str]]) -> list[ColumnElement[bool]]:
@@ -74,7 +74,7 @@ _NEW_CLASS = validation.record({"name": validation.text(LONGEST)})
 def list_resource_classes(call: Call) -> Response:
     """GET /resource_classes: all of them."""
     with call.database.one_statement() as connection:
-        names = name_tables.resource_class_names(connection)
+        names = name_tables.read_resource_classes(connection)
     return responses.document({"resource_classes": [_document(call, name) for name in names]})
 
 
@@ -83,13 +83,13 @@ def create_resource_class(call: Call) -> Response:
     name = check_custom("resource class", _NEW_CLASS(call.body(), "body")["name"])
     if not call.database.write(lambda connection: name_tables.ensure_resource_class(connection, name)):
         raise Conflict(f"resource class {name} exists already")
-    return responses.nothing(status=HTTPStatus.CREATED, location=_url(call, name))
+    return responses.empty(status=HTTPStatus.CREATED, location=_url(call, name))
 
 
 def show_resource_class(call: Call, name: str) -> Response:
-    """GET /resource_classes/{name}"""
+    """GET /resource_classes/{name}: 404 if it is not there."""
     with call.database.one_statement() as connection:
-        if not name_tables.has_resource_class(connection, name):
+        if not name_tables.resource_class_exists(connection, name):
             raise name_tables.unknown_resource_class(name)
     return responses.document(_document(call, name))
 
@@ -98,13 +98,13 @@ def ensure_resource_class(call: Call, name: str) -> Response:
     """PUT /resource_classes/{name}: 201 if it was made now, 204 if it was there."""
     check_custom("resource class", name)
     made = call.database.write(lambda connection: name_tables.ensure_resource_class(connection, name))
-    return responses.nothing(status=HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT, location=_url(call, name))
+    return responses.empty(status=HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT, location=_url(call, name))
 
 
 def delete_resource_class(call: Call, name: str) -> Response:
     """DELETE /resource_classes/{name}: if no inventory has it."""
     call.database.write(lambda connection: name_tables.delete_resource_class(connection, name))
-    return responses.nothing()
+    return responses.empty()
 
 
 def _document(call: Call, name: str) -> dict[str, Any]:

@@ -22,9 +22,9 @@ _CHANGED_PROVIDER = validation.record({"name": _NAME}, {"parent_provider_uuid": 
 
 def list_providers(call: Call) -> Response:
     """GET /resource_providers: those that meet every filter in the query string."""
-    chosen = provider_filters.parse(call.parameters(provider_filters.NAMES))
+    chosen = provider_filters.parse_filters(call.parameters(provider_filters.NAMES))
     with call.database.snapshot() as connection:
-        found = providers.find(connection, provider_filters.conditions(connection, chosen))
+        found = providers.find_providers(connection, provider_filters.conditions(connection, chosen))
     return responses.document({"resource_providers": [_document(call, provider) for provider in found]})
 
 
@@ -33,15 +33,15 @@ def create_provider(call: Call) -> Response:
     content = _NEW_PROVIDER(call.body(), "body")
     uuid, name, parent = content.get("uuid", str(uuid4())), content["name"], content.get("parent_provider_uuid")
     made = call.database.write(
-        lambda connection: providers.create(connection, uuid=uuid, name=name, parent_uuid=parent)
+        lambda connection: providers.create_provider(connection, uuid=uuid, name=name, parent_uuid=parent)
     )
     return responses.document(_document(call, made), location=_url(call, made.uuid))
 
 
 def show_provider(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}"""
+    """GET /resource_providers/{uuid}: one."""
     with call.database.one_statement() as connection:
-        return responses.document(_document(call, providers.get(connection, uuid)))
+        return responses.document(_document(call, providers.read_provider(connection, uuid)))
 
 
 def update_provider(call: Call, uuid: str) -> Response:
@@ -49,12 +49,12 @@ def update_provider(call: Call, uuid: str) -> Response:
     body = call.body()
 
     def work(connection: Connection) -> StoredProvider:
-        providers.id_and_generation(connection, uuid)
+        providers.read_id_and_generation(connection, uuid)
         content = _CHANGED_PROVIDER(body, "body")
         if "parent_provider_uuid" in content:
-            providers.move(connection, uuid, content["parent_provider_uuid"])
-        providers.rename(connection, uuid, content["name"])
-        return providers.get(connection, uuid)
+            providers.move_provider(connection, uuid, content["parent_provider_uuid"])
+        providers.rename_provider(connection, uuid, content["name"])
+        return providers.read_provider(connection, uuid)
 
     return responses.document(_document(call, call.database.write(work)))
 
@@ -62,7 +62,7 @@ def update_provider(call: Call, uuid: str) -> Response:
 def delete_provider(call: Call, uuid: str) -> Response:
     """DELETE /resource_providers/{uuid}: with its inventories, traits and aggregates, if nothing stands on it."""
     call.database.write(lambda connection: providers.delete_provider(connection, uuid))
-    return responses.nothing()
+    return responses.empty()
 
 
 def _document(call: Call, provider: StoredProvider) -> dict[str, Any]:
@@ -91,10 +91,10 @@ _NEW_AGGREGATES = validation.record(
 
 
 def show_aggregates(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}/aggregates"""
+    """GET /resource_providers/{uuid}/aggregates: their UUIDs."""
     with call.database.snapshot() as connection:
-        provider_id, generation = providers.id_and_generation(connection, uuid)
-        return _aggregates_response(name_tables.aggregates_of_provider(connection, provider_id), generation)
+        provider_id, generation = providers.read_id_and_generation(connection, uuid)
+        return _aggregates_response(name_tables.read_provider_aggregates(connection, provider_id), generation)
 
 
 def replace_aggregates(call: Call, uuid: str) -> Response:
@@ -102,7 +102,7 @@ def replace_aggregates(call: Call, uuid: str) -> Response:
     body = call.body()
 
     def work(connection: Connection) -> Response:
-        provider = providers.lock(connection, uuid)
+        provider = providers.lock_provider(connection, uuid)
         content = _NEW_AGGREGATES(body, "body")
         providers.check_generation(provider, content["resource_provider_generation"])
         return _aggregates_response(
@@ -125,10 +125,10 @@ _NEW_TRAITS = validation.record(
 
 
 def show_traits(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}/traits"""
+    """GET /resource_providers/{uuid}/traits: their names."""
     with call.database.snapshot() as connection:
-        provider_id, generation = providers.id_and_generation(connection, uuid)
-        return _traits_response(name_tables.traits_of_provider(connection, provider_id), generation)
+        provider_id, generation = providers.read_id_and_generation(connection, uuid)
+        return _traits_response(name_tables.read_provider_traits(connection, provider_id), generation)
 
 
 def replace_traits(call: Call, uuid: str) -> Response:
@@ -137,7 +137,7 @@ def replace_traits(call: Call, uuid: str) -> Response:
     names = sorted(set(content["traits"]))
 
     def work(connection: Connection) -> Response:
-        provider = providers.lock(connection, uuid)
+        provider = providers.lock_provider(connection, uuid)
         providers.check_generation(provider, content["resource_provider_generation"])
         return _traits_response(names, name_tables.replace_traits(connection, provider, names))
 
@@ -146,8 +146,10 @@ def replace_traits(call: Call, uuid: str) -> Response:
 
 def clear_traits(call: Call, uuid: str) -> Response:
     """DELETE /resource_providers/{uuid}/traits: none, whatever the generation."""
-    call.database.write(lambda connection: name_tables.replace_traits(connection, providers.lock(connection, uuid), []))
-    return responses.nothing()
+    call.database.write(
+        lambda connection: name_tables.replace_traits(connection, providers.lock_provider(connection, uuid), [])
+    )
+    return responses.empty()
 
 
 def _traits_response(names: list[str], generation: int) -> Response:

@@ -28,7 +28,7 @@ from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.candidates.results import Body
-from placebench.reference.settings import Settings
+from placebench.reference.settings import ServiceSettings
 from placebench.reference.variants import Implementations
 
 _MAX_CACHED_BYTES: Final = 16 * 1024 * 1024
@@ -41,7 +41,7 @@ _indexes_lock: Final = Lock()
 
 
 def answer_from_cache(
-    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
     """Return the JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where it did.
 
@@ -81,7 +81,7 @@ class CachedIndex:
         self,
         connection: Connection,
         request: CandidateRequest,
-        settings: Settings,
+        settings: ServiceSettings,
         equivalence: Equivalence = same_relevance,
     ) -> Body | None:
         """Return the JSON body as of the connection's snapshot; None if that has to be read by itself.

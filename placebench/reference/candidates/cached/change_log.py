@@ -143,7 +143,7 @@ def _between(column: str, ranges: Iterable[_Range]) -> str:
     return " OR ".join(conditions)
 
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 RENEWED_EVERY_S: Final = 30.0  # an entry ends after five minutes
 _UNWATCHED: Final = (
@@ -158,6 +158,7 @@ class ReaderLease:
     """The registration of one reader of the change log; `renew` is all that connects."""
 
     def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
+        """url: of the database; nothing is connected to yet."""
         self._engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._clock = clock
         self._due = -RENEWED_EVERY_S * 2
@@ -200,5 +201,5 @@ class ReaderLease:
     def _drop_entry(self, why: str) -> None:
         self.reader = None
         if why != self._last_warning:
-            _log.warning("the variant cached keeps no index and responds as dedup: %s", why)
+            log.warning("the variant cached keeps no index and responds as dedup: %s", why)
             self._last_warning = why

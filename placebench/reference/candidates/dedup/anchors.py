@@ -15,7 +15,7 @@ from placebench.reference.candidates.dedup.relevance import Assessor, Relevance,
 from placebench.reference.candidates.dedup.tree_index import ROOT, TreeClass, TreeIndex
 
 
-class SharingProvider(NamedTuple):
+class _SharingProvider(NamedTuple):
     """A sharing provider, as the trees that can use it see it."""
 
     root_id: int
@@ -34,7 +34,7 @@ class Anchor:
     ruling: RootRuling
     relevances: tuple[Relevance, ...]  # of the tree's providers, the root first
     parents: tuple[int, ...]  # empty where no same_subtree asks for them
-    sharing: tuple[SharingProvider, ...]
+    sharing: tuple[_SharingProvider, ...]
     groups: int  # bits: those that name this tree by in_tree, or none
 
     def relevance(self, position: int) -> Relevance:
@@ -54,7 +54,7 @@ class Anchor:
             position = self.parents[position]
 
 
-def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[SharingProvider]:
+def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[_SharingProvider]:
     """Return the sharing providers that can give something to this request."""
     found = []
     for root_id, tree_class in index.sharing.items():
@@ -63,7 +63,7 @@ def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[SharingProvi
             if each.shares and each.aggregates and (relevance.solves or relevance.gives):
                 uuid, lineage = tree_class.trees[root_id][place], _lineage(tree_class, place)
                 groups = groups_in_tree(index, assessor, root_id)
-                found.append(SharingProvider(root_id, place, uuid, relevance, each.aggregates, lineage, groups))
+                found.append(_SharingProvider(root_id, place, uuid, relevance, each.aggregates, lineage, groups))
     return found
 
 
@@ -78,8 +78,8 @@ def groups_in_tree(index: TreeIndex, assessor: Assessor, root_id: int) -> int:
 
 
 def sharing_with(
-    sharing: Sequence[SharingProvider], tree_class: TreeClass, root_id: int | None
-) -> tuple[SharingProvider, ...]:
+    sharing: Sequence[_SharingProvider], tree_class: TreeClass, root_id: int | None
+) -> tuple[_SharingProvider, ...]:
     """Return those that trees of this class can use, but not those of this tree."""
     aggregates = tree_class.aggregates
     return tuple(each for each in sharing if each.root_id != root_id and not each.aggregates.isdisjoint(aggregates))
@@ -93,10 +93,10 @@ def _lineage(tree_class: TreeClass, place: int) -> tuple[int, ...]:
     return tuple(places)
 
 
-Option = tuple[int, ...]  # positions: of the one provider, or of the provider of each class
+_Option = tuple[int, ...]  # positions: of the one provider, or of the provider of each class
 
 
-def _options(anchor: Anchor, assessor: Assessor) -> list[list[Option]]:
+def _options(anchor: Anchor, assessor: Assessor) -> list[list[_Option]]:
     """The options of each group, in the groups' order."""
     return [
         _spread_options(anchor, number, group) if group.spreads else _single_options(anchor, number)
@@ -104,15 +104,15 @@ def _options(anchor: Anchor, assessor: Assessor) -> list[list[Option]]:
     ]
 
 
-def _single_options(anchor: Anchor, number: int) -> list[Option]:
+def _single_options(anchor: Anchor, number: int) -> list[_Option]:
     """One provider for everything."""
     own, bit = len(anchor.relevances), 1 << number
     inside = anchor.groups & bit
-    found: list[Option] = [(place,) for place, each in enumerate(anchor.relevances) if each.solves & inside]
+    found: list[_Option] = [(place,) for place, each in enumerate(anchor.relevances) if each.solves & inside]
     return found + [(own + n,) for n, each in enumerate(anchor.sharing) if each.relevance.solves & each.groups & bit]
 
 
-def _spread_options(anchor: Anchor, number: int, group: RequestGroup) -> list[Option]:
+def _spread_options(anchor: Anchor, number: int, group: RequestGroup) -> list[_Option]:
     """A provider for each class, together holding every required trait."""
     choices = [_givers(anchor, number, group, nth) for nth in range(len(group.resources))]
     wanted = (1 << len(group.required)) - 1
@@ -136,17 +136,17 @@ def _givers(anchor: Anchor, number: int, group: RequestGroup, nth: int) -> list[
     return found
 
 
-def _met_traits(anchor: Anchor, option: Option) -> int:
+def _met_traits(anchor: Anchor, option: _Option) -> int:
     met = 0
     for position in option:
         met |= anchor.relevance(position).meets
     return met
 
 
-Combination = tuple[Option, ...]  # an option of each group
+Combination = tuple[_Option, ...]  # an option of each group
 
 
-class AnchorCombinations(Combinations[Option]):
+class AnchorCombinations(Combinations[_Option]):
     """The combinations of one anchor's options."""
 
     def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
@@ -161,12 +161,13 @@ class AnchorCombinations(Combinations[Option]):
         ]
 
     def __iter__(self) -> Iterator[Combination]:
+        """Yield each."""
         return self.combine(_options(self._anchor, self._assessor))
 
-    def _providers(self, solution: Option) -> Option:
+    def _providers(self, solution: _Option) -> _Option:
         return solution
 
-    def _amounts(self, group: int, solution: Option) -> Iterable[tuple[InventoryKey, int]]:
+    def _amounts(self, group: int, solution: _Option) -> Iterable[tuple[InventoryKey, int]]:
         """One provider stands for all classes, or each has its own."""
         several = len(solution) > 1
         return [((solution[nth if several else 0], number), amount) for nth, number, amount in self._contended[group]]

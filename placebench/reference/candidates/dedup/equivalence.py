@@ -23,6 +23,7 @@ class AnchorCandidates:
     """The candidates of equal anchors, searched as far as they have been needed."""
 
     def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
+        """Nothing is searched yet."""
         found = iter(AnchorCombinations(anchor, assessor)) if anchor.ruling.allowed else iter(())
         self._to_come = (make_template(anchor, assessor.request, combination) for combination in found)
         self._templates: list[CandidateTemplate] = []

@@ -10,7 +10,7 @@ from placebench.reference.candidates.dedup.equivalence import AnchorCandidates, 
 from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, fill_pieces, join_pieces
 from placebench.reference.candidates.dedup.tree_index import TreeClass, TreeIndex, TreeUuids
 from placebench.reference.candidates.results import Body, hold, in_order, limited, search_bound
-from placebench.reference.settings import DEPTH_FIRST, Settings
+from placebench.reference.settings import DEPTH_FIRST, ServiceSettings
 
 _TreeCandidate = tuple[CandidateTemplate, TreeClass, TreeUuids]
 
@@ -38,7 +38,8 @@ class Selected:
 class Selection:
     """Selects candidates of equivalence classes, as many as the request and the settings want; none comes twice."""
 
-    def __init__(self, request: CandidateRequest, settings: Settings) -> None:
+    def __init__(self, request: CandidateRequest, settings: ServiceSettings) -> None:
+        """Nothing is selected yet."""
         self._settings = settings
         self._limit = request.limit
         self._seen: set[object] = set()

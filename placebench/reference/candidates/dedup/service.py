@@ -24,7 +24,7 @@ from placebench.reference.candidates.dedup.solver import has_all_names, solve, w
 from placebench.reference.candidates.dedup.statements import Trees, read_largest_id, read_sharing_roots
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.candidates.results import Body
-from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.variants import Implementations
 
 MAX_HELD_IDS: Final = 200_000  # ids of providers; more are read part by part
@@ -33,7 +33,7 @@ _GROWTH: Final = 8
 
 
 def answer_by_dedup(
-    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
     """Return the JSON body; 5 to 9 round trips, 5 more for each further part of the trees.
 
@@ -56,13 +56,13 @@ class _Reader:
         self._equivalence = implementations.equivalence
         self._aggregates = implementations.memberships(request)
 
-    def read_all(self, settings: Settings) -> Body:
+    def read_all(self, settings: ServiceSettings) -> Body:
         """From all trees at once."""
         index = self._index(ALL_TREES)
         fetch_names(self._connection, index, self._request)
         return solve(index, self._request, settings, self._equivalence)
 
-    def read_few(self, selection: Selection, settings: Settings) -> Body:
+    def read_few(self, selection: Selection, settings: ServiceSettings) -> Body:
         """From as few trees as have enough candidates, and those with a sharing provider."""
         index, selected, assessor = self._sharing(), Selected(), self._assessor()
         last, count = 0, max(_FIRST_TREES, min(selection.left or 0, MAX_HELD_IDS))

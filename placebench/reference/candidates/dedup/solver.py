@@ -16,7 +16,7 @@ from placebench.reference.candidates.dedup.selection import (
 )
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.candidates.results import Body
-from placebench.reference.settings import DEFAULTS, Settings
+from placebench.reference.settings import DEFAULTS, ServiceSettings
 
 _EMPTY: Final = b'{"allocation_requests":[],"provider_summaries":{}}'
 
@@ -24,7 +24,7 @@ _EMPTY: Final = b'{"allocation_requests":[],"provider_summaries":{}}'
 def solve(
     index: TreeIndex,
     request: CandidateRequest,
-    settings: Settings = DEFAULTS,
+    settings: ServiceSettings = DEFAULTS,
     equivalence: Equivalence = same_relevance,
 ) -> Body:
     """Return the JSON body, in parts if it is long.

@@ -34,6 +34,7 @@ class ProviderClass:
     def __init__(
         self, inventories: tuple[ClassInventory, ...], traits: tuple[str, ...], aggregates: frozenset[str]
     ) -> None:
+        """Write the text of the summary, which is needed for each of its providers."""
         self.inventories = inventories
         self.traits = traits
         self.aggregates = aggregates
@@ -47,6 +48,7 @@ class TreeClass:
     __slots__ = ("parents", "providers", "shares", "trees")
 
     def __init__(self, providers: tuple[ProviderClass, ...], parents: tuple[int, ...]) -> None:
+        """A class without trees."""
         self.providers = providers
         self.parents = parents
         self.shares = any(each.shares for each in providers)
@@ -62,6 +64,7 @@ class TreeIndex:
     """Trees by their classes, and which names exist."""
 
     def __init__(self) -> None:
+        """An empty index."""
         self.provider_classes: dict[object, ProviderClass] = {}
         self.tree_classes: dict[object, TreeClass] = {}  # that have a tree
         self.class_of: dict[int, TreeClass] = {}  # of each tree, by the id of its root

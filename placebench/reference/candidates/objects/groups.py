@@ -11,19 +11,19 @@ from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates.objects.search import NothingFitsError, Search
 from placebench.reference.optimizations.model import Candidate
 from placebench.reference.store.candidate_queries import (
-    Room,
-    holders_of_traits,
-    members_of_aggregates,
-    providers_with_room,
-    root_of,
-    roots_of,
+    ProvidersWithCapacity,
+    read_aggregate_members,
+    read_providers_with_capacity,
+    read_root,
+    read_roots,
+    read_trait_holders,
 )
 
 _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFilters:
+class _GroupFilters:
     """Provider ids that a group asks for and that it refuses."""
 
     required: tuple[Collection[int], ...]  # for each any-set the holders of one of its traits
@@ -59,7 +59,7 @@ class GroupFilters:
         return self.tree_root_id is None or root_id == self.tree_root_id
 
 
-def _read_filters(search: Search, group: RequestGroup) -> GroupFilters:
+def _read_filters(search: Search, group: RequestGroup) -> _GroupFilters:
     """What the group's filters come to; up to 3 round trips.
 
     In Placement's order: NothingFitsError when nobody is a member, BadRequest for unknown traits, NothingFitsError
@@ -69,16 +69,16 @@ def _read_filters(search: Search, group: RequestGroup) -> GroupFilters:
     required, forbidden = _traits(search, group)
     tree_root_id = None
     if group.in_tree is not None:
-        tree_root_id = root_of(search.reader, group.in_tree)
+        tree_root_id = read_root(search.reader, group.in_tree)
         if tree_root_id is None:
             raise NothingFitsError
-    return GroupFilters(required, forbidden, members, excluded, tree_root_id)
+    return _GroupFilters(required, forbidden, members, excluded, tree_root_id)
 
 
 def _aggregates(search: Search, group: RequestGroup) -> tuple[Collection[int] | None, Collection[int]]:
     """The members of every positive set, and of any negative one; 1 round trip or none."""
     uuids = group.not_member_of.union(*group.member_of)
-    found = members_of_aggregates(search.reader, uuids)
+    found = read_aggregate_members(search.reader, uuids)
     excluded = _any_of(search.collection, found, group.not_member_of)
     if not group.member_of:
         return None, excluded
@@ -93,7 +93,7 @@ def _traits(search: Search, group: RequestGroup) -> tuple[tuple[Collection[int],
     """The holders of each any-set, and of any forbidden trait; 1 round trip or none."""
     required = [search.trait_ids(alternatives) for alternatives in group.required]
     forbidden = search.trait_ids(group.forbidden)
-    found = holders_of_traits(search.reader, {*forbidden, *(key for keys in required for key in keys)})
+    found = read_trait_holders(search.reader, {*forbidden, *(key for keys in required for key in keys)})
     collection = search.collection
     return tuple(_any_of(collection, found, keys) for keys in required), _any_of(collection, found, forbidden)
 
@@ -113,7 +113,7 @@ class ClassDemand:
 
     class_id: int
     amount: int
-    room: Room
+    room: ProvidersWithCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _class_ids(search: Search, group: RequestGroup) -> dict[str, int]:
 
 
 def _demand(search: Search, class_id: int, amount: int) -> ClassDemand:
-    room = providers_with_room(search.reader, class_id, amount)
+    room = read_providers_with_capacity(search.reader, class_id, amount)
     if not room:
         raise NothingFitsError
     search.root_of.update((provider_id, row[1]) for provider_id, row in room.items())
@@ -169,7 +169,7 @@ def _demand(search: Search, class_id: int, amount: int) -> ClassDemand:
 _Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class, or the one provider of all
 
 
-def _solve_alone(search: Search, filters: GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
+def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
     """One provider for everything, at each of its anchors."""
     able = _able_providers(search, filters, demands) if demands else _providers_without_resources(search, filters)
     for provider_id in able:
@@ -178,7 +178,7 @@ def _solve_alone(search: Search, filters: GroupFilters, demands: Sequence[ClassD
                 yield anchor_id, (provider_id,)
 
 
-def _able_providers(search: Search, filters: GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[int]:
+def _able_providers(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[int]:
     """Providers of the tree asked for that have room for every class."""
     first, *others = (demand.room for demand in demands)
     having = [search.collection(room) for room in others]
@@ -187,18 +187,18 @@ def _able_providers(search: Search, filters: GroupFilters, demands: Sequence[Cla
             yield provider_id
 
 
-def _providers_without_resources(search: Search, filters: GroupFilters) -> Collection[int]:
+def _providers_without_resources(search: Search, filters: _GroupFilters) -> Collection[int]:
     """Providers that a group without resources may name; 1 round trip.
 
     As in _Placement, in_tree does not count here, and without a positive filter there is nobody.
     """
     wanted = [*filters.required, *([] if filters.members is None else [filters.members])]
-    found = roots_of(search.reader, wanted[0]) if wanted else {}
+    found = read_roots(search.reader, wanted[0]) if wanted else {}
     search.root_of.update(found)
     return found
 
 
-def _solve_spread(search: Search, filters: GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
+def _solve_spread(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
     """A provider for each class, all serving one anchor and together holding every required trait."""
     first, *others = (_by_anchor(search, filters, demand.room) for demand in demands)
     serving = [search.collection(choices) for choices in others]
@@ -209,7 +209,7 @@ def _solve_spread(search: Search, filters: GroupFilters, demands: Sequence[Class
                     yield anchor_id, providers
 
 
-def _by_anchor(search: Search, filters: GroupFilters, room: Room) -> dict[int, list[int]]:
+def _by_anchor(search: Search, filters: _GroupFilters, room: ProvidersWithCapacity) -> dict[int, list[int]]:
     """The providers that may give to each tree."""
     choices: dict[int, list[int]] = defaultdict(list)
     for provider_id in room:
@@ -219,7 +219,7 @@ def _by_anchor(search: Search, filters: GroupFilters, room: Room) -> dict[int, l
     return choices
 
 
-def _anchors(search: Search, filters: GroupFilters, provider_id: int) -> Collection[int]:
+def _anchors(search: Search, filters: _GroupFilters, provider_id: int) -> Collection[int]:
     """The provider's own tree; other trees too if it shares, is itself a member, and no tree is named."""
     own = search.root_of[provider_id]
     if filters.tree_root_id is not None:

@@ -8,14 +8,14 @@ from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates.combinations import InventoryKey, capacity
 from placebench.reference.optimizations.model import Model, ProviderInventory, ProviderNode, ProviderSummary, Resource
-from placebench.reference.settings import Settings
+from placebench.reference.settings import ServiceSettings
 from placebench.reference.store.candidate_queries import (
     Catalog,
     Reader,
-    everything_of_trees,
-    providers_of_trees,
-    stocks_of_trees,
-    traits_of_trees,
+    read_tree_inventories,
+    read_tree_providers,
+    read_tree_traits,
+    read_trees_joined,
 )
 
 TreeReader = Callable[["Forest", Collection[int]], Mapping[int, list[str]]]
@@ -43,7 +43,7 @@ class Forest:
         """Reads all providers of the trees; 1 round trip. Raises BrokenTreeError."""
         trees: dict[int, list[ProviderNode]] = {root_id: [] for root_id in root_ids}
         make, providers, above = self._model.provider, self.providers, set[int | None](root_ids)
-        for provider_id, uuid, parent_id, root_id in providers_of_trees(self._reader, root_ids):
+        for provider_id, uuid, parent_id, root_id in read_tree_providers(self._reader, root_ids):
             provider = providers[provider_id] = make(provider_id, uuid, parent_id, root_id)
             trees[root_id].append(provider)
             above.add(parent_id)
@@ -58,7 +58,7 @@ class Forest:
         """Reads all inventories of the trees; 1 round trip."""
         trees: dict[int, dict[int, list[ProviderInventory]]] = {root_id: {} for root_id in root_ids}
         make = self._model.inventory
-        rows = stocks_of_trees(self._reader, root_ids)
+        rows = read_tree_inventories(self._reader, root_ids)
         for provider_id, root_id, class_id, total, reserved, allocation_ratio, max_unit, used in rows:
             inventory = make(class_id, capacity(total, reserved, allocation_ratio), used, max_unit)
             trees[root_id].setdefault(provider_id, []).append(inventory)
@@ -74,7 +74,7 @@ class Forest:
         """Reads the names of the traits of each provider that has any; 1 round trip."""
         names = self._catalog.trait_names
         found: dict[int, list[str]] = defaultdict(list)
-        for provider_id, trait_id in traits_of_trees(self._reader, root_ids):
+        for provider_id, trait_id in read_tree_traits(self._reader, root_ids):
             found[provider_id].append(names[trait_id])
         return found
 
@@ -87,7 +87,7 @@ class Forest:
         inventories: dict[int, dict[int, dict[int, ProviderInventory]]] = {key: defaultdict(dict) for key in root_ids}
         traits: dict[int, dict[int, str]] = {}
         names, make, above = self._catalog.trait_names, self._model.provider, set[int | None](root_ids)
-        rows = everything_of_trees(self._reader, root_ids)
+        rows = read_trees_joined(self._reader, root_ids)
         for provider_id, uuid, parent_id, root_id, trait_id, class_id, *amounts in rows:
             if provider_id not in traits:
                 traits[provider_id] = {}
@@ -148,7 +148,7 @@ class Search:
     """The request, the operator's settings, the variant's objects, and what was read for it so far."""
 
     request: CandidateRequest
-    settings: Settings
+    settings: ServiceSettings
     model: Model
     resource: type[Resource]  # of the model, as the variant copies it
     collection: Callable[[Iterable[int]], Collection[int]]

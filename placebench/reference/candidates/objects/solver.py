@@ -13,16 +13,16 @@ from placebench.reference.candidates.objects.groups import Solved, solve
 from placebench.reference.candidates.objects.search import BrokenTreeError, Forest, NothingFitsError, Search
 from placebench.reference.candidates.results import Body, hold
 from placebench.reference.optimizations.model import Candidate, ProviderNode, ProviderSummary
-from placebench.reference.optimizations.queries import WALKED
-from placebench.reference.settings import Settings
+from placebench.reference.optimizations.queries import RECURSIVE_ROOTS
+from placebench.reference.settings import ServiceSettings
 from placebench.reference.store.candidate_queries import (
     SHARING_TRAIT,
     Catalog,
     Reader,
-    all_roots,
-    anchors_of_sharing,
-    holders_of_traits,
+    read_all_roots,
     read_catalog,
+    read_sharing_anchors,
+    read_trait_holders,
 )
 from placebench.reference.variants import Implementations
 
@@ -36,7 +36,7 @@ _FEW_CANDIDATES: Final = 10_000  # candidates that are not worth parting
 
 
 def answer_by_objects(
-    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
     """Return the JSON body.
 
@@ -46,11 +46,11 @@ def answer_by_objects(
     try:
         return _answer(connection, request, implementations, settings)
     except BrokenTreeError:
-        return _answer(connection, request, replace(implementations, roots=WALKED), settings)
+        return _answer(connection, request, replace(implementations, roots=RECURSIVE_ROOTS), settings)
 
 
 def _answer(
-    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
     try:
         search = _open_search(connection, request, implementations, settings)
@@ -61,7 +61,7 @@ def _answer(
 
 
 def _open_search(
-    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: Settings
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Search:
     """A search that knows all names, who shares, and which roots are allowed; 3 round trips, up to 6.
 
@@ -90,19 +90,19 @@ def _anchors_of_sharing(reader: Reader, catalog: Catalog) -> Mapping[int, list[i
     trait_id = catalog.trait_ids.get(SHARING_TRAIT)
     if trait_id is None:
         return {}
-    return anchors_of_sharing(reader, holders_of_traits(reader, [trait_id])[trait_id])
+    return read_sharing_anchors(reader, read_trait_holders(reader, [trait_id])[trait_id])
 
 
 def _find_allowed_roots(search: Search) -> Collection[int]:
     required = search.trait_ids(search.request.root_required)
     forbidden = search.trait_ids(search.request.root_forbidden)
-    holders = holders_of_traits(search.reader, [*required, *forbidden])
+    holders = read_trait_holders(search.reader, [*required, *forbidden])
     collection = search.collection
     wanted = [collection(holders[trait_id]) for trait_id in required]
     unwanted = collection(holder for trait_id in forbidden for holder in holders[trait_id])
     roots = [
         root_id
-        for root_id in all_roots(search.reader)
+        for root_id in read_all_roots(search.reader)
         if root_id not in unwanted and all(root_id in holding for holding in wanted)
     ]
     if not roots:

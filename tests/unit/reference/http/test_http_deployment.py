@@ -11,7 +11,7 @@ import pytest
 from werkzeug.test import Client
 
 from placebench.errors import PlacebenchError
-from placebench.reference.deployment import application_from, engine_from
+from placebench.reference.deployment import make_application, make_engine
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
@@ -28,7 +28,7 @@ def _thawed() -> Iterator[None]:
 def test_the_environment_makes_an_application(tmp_path: Path) -> None:
     """A database and a variant are enough; nothing is connected to before the first request."""
     database = tmp_path / "placement.sqlite"
-    app = application_from({"PLACEBENCH_DATABASE_URL": f"sqlite:///{database}", "PLACEBENCH_VARIANT": "naive"})
+    app = make_application({"PLACEBENCH_DATABASE_URL": f"sqlite:///{database}", "PLACEBENCH_VARIANT": "naive"})
 
     assert not database.exists()
     assert Client(app).get("/").status_code == 200
@@ -37,7 +37,7 @@ def test_the_environment_makes_an_application(tmp_path: Path) -> None:
 def test_a_bare_url_means_the_driver_that_we_bring() -> None:
     """postgresql:// and postgres:// are psycopg2's; SQLAlchemy would take psycopg 3."""
     drivers = [
-        engine_from({"PLACEBENCH_DATABASE_URL": f"{scheme}://user@host/db"}).url.drivername
+        make_engine({"PLACEBENCH_DATABASE_URL": f"{scheme}://user@host/db"}).url.drivername
         for scheme in ("postgresql", "postgres", "postgresql+psycopg2")
     ]
 
@@ -48,8 +48,8 @@ def test_the_pool_has_a_fixed_size() -> None:
     """Ten connections, or as many as the environment says."""
     url = "postgresql://user@host/db"
 
-    assert engine_from({"PLACEBENCH_DATABASE_URL": url}).pool.size() == 10  # type: ignore[attr-defined]
-    named = engine_from({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_POOL_SIZE": "3"})
+    assert make_engine({"PLACEBENCH_DATABASE_URL": url}).pool.size() == 10  # type: ignore[attr-defined]
+    named = make_engine({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_POOL_SIZE": "3"})
     assert named.pool.size() == 3  # type: ignore[attr-defined]
 
 
@@ -57,9 +57,9 @@ def test_the_variant_decides_whether_the_collector_is_frozen(tmp_path: Path) -> 
     """tuned freezes what was loaded, naive leaves it."""
     url = f"sqlite:///{tmp_path / 'placement.sqlite'}"
 
-    application_from({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": "naive"})
+    make_application({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": "naive"})
     assert gc.get_freeze_count() == 0
-    application_from({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": "tuned"})
+    make_application({"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": "tuned"})
     assert gc.get_freeze_count() > 0
 
 
@@ -72,7 +72,7 @@ def test_a_profiled_application_leaves_recordings(tmp_path: Path) -> None:
         "PLACEBENCH_PROFILE_DIR": str(folder),
     }
 
-    Client(application_from(environment)).get("/traits", headers=HEADERS).close()
+    Client(make_application(environment)).get("/traits", headers=HEADERS).close()
     assert len(list(folder.iterdir())) == 1
 
 
@@ -93,7 +93,7 @@ def test_a_profiled_application_leaves_recordings(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_be_used(environment: dict[str, str], message: str) -> None:
     """One line that names the variable and what was expected."""
     with pytest.raises(PlacebenchError, match=message) as raised:
-        application_from(environment)
+        make_application(environment)
     assert "\n" not in str(raised.value)
 
 

@@ -2,8 +2,8 @@
 
 import os
 
-from placebench.reference.deployment import application_from
+from placebench.reference.deployment import make_application
 
-application = application_from(
+application = make_application(
     {"PLACEBENCH_DATABASE_URL": os.environ["OS_PLACEMENT_DATABASE__CONNECTION"], "PLACEBENCH_VARIANT": "naive"}
 )

@@ -1,13 +1,13 @@
-"""Matrices as files: a job over every combination of the values of some axes, and the control they are held against.
+"""Matrices as files: a job over every combination of the values of some axes, compared with a control.
 
-The door is `matrix_named`; `names` are those that placebench brings.
+The main function is `matrix_named`; `names` are those that placebench brings.
 
     title = "What does the profiler cost?"
     repeats = 5                                  # also: topology, request, seed
     [axes]
     service = ["naive", "tuned"]                 # every axis in AXES that is left out has its one usual value
     profiler = ["light", "full"]
-    [control]                                    # what the values are exchanged for
+    [control]                                    # what they are compared with
     profiler = "off"
     [[jobs]]
     requests = 16
@@ -47,22 +47,20 @@ AXES: Mapping[str, Any] = {
     "profiler": "off",
 }
 """What can be varied, each with its usual value."""
-VERSIONS = ("version", "sqlalchemy", "driver")
-"""Axes of versions: of the service, of SQLAlchemy, of the driver; `installed` is the one of the environment."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "server": ("uwsgi", "gunicorn", "wsgiref", "none"),
     "client": ("http", "in-process"),
     "database": ("postgresql", "sqlite", "none"),
     "profiler": ("off", "light", "full"),
 }
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).with_name("matrices")
 
 Point = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Job:
-    """So many requests, each answered from so many trees."""
+    """So many requests, on a database of so many trees."""
 
     requests: int
     trees: int
@@ -70,7 +68,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Matrix:
-    """What a file asks; None where the command line or the topology decides."""
+    """What a file states; None where the command line or the topology decides."""
 
     name: str
     title: str

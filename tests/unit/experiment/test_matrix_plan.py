@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.matrices import AXES, Job, Matrix, matrix_named, names
-from placebench.experiment.matrix import Combination, combine
-from placebench.experiment.python_environment import Installed, pins, versions_of
+from placebench.experiment.combinations import Combination, Installed, combine
+from placebench.experiment.matrix_plan import AXES, Job, Matrix, matrix_named, names
 from placebench.experiment.source_checkout import Origin
 from placebench.experiment.variants import read_variant
 
@@ -110,10 +109,13 @@ def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
 
 def test_a_driver_is_that_of_the_variant() -> None:
     """psycopg 3 for the variant that speaks it; SQLite's is known by SQLite's version."""
-    point = {**AXES, "service": "tuned+driver:psycopg3", "driver": "3.2.1"}
-    assert [("driver", "psycopg[binary]==3.2.1")] == list(pins(point, read_variant("tuned+driver:psycopg3")))
+    axes = {"service": ["tuned+driver:psycopg3"], "driver": ["3.2.1"]}
+    ((_, pinned),) = combine(Matrix("m", "?", axes, {}, [Job(1, 1)]))
     lite = Installed("/p", {"python": "3.11.7", "sqlite": "3.40.1"}, uwsgi=True)
-    assert "sqlite 3.40.1" == versions_of({**AXES, "database": "sqlite"}, read_variant("tuned"), lite, {})["driver"]
+
+    assert pinned.pinned == {"driver": "psycopg[binary]==3.2.1"}
+    point = {**AXES, "database": "sqlite"}
+    assert "sqlite 3.40.1" == Combination(point, read_variant("tuned"), lite).versions["driver"]
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_bug_is_answered_and_logged(
     def broken(_call: Call) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(pipeline, "WAY_IN", (broken,))
+    monkeypatch.setattr(pipeline, "_REQUEST_STEPS", (broken,))
     with caplog.at_level(logging.ERROR):
         response = service.send("GET", "/")
 
