@@ -217,6 +217,6 @@ def test_the_commands_of_the_tutorial_run(here: Path) -> None:
     assert {"index.html", "recording.json"} <= {path.name for path in (here / "before").iterdir()}
 
 
-def differing(printed: str) -> list[tuple[str, str]]:
+def differing(printed: str) -> set[tuple[str, str]]:
     """Each statement of a difference with what became of it."""
-    return re.findall(r"^  (gone|new|same) .* x +(SELECT .*)$", printed, re.MULTILINE)
+    return set(re.findall(r"^  (gone|new|same) .* x +(SELECT .*)$", printed, re.MULTILINE))
