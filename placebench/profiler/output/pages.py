@@ -20,7 +20,7 @@ from pyinstrument.session import Session
 
 from placebench import units
 from placebench.page import environment, shell
-from placebench.page.charts import Bar, bars
+from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
@@ -143,7 +143,7 @@ def _longest_plans(recording: RecordingData) -> list[tuple[Statement, PlanNode]]
 
 
 def _inside_script(json_text: str) -> Markup:
-    """JSON that cannot end the script element it stands in, whatever its strings hold."""
+    """JSON that cannot end the script element it is in, whatever its strings are."""
     return Markup(json_text.replace("<", "\\u003c"))
 
 
