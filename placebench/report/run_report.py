@@ -422,7 +422,7 @@ def _comparison_table(figures: Figures) -> Table:
     columns = [
         Column("metric", lambda each: METRIC_LABELS[each.metric]),
         *([pair] if several else []),
-        Column("effect", effects.effect_text, wide=True),
+        Column("effect", effects.effect_text),
         Column("verdict", _verdict_cell, wide=True),
         _value_column(baseline, "baseline_value"),
         _value_column(variant, "variant_value"),

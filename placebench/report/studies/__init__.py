@@ -94,7 +94,7 @@ def study_report(run: Run) -> Report:
     )
 
 
-def measured(name: str, label: str, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
+def measured(name: str, label: Text, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
     """Return a column of the rows' values called *name*; *show* is given None where a row has none."""
     return Column(label, lambda row: show(row.get(name)), wide=wide, name=name)
 
