@@ -99,7 +99,7 @@ def _configure_kind(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load_run import LoadInterrupted
-    from placebench.runtime.supervisor import Supervisor, fresh_folder
+    from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
     if arguments.db and not (arguments.check_writes or arguments.locustfile):
         raise LoadError("--db without --check-writes: nothing is looked for there")
@@ -109,7 +109,7 @@ def _run(arguments: Namespace) -> int:
         return _search(arguments)
     if arguments.out:
         check_writable(make_folder(arguments.out) / _RESULT)
-    with Supervisor(folder := fresh_folder("placebench-load-")):
+    with Supervisor(folder := new_scratch_path("placebench-load-")):
         try:
             result = _load(_spec(arguments), folder)
         except LoadInterrupted as interrupted:
