@@ -172,7 +172,7 @@ class AnchorCombinations(Combinations[_Option]):
         several = len(solution) > 1
         return [((solution[nth if several else 0], number), amount) for nth, number, amount in self._contended[group]]
 
-    def _free(self, key: InventoryKey) -> int:
+    def _read_free(self, key: InventoryKey) -> int:
         position, number = key
         free = self._anchor.relevance(position).free
         return free[number] if free else 0
