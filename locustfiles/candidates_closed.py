@@ -1,4 +1,4 @@
-"""A closed load on GET /allocation_candidates: each user asks again as soon as it is answered.
+"""A closed-loop load on GET /allocation_candidates: each user sends the next request as soon as it has the response.
 
 locust -f locustfiles/candidates_closed.py --headless -u 2 -t 5s -H http://127.0.0.1:8000
 """
@@ -16,9 +16,9 @@ session = LoadSession("closed", candidates_path(read_topology(NESTED_PERFLOAD, t
 
 
 class WaitingUser(FastHttpUser):
-    """Waits for its answer before it asks again, so that a slow server is asked less."""
+    """Waits for its response before it sends the next request, so that a slow server gets fewer."""
 
     @task
-    def ask(self) -> None:
+    def get(self) -> None:
         """One request."""
-        session.ask(self.client)
+        session.get(self.client)

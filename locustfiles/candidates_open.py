@@ -1,9 +1,9 @@
-"""An open load on GET /allocation_candidates: requests come when they are due, whatever became of the ones before.
+"""An open-loop load on GET /allocation_candidates: requests come when they are due, whatever became of the ones before.
 
     locust -f locustfiles/candidates_open.py --headless --rate 5 -t 5s -H http://127.0.0.1:8000
 
-Latency counts from when a request was due. A closed load, and locust's own constant_throughput and poisson, ask less
-while the server stalls, and so hide the stall.
+Latency counts from when a request was due. A closed-loop load, and locust's own constant_throughput and poisson, send
+fewer requests while the server stalls, and so hide the stall.
 """
 
 from pathlib import Path

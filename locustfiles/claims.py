@@ -1,8 +1,8 @@
-"""A closed load that claims: GET /allocation_candidates, PUT ten of them for new consumers, sometimes DELETE one.
+"""A closed-loop load that claims: GET /allocation_candidates, PUT ten of them for new consumers, sometimes DELETE one.
 
 locust -f locustfiles/claims.py --headless -u 2 -t 5s -H http://127.0.0.1:8000
 
-Every write is kept in a ledger, by which `placebench load --locustfile claims` finds out whether one was lost.
+Every write is logged, by which `placebench load --check-writes` finds out whether one was lost.
 """
 
 import random
@@ -11,20 +11,19 @@ from pathlib import Path
 
 from locust import FastHttpUser, task
 
-from placebench.loadgen.claimant import Claimant
-from placebench.loadgen.session import LoadSession, candidates_path
+from placebench.loadgen.session import Claimant, LoadSession, candidates_path
 from placebench.topology import read_topology
 
 NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
 OF_SO_MANY = 100  # candidates each user draws: of fewer, more users would want the same
 
-headline = read_topology(NESTED_PERFLOAD, trees=1, seed=1).request
-session = LoadSession("closed", candidates_path(f"{headline}&limit={OF_SO_MANY}"))
+request = read_topology(NESTED_PERFLOAD, trees=1, seed=1).request
+session = LoadSession("closed", candidates_path(f"{request}&limit={OF_SO_MANY}"))
 numbers = count(1)
 
 
 class ClaimingUser(FastHttpUser):
-    """Waits for each answer before it goes on."""
+    """Waits for each response before it goes on."""
 
     def on_start(self) -> None:
         """Each user draws by itself, by the seed."""
@@ -32,6 +31,6 @@ class ClaimingUser(FastHttpUser):
         self._claimant = Claimant(session, self.client, chance)
 
     @task
-    def turn(self) -> None:
-        """Ask, then write."""
-        self._claimant.turn()
+    def write(self) -> None:
+        """Fetch candidates, then write."""
+        self._claimant.write()

@@ -1,4 +1,4 @@
-"""A closed load on GET /, which does next to nothing: what the generator, uWSGI and the machine take by themselves.
+"""A closed-loop load on GET /, which does next to nothing: what the generator, uWSGI and the machine cost.
 
 locust -f locustfiles/noop.py --headless -u 2 -t 5s -H http://127.0.0.1:8000
 """
@@ -11,9 +11,9 @@ session = LoadSession("closed", "/")
 
 
 class WaitingUser(FastHttpUser):
-    """Waits for its answer before it asks again."""
+    """Waits for its response before it sends the next request."""
 
     @task
-    def ask(self) -> None:
+    def get(self) -> None:
         """One request."""
-        session.ask(self.client)
+        session.get(self.client)

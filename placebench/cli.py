@@ -1,116 +1,149 @@
-"""The program `placebench`: reads the command line, runs one command, turns its outcome into an exit code.
+"""The program `placebench`: reads the command line, runs one command, returns its exit code.
 
-Exit codes: 0 well; 1 a gate failed or answers differ; 2 the user's mistake or the environment; 3 undecided; 70 a bug.
+The main functions are `main` and `parser`. Exit codes: 0 success; 1 a gate failed or responses differ; 2 a mistake in
+the call, or in the environment; 3 inconclusive; 70 a bug; 130 interrupted.
 """
 
 import argparse
 import errno
-import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from placebench import __version__
-from placebench.commands import NAMES, Command
-from placebench.commands.console import interrupts, leave_closed_streams
+from placebench.commands import COMMANDS, Command
 from placebench.errors import PlacebenchError, UsageError
 
-EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
+_DESCRIPTION = "Profile the SQL of a Python service, and compare versions of it with confidence intervals."
+_EXIT_CODES = """\
+exit codes:
+  0  success
+  1  a gate failed, requests failed, or responses differ
+  2  a mistake in the call or in the environment: one line says what to do
+  3  inconclusive, or the run ended early
+  70 a bug in placebench
+"""
 _ENVIRONMENT_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
 }
-"""Of the operating system's errors, those that are nobody's bug: a full disk, no rights, a reader that went away, a
-folder where a file has to be. A file that is missing is none of them: who needs it has to say so."""
+"""Errors of the operating system that are no bug: a full disk, no rights, a reader that went away, a folder where a
+file has to be. A missing file is not among them: the command that needs it has its own message."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command; return the exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    words = _words(given)
+    name = " ".join(("placebench", *words))
     try:
-        arguments = parser().parse_args(_texts(sys.argv[1:] if argv is None else argv))
+        arguments = parser_of(" ".join(words)).parse_args(_check_text(given)[len(words) :])
     except UsageError as error:
         return _fail(_one_line(error), error.exit_code)
+    from placebench.commands import output
+    from placebench.commands.interrupts import EXIT_INTERRUPTED, interrupted_once
+
+    output.set_verbosity(arguments)
     try:
-        with _interrupted_once():
+        with interrupted_once():
             return _command(arguments.command).run(arguments)
-    except PlacebenchError as error:
-        return _fail(f"placebench {arguments.command}: {_one_line(error)}", error.exit_code)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("placebench"):
+    except (PlacebenchError, ModuleNotFoundError, OSError) as error:
+        if (explained := _explain(error)) is None:
             return _bug()
-        needs = f"placebench {arguments.command} needs the package {error.name!r}, which is not installed"
-        return _fail(f"{needs}: pip install 'placebench[bench]'", PlacebenchError.exit_code)
+        if output.is_verbose():
+            traceback.print_exc()
+        return _fail(f"{name}: {explained}", getattr(error, "exit_code", PlacebenchError.exit_code))
     except KeyboardInterrupt:
-        return _fail(f"placebench {arguments.command}: interrupted", EXIT_INTERRUPTED)
-    except OSError as error:
-        if error.errno not in _ENVIRONMENT_ERRORS:
-            return _bug()
-        return _fail(f"placebench {arguments.command}: {_told(error)}", PlacebenchError.exit_code)
+        return _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
     except Exception:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
         return _bug()
 
 
-@contextmanager
-def _interrupted_once() -> Iterator[None]:
-    """Each of `interrupts` interrupts once; further ones are ignored to the end, since tox repeats them."""
-    interrupted, numbers = False, interrupts()
+def parser() -> argparse.ArgumentParser:
+    """Return the whole command line, with the options of every command; imports the module of each."""
+    return _build("", deep=True)
 
-    def interrupt(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        leave_closed_streams()
-        raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        if not interrupted:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+def parser_of(words: str) -> argparse.ArgumentParser:
+    """Return the parser of one command, or of a group without the options of its commands."""
+    return _build(words, deep=False)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command line in one line, as everything else does."""
+    """Reports a mistake in one line, as everything else does."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
 
 
-def _texts(argv: Sequence[str]) -> Sequence[str]:
-    """The same arguments; raises UsageError for one that holds bytes that are no text: nothing could print it."""
+def _words(argv: Sequence[str]) -> list[str]:
+    """The words at the beginning of *argv* that name a command or a group."""
+    count = 0
+    while " ".join(argv[: count + 1]) in COMMANDS and count < len(argv):
+        count += 1
+    return list(argv[:count])
+
+
+def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
+    """The parser of the command or group that *words* name; deep: with the options of the commands below a group."""
+    made = _Parser(
+        prog=f"placebench {words}".rstrip(),
+        description=_sentence(COMMANDS[words].help) if words else _DESCRIPTION,
+        epilog=None if words else _EXIT_CODES,
+        formatter_class=argparse.HelpFormatter if words else argparse.RawDescriptionHelpFormatter,
+    )
+    if not words:
+        made.add_argument("--version", action="version", version=f"placebench {__version__}")
+    _fill(made, words, deep=deep)
+    return made
+
+
+def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
+    """Add a command's options, or the commands of a group."""
+    if words and COMMANDS[words].module:
+        _command(words).configure(made)
+        made.set_defaults(command=words)
+        return
+    group = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    for name, entry in COMMANDS.items():
+        above, _, last = name.rpartition(" ")
+        if above == words:
+            below = group.add_parser(last, help=entry.help, description=_sentence(entry.help))
+            if deep:
+                _fill(below, name, deep=True)
+
+
+def _command(words: str) -> Command:
+    module = import_module(f"placebench.commands.{COMMANDS[words].module}")
+    command: Command = module.COMMANDS[words]
+    return command
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:]}."
+
+
+def _check_text(argv: list[str]) -> list[str]:
+    """The same arguments; raises UsageError for one that holds bytes that are not text: nothing could print it."""
     for each in argv:
         if not each.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in each):
             raise UsageError(f"placebench: the argument {each!r} is no text in UTF-8")
     return argv
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
-    made = _Parser(
-        prog="placebench",
-        description="Profile the SQL of Python services, and compare two versions of a service.",
-    )
-    made.add_argument("--version", action="version", version=f"placebench {__version__}")
-    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in NAMES:
-        module = _command(name)
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        module.configure(command)
-    return made
-
-
-def _command(name: str) -> Command:
-    return cast(Command, import_module(f"placebench.commands.{name}"))
-
-
-def _told(error: OSError) -> str:
+def _explain(error: PlacebenchError | ModuleNotFoundError | OSError) -> str | None:
+    """What went wrong, in one line; None for a bug."""
+    if isinstance(error, PlacebenchError):
+        return _one_line(error)
+    if isinstance(error, ModuleNotFoundError):
+        if (error.name or "").startswith("placebench"):
+            return None
+        return f"the package {error.name!r} is needed and not installed: pip install 'placebench[bench]'"
+    if error.errno not in _ENVIRONMENT_ERRORS:
+        return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error}: free some space, or write elsewhere; what was written whole until then is kept"
     return str(error)
@@ -127,4 +160,16 @@ def _fail(message: str, exit_code: int) -> int:
 
 def _bug() -> int:
     traceback.print_exc()
-    return _fail("placebench: this is a bug in placebench; please report it with the lines above", EXIT_BUG)
+    return _fail(f"placebench: this is a bug in placebench; please report it{_issues()} with the lines above", EXIT_BUG)
+
+
+def _issues() -> str:
+    """Where, if the package names an address for issues."""
+    from importlib import metadata
+
+    try:
+        urls = metadata.metadata("placebench").get_all("Project-URL") or ()
+    except metadata.PackageNotFoundError:
+        return ""
+    named = (url.partition(", ") for url in urls)
+    return next((f" at {address}" for label, _, address in named if label.lower() in ("issues", "bug tracker")), "")

@@ -1,6 +1,6 @@
 """Where the rooms that are opened by path lie: inside an installed wheel, or beside the package in a checkout.
 
-The key piece is `room`.
+The key piece is `resource_folder`.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ _PACKAGE = Path(__file__).resolve().parent
 _WORKBENCH = _PACKAGE / "_workbench"
 
 
-def room(name: str) -> Path:
+def resource_folder(name: str) -> Path:
     """The folder of the room *name* ("schema", "loaders" or "locustfiles"), absolute.
 
     Raises PlacebenchError when the installation does not hold it.
@@ -53,7 +53,7 @@ def check_writable(file: Path) -> Path:
     return file
 
 
-def profiles() -> Path:
-    """The folder where runs land: `profiles` of the checkout, or `./profiles` for an installed wheel."""
+def profiles_folder() -> Path:
+    """The folder where runs land: `profiles_folder` of the checkout, or `./profiles` for an installed wheel."""
     beside = _PACKAGE.parent
     return beside / "profiles" if (beside / "pyproject.toml").is_file() else Path.cwd() / "profiles"

@@ -1,4 +1,4 @@
-"""The public door to a run folder: `load(folder)` gives everything that the run measured.
+"""A run folder as data: `load(folder)` returns everything that the run measured.
 
 run = placebench.results.load("profiles/latest")
 run.head.variants, run.closed["tuned"].result.latency_s, run.blocks
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from placebench.telemetry import Telemetry
 
-R = TypeVar("R", bound=Record)
+_R = TypeVar("_R", bound=Record)
 
 _SAMPLES = ("started_s", "latency_s", "service_s", "body_bytes")
 _COUNTS = ("statements", "rows", "round_trips", "bytes_sent", "bytes_received", "body_bytes")
@@ -52,7 +52,7 @@ class Run:
     wire: dict[str, WirePass]
     blocks: list[Block]
     measurements: list[Measurement]
-    """Of a survey, in the order they were made, those that do not count too."""
+    """Of a study, in the order they were made, invalid ones too."""
     invalid: list[LoadPass] = field(default_factory=list)
     """Load passes that do not count; `head.failed_parts` says which were made again."""
     watched: dict[str, WatchedPass] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Run:
         )
 
     def measurement_frame(self) -> "pandas.DataFrame":
-        """A row a measurement of a survey: repeat, the point's axes, what was measured, and why it does not count."""
+        """A row a measurement of a study: repeat, the point's axes, what was measured, and why it does not count."""
         return _frame(
             {"repeat": each.repeat, **each.point, **each.values, "invalid": each.invalid} for each in self.measurements
         )
@@ -136,7 +136,7 @@ def load(folder: Path | str) -> Run:
             f"no run in {folder} (no run.json): name a folder that `placebench perfload` or `compare` made"
         )
     head = RunHead.load(folder / "run.json")
-    # The variants of a survey are measured point by point: no file is called after them.
+    # The variants of a study are measured point by point: no file is called after them.
     variants = [] if head.command in MEASUREMENTS else head.variants
     return Run(
         folder=folder,
@@ -152,7 +152,7 @@ def load(folder: Path | str) -> Run:
     )
 
 
-def _each(variants: Iterable[str], kind: type[R], folder: Path, name: str) -> dict[str, R]:
+def _each(variants: Iterable[str], kind: type[_R], folder: Path, name: str) -> dict[str, _R]:
     """The record of each variant that has a file of this name."""
     paths = {variant: folder / name.format(variant) for variant in variants}
     return {variant: kind.load(path) for variant, path in paths.items() if path.is_file()}

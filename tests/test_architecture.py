@@ -1,16 +1,21 @@
-"""Imports point one way: each room may import only the rooms that docs/explanation/architecture.md names for it."""
+"""Imports point one way: each package may import only those that docs/explanation/architecture.md names for it.
+
+Inside a package no two modules import each other, and a class name exists once.
+"""
 
 import ast
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from placebench.paths import room
+from placebench.paths import resource_folder
 
 PACKAGE = Path(__import__("placebench").__file__).parent
 TESTS = Path(__file__).parent
 
-BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses"}
+BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses", "gates"}
 DATA = {"topology", "seeding", "export", "telemetry", "stats"}
 PROGRAMS = {"runtime", "measure", "loadgen"}
 ALL = BASE | DATA | PROGRAMS | {"page", "profiler", "reference", "experiment", "results", "report"}
@@ -21,6 +26,7 @@ MAY_IMPORT = {
     "units": set(),
     "tables": set(),
     "limits": set(),
+    "gates": {"errors"},
     "paths": {"errors"},
     "decoding": {"errors"},
     "addresses": {"errors"},
@@ -30,14 +36,14 @@ MAY_IMPORT = {
     "runtime": {"decoding", "limits", "errors"},
     "measure": {"runtime", "telemetry", "decoding", "errors"},
     "page": {"units", "errors"},
-    "profiler": {"page", "units", "errors"},
+    "profiler": {"page", "units", "gates", "errors"},
     "seeding": {"topology", "tables", "paths", "decoding", "errors"},
     "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},
     "loadgen": {"telemetry", "errors"},
     "experiment": ALL - {"page", "results", "report"},
     "results": {"experiment", "profiler", "telemetry", "errors"},
-    "report": {"results", "experiment", "profiler", "telemetry", "stats", "page", "units", "errors"},
+    "report": {"results", "experiment", "profiler", "telemetry", "stats", "page", "units", "gates", "errors"},
     "commands": ALL | {"commands"},
     "cli": ALL | {"commands", "__init__"},
     "loaders": {"seeding", "topology", "tables", "decoding", "addresses", "errors"},
@@ -50,22 +56,22 @@ MAY_IMPORT = {
 
 
 def files() -> list[tuple[str, Path]]:
-    """Each Python file with the room it lies in."""
+    """Each Python file with the package that it is part of."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         inside = path.relative_to(PACKAGE)
         if inside.parts[0] != "_workbench":
             found.append((Path(inside.parts[0]).stem, path))
     for name in ("loaders", "schema", "locustfiles"):
-        found.extend((name, path) for path in sorted(room(name).rglob("*.py")))
+        found.extend((name, path) for path in sorted(resource_folder(name).rglob("*.py")))
     for name in ("bench", "oracle"):
         found.extend((name, path) for path in sorted((TESTS / name).rglob("*.py")))
     return found
 
 
-def imported_rooms(path: Path) -> set[str]:
-    """The rooms of placebench that the file at *path* imports, anywhere in it."""
-    rooms = set()
+def imported_packages(path: Path) -> set[str]:
+    """The packages of placebench that the file at *path* imports, anywhere in it."""
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -75,65 +81,28 @@ def imported_rooms(path: Path) -> set[str]:
             names = [node.module or ""]
         else:
             continue
-        rooms |= {name.split(".")[1] for name in names if name.startswith("placebench.")}
-    return rooms - {"__version__"}
+        packages |= {name.split(".")[1] for name in names if name.startswith("placebench.")}
+    return packages - {"__version__"}
 
 
 @pytest.mark.parametrize(("name", "path"), files(), ids=lambda value: value if isinstance(value, str) else value.name)
-def test_a_room_imports_only_what_it_may(name: str, path: Path) -> None:
-    """Every import of ours in this file points to a room that its own room may import."""
+def test_a_package_imports_only_what_it_may(name: str, path: Path) -> None:
+    """Every import of ours in this file points to a package that its own package may import."""
     allowed = MAY_IMPORT[name] | {name}
 
-    assert imported_rooms(path) - allowed == set()
+    assert imported_packages(path) - allowed == set()
 
 
-def test_every_room_is_named() -> None:
-    """A new room has to say what it may import."""
+def test_every_package_is_named() -> None:
+    """A new package has to say what it may import."""
     assert {name for name, _ in files()} - set(MAY_IMPORT) == set()
 
 
-def test_the_rooms_opened_by_path_are_not_packages() -> None:
+def test_the_folders_opened_by_path_are_not_packages() -> None:
     """schema, loaders and locustfiles hold no __init__.py: nobody imports them, and they shadow nothing."""
-    assert [path for name in ("schema", "loaders", "locustfiles") for path in room(name).rglob("__init__.py")] == []
-
-
-def imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:
-    """The modules of placebench that the file at *path* imports anywhere in it: lazily and for typing, too."""
-    imported = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            imported |= {
-                name if (name := f"{node.module}.{each.name}") in modules else node.module for each in node.names
-            }
-        elif isinstance(node, ast.Import):
-            imported |= {each.name for each in node.names}
-    return imported & set(modules)
-
-
-def cycles(imports: dict[str, set[str]]) -> list[str]:
-    """The modules that import themselves by way of others."""
-
-    def reachable(start: str) -> set[str]:
-        found: set[str] = set()
-        waiting = list(imports[start])
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting.extend(imports[name])
-        return found
-
-    return [name for name in sorted(imports) if name in reachable(name)]
-
-
-@pytest.mark.parametrize("package", ["profiler"])
-def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
-    """Inside of a package, typing and lazy imports counted."""
-    paths = (PACKAGE / package).rglob("*.py")
-    modules = {".".join(("placebench", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in paths}
-    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
-
-    assert cycles({name: imported_modules(path, modules) - {name} for name, path in modules.items()}) == []
+    assert [
+        path for name in ("schema", "loaders", "locustfiles") for path in resource_folder(name).rglob("__init__.py")
+    ] == []
 
 
 PROFILER_LAYERS = ("model", "capture", "analysis", "output")
@@ -168,3 +137,61 @@ def test_only_the_hooks_import_sqlalchemy() -> None:
     }
 
     assert importing == {"engine", "hooks", "sql_profiler"}
+
+
+TREES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
+        path.read_text()
+    )
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if "_workbench" not in path.parts
+}
+
+
+def imported_modules(name: str) -> set[str]:
+    """The modules of placebench that this one imports, inside functions and for type checkers too."""
+    found = set()
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inside = f"{node.module}.{alias.name}"
+                found.add(inside if inside in TREES else node.module)
+    return (found & set(TREES)) - {name}
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports inside functions and those for type checkers count: a cycle is one module in two files."""
+    try:
+        order = list(TopologicalSorter({name: imported_modules(name) for name in TREES}).static_order())
+    except CycleError as error:
+        pytest.fail(f"these modules import each other: {error.args[1]}")
+    assert len(order) == len(TREES)
+
+
+CLASSES_DEFINED_TWICE: set[str] = {"Entry", "Finding", "FrameChange", "StatementChange", "Step"}
+"""Those that are still there; only ever fewer."""
+
+
+def test_a_class_name_exists_once() -> None:
+    """Whoever searches for a name finds one thing."""
+    modules = defaultdict(list)
+    for name, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules[node.name].append(name)
+
+    assert {name for name, places in modules.items() if len(places) > 1} - CLASSES_DEFINED_TWICE == set()
+
+
+MODULES_WITH_ONE_IMPORTER = 46
+"""At most; most of them are what a package's `__init__` offers, one handler of many, or a process of its own."""
+
+
+def test_modules_with_one_importer_do_not_grow_in_number() -> None:
+    """A module that only one other imports, and that is read with it, is part of it."""
+    importers = defaultdict(set)
+    for name in TREES:
+        for imported in imported_modules(name):
+            importers[imported].add(name)
+
+    assert len([name for name in TREES if len(importers[name]) == 1]) <= MODULES_WITH_ONE_IMPORTER

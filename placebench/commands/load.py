@@ -1,119 +1,136 @@
-"""`placebench load`: a headless locust run against a service, and what it saw."""
+"""`placebench load`: a headless locust run against a service, the search for its capacity, and the lost-write check."""
 
-import os
+import shutil
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench import limits, units
-from placebench.commands import values
-from placebench.commands.accounts import accounts_in_words
-from placebench.commands.console import print_json, print_result, progress, say
-from placebench.commands.saturating import add_options, run_search, wanted
+from placebench.commands import Command, options
+from placebench.commands.interrupts import EXIT_INTERRUPTED
+from placebench.commands.output import emit, progress, say
+from placebench.commands.runs import list_run
+from placebench.errors import LoadError, PlacebenchError, UndecidedError
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
+    from placebench.experiment.capacity import LoadStep
     from placebench.experiment.load_run import LoadSpec
     from placebench.experiment.records import LoadResult
+    from placebench.experiment.write_check import WriteCheck
 
-HELP = "put a closed or an open load on a service, with locust"
-EXIT_FAILURES = 1
-EXIT_UNDECIDED = 3
-_EXIT_INTERRUPTED = 130
+_EXIT_FAILURES = 1
+_EXIT_INCONCLUSIVE = 3
 _TIME_S = 10.0
-_ANSWER_TIMEOUT_S = 300.0
-_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_RESPONSE_TIMEOUT_S = 300.0
+_SEARCH_TIMEOUT_S = 10.0
+_MOST_USERS = 1024
+_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_RESULT = "load.json"
 
 
-def configure(parser: ArgumentParser) -> None:
-    """The options of `load`."""
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument("url", type=options.service_url, metavar="URL", help="the service, as http://127.0.0.1:8000")
     parser.add_argument(
-        "--url", type=values.service_url, required=True, metavar="U", help="the service, such as http://127.0.0.1:8000"
+        "--request",
+        type=options.request,
+        metavar="PATH",
+        help="path and query to request (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)",
+    )
+    _configure_kind(parser)
+    parser.add_argument(
+        "--time", type=options.seconds, metavar="S", help=f"seconds (default: {_TIME_S:g}, without --requests)"
+    )
+    parser.add_argument("--requests", type=options.request_count, metavar="N", help="number of requests, exactly")
+    parser.add_argument(
+        "--warmup", type=options.warmup_count, default=0, metavar="N", help="number of requests before, not counted"
     )
     parser.add_argument(
-        "--locustfile",
-        default="closed",
-        metavar="F",
-        help="closed: users wait for answers; open: arrivals on a schedule; claims: users claim what they "
-        "are offered, and every write is accounted for; noop: GET / (closed); or a file's path",
+        "--response-timeout",
+        type=options.seconds,
+        metavar="S",
+        help=f"seconds after which a request counts as failed (default: {_RESPONSE_TIMEOUT_S:g}; "
+        f"--until-errors: {_SEARCH_TIMEOUT_S:g})",
     )
+    options.add_seed(parser, "seed of the open-loop schedule")
+    search = parser.add_argument_group("capacity").add_mutually_exclusive_group()
+    search.add_argument(
+        "--slo",
+        metavar="EXPR",
+        help="find the highest arrival rate at which this holds, as 'p95 <= 500ms': from --rate on, in steps of --time",
+    )
+    search.add_argument(
+        "--until-errors", action="store_true", help=f"double --users up to {_MOST_USERS} until requests fail"
+    )
+    options.add_telemetry(parser, "folder for the client's durations, beside those of the service")
+    options.add_out(parser, f"folder for every sample, in {_RESULT}; of a search: of its run")
+    options.add_output(parser, page=True)
+
+
+def _configure_kind(parser: ArgumentParser) -> None:
+    """What the load is made of."""
     parser.add_argument(
-        "--users", type=values.whole(1, limits.USERS), default=1, metavar="N", help="of a closed load (default: 1)"
+        "--users",
+        type=options.whole(1, limits.USERS),
+        default=1,
+        metavar="N",
+        help="number of users of a closed-loop load, each of whom waits for the response (default: 1)",
     )
     parser.add_argument(
         "--rate",
-        type=values.number(0, limits.RATE_PER_S, above=True),
+        type=options.number(0, limits.RATE_PER_S, above=True),
         metavar="R",
-        help="arrivals per second of an open load",
+        help="arrivals per second: an open-loop load, corrected for coordinated omission",
     )
-    parser.add_argument(
-        "--time", type=values.seconds, metavar="S", help=f"seconds (default: {_TIME_S:g} without --requests)"
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--check-writes",
+        action="store_true",
+        help="lost-write check: users allocate what they are offered, and each acknowledged write must be found again",
     )
-    parser.add_argument("--requests", type=values.requests, metavar="N", help="stop after exactly so many")
-    parser.add_argument(
-        "--warmup", type=values.warm_up, default=0, metavar="N", help="requests before these, not counted"
+    kind.add_argument("--locustfile", type=options.path, metavar="FILE", help="locustfile of your own")
+    options.add_database(
+        parser, "with --check-writes: look for the writes there (default: request each of the service)"
     )
-    parser.add_argument(
-        "--seed", type=values.seed, default=1, metavar="S", help="of the open load's schedule (default: 1)"
-    )
-    parser.add_argument(
-        "--path",
-        type=values.request,
-        metavar="P",
-        help="path and query (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)",
-    )
-    parser.add_argument(
-        "--db", type=values.text, metavar="URL", help="look for the writes there (default: ask the service for each)"
-    )
-    parser.add_argument(
-        "--telemetry",
-        type=values.path,
-        default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
-        metavar="DIR",
-        help="the client's durations, with the numbers that servers note (default: $PLACEBENCH_TELEMETRY)",
-    )
-    parser.add_argument(
-        "--answer-timeout", type=values.seconds, metavar="S", help="give an answer up after so long (default: 300 s)"
-    )
-    parser.add_argument(
-        "--out",
-        type=values.path,
-        metavar="FILE",
-        help="keep every sample there, as JSON; of a search the folder of its run",
-    )
-    add_options(parser)
-    parser.add_argument("--json", action="store_true", help="the result as one JSON document on stdout")
 
 
-def run(arguments: Namespace) -> int:
+def _run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load_run import LoadInterrupted
-    from placebench.runtime.supervisor import Supervisor, fresh_folder
+    from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
+    if arguments.db and not (arguments.check_writes or arguments.locustfile):
+        raise LoadError("--db without --check-writes: nothing is looked for there")
     if arguments.telemetry:
         make_folder(arguments.telemetry)
-    if wanted(arguments):
-        return run_search(arguments)
+    if arguments.slo or arguments.until_errors:
+        return _search(arguments)
     if arguments.out:
-        check_writable(arguments.out)
-    with Supervisor(folder := fresh_folder("placebench-load-")):
+        check_writable(make_folder(arguments.out) / _RESULT)
+    with Supervisor(folder := new_scratch_path("placebench-load-")):
         try:
             result = _load(_spec(arguments), folder)
         except LoadInterrupted as interrupted:
             say("interrupted" if interrupted.result else "interrupted before any request had ended")
             if interrupted.result:
-                _tell(interrupted.result, arguments)
-            return _EXIT_INTERRUPTED
-    _tell(result, arguments)
-    return _exit_code(result)
-
-
-def _exit_code(result: "LoadResult") -> int:
+                _emit(interrupted.result, arguments)
+            return EXIT_INTERRUPTED
+    _emit(result, arguments)
     writes = result.write_check
     if result.failures or (writes and writes.passed is False):
-        return EXIT_FAILURES
-    return EXIT_UNDECIDED if writes and writes.passed is None else 0
+        return _EXIT_FAILURES
+    return _EXIT_INCONCLUSIVE if writes and writes.passed is None else 0
+
+
+def _kind(arguments: Namespace) -> str:
+    """The load session of these options."""
+    if arguments.locustfile:
+        return str(arguments.locustfile)
+    if arguments.check_writes:
+        return "claims"
+    return "closed" if arguments.rate is None else "open"
 
 
 def _spec(arguments: Namespace) -> "LoadSpec":
@@ -123,15 +140,15 @@ def _spec(arguments: Namespace) -> "LoadSpec":
     time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
     return LoadSpec(
         url=arguments.url,
-        request=arguments.path,
-        kind=arguments.locustfile,
+        request=arguments.request,
+        kind=_kind(arguments),
         users=arguments.users,
         rate_per_s=arguments.rate,
         time_s=time_s,
         requests=arguments.requests,
         warmup=arguments.warmup,
         seed=arguments.seed,
-        response_timeout_s=_ANSWER_TIMEOUT_S if arguments.answer_timeout is None else arguments.answer_timeout,
+        response_timeout_s=_RESPONSE_TIMEOUT_S if arguments.response_timeout is None else arguments.response_timeout,
         database_url=normalise_url(arguments.db) if arguments.db else None,
         telemetry=arguments.telemetry,
     )
@@ -145,17 +162,14 @@ def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
         return run_load(spec, folder=folder, progress=lambda done, _: advance(done))
 
 
-def _tell(result: "LoadResult", arguments: Namespace) -> None:
+def _emit(result: "LoadResult", arguments: Namespace) -> None:
     if arguments.out:
-        result.save(arguments.out)
-    if arguments.json:
-        print_json(_summary(result))
-    else:
-        print_result("\n".join(_lines(result)))
+        result.save(arguments.out / _RESULT)
+    emit(arguments, text=lambda: "\n".join(_lines(result)), document=lambda: _document(result))
 
 
-def _summary(result: "LoadResult") -> dict[str, Any]:
-    """What --json prints: everything but the samples themselves."""
+def _document(result: "LoadResult") -> dict[str, Any]:
+    """Everything but the samples themselves."""
     return {
         "kind": result.kind,
         "users": result.users,
@@ -168,41 +182,126 @@ def _summary(result: "LoadResult") -> dict[str, Any]:
         "missed": result.missed,
         "elapsed_s": result.elapsed_s,
         "throughput_per_s": result.throughput_per_s,
-        "latency_s": _quantiles(result.latency_s),
-        "service_s": _quantiles(result.service_s),
+        "latency_s": _percentiles(result.latency_s),
+        "service_s": _percentiles(result.service_s),
         "body_bytes": sum(result.body_bytes),
         "client_cpu_s": result.client_cpu_s,
         "write_check": None if result.write_check is None else asdict(result.write_check),
     }
 
 
-def _quantiles(samples: list[float]) -> dict[str, float | None]:
+def _percentiles(samples: list[float]) -> dict[str, float | None]:
     """By name; None where fewer than 10 samples lie above."""
     from placebench.stats import percentile
 
     ordered = sorted(samples)
-    return {name: percentile(ordered, share) for name, share in _QUANTILES.items()}
+    return {name: percentile(ordered, share) for name, share in _PERCENTILES.items()}
 
 
-def _lines(result: "LoadResult") -> list[str]:
+def _lines(result: "LoadResult") -> Iterator[str]:
     took, throughput = units.duration(result.elapsed_s), units.rate(result.throughput_per_s)
-    lines = [
-        f"requests    {units.count(result.requests)} in {took}: {throughput}",
-        f"latency     {_quantiles_in_words(result.latency_s)}; longest {units.duration(max(result.latency_s))}",
-        f"bodies      {units.size(sum(result.body_bytes))}",
-        f"generator   {units.duration(result.client_cpu_s / result.requests)} of CPU a request",
-        f"failures    {units.count(result.failures)}",
-        *(f"            {message}" for message in result.failure_messages),
-    ]
+    shown = {name: seconds for name, seconds in _percentiles(result.latency_s).items() if seconds is not None}
+    latency = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in shown.items())
+    yield f"requests    {units.count(result.requests)} in {took}: {throughput}"
+    yield f"latency     {latency or 'too few for a percentile'}; longest {units.duration(max(result.latency_s))}"
+    yield f"bodies      {units.size(sum(result.body_bytes))}"
+    yield f"generator   {units.duration(result.client_cpu_s / result.requests)} of CPU per request"
+    yield f"failures    {units.count(result.failures)}"
+    for message in result.failure_messages:
+        yield f"            {message}"
     if result.write_check:
-        lines += [f"writes      {line}" for line in accounts_in_words(result.write_check)]
+        for line in write_check_lines(result.write_check):
+            yield f"writes      {line}"
     if result.in_flight:
-        lines.append(f"in flight   {units.count(result.in_flight)} at the end, not counted")
+        yield f"in flight   {units.count(result.in_flight)} at the end, not counted"
     if result.missed:
-        lines.append(f"missed      {units.count(result.missed)} sent more than 10 ms late")
-    return lines
+        yield f"missed      {units.count(result.missed)} sent more than 10 ms late"
 
 
-def _quantiles_in_words(samples: list[float]) -> str:
-    shown = {name: seconds for name, seconds in _quantiles(samples).items() if seconds is not None}
-    return ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in shown.items()) or "too few for a quantile"
+def write_check_lines(made: "WriteCheck") -> Iterator[str]:
+    """What became of the writes, such as "sent 10 000, acknowledged 9595, found 9595, lost 0, doubled 0"."""
+    named = {name: getattr(made, name) for name in ("sent", "acknowledged", "found", "lost", "doubled")}
+    yield ", ".join(f"{name} {units.count(count)}" for name, count in named.items() if count is not None)
+    yield ", ".join(f"{status}: {units.count(count)}" for status, count in sorted(made.statuses.items()))
+    if made.in_doubt_and_found is not None and made.in_doubt:
+        yield f"in doubt {units.count(made.in_doubt)}, of which {units.count(made.in_doubt_and_found)} found"
+    if made.refused_and_found:
+        yield f"refused and found all the same: {units.count(made.refused_and_found)}"
+    if made.lost and not made.found:
+        yield "not one acknowledged write was found: is --db the database that the service uses?"
+    if made.reason:
+        yield f"inconclusive whether one was lost: {made.reason}"
+
+
+def _search(arguments: Namespace) -> int:
+    """Find the capacity; each step is printed as it ends."""
+    from placebench import paths
+    from placebench.experiment.capacity import CapacitySearch, parse_objective
+    from placebench.experiment.run_folder import claim_folder, new_folder
+
+    objective = parse_objective(arguments.slo) if arguments.slo else None
+    spec = _search_spec(arguments)
+    folder = (
+        claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
+    )
+    search = CapacitySearch(spec, folder, step_s=arguments.time or _TIME_S, report=lambda step: say(_step_line(step)))
+    try:
+        if objective:
+            search.rate(objective, arguments.rate)
+        else:
+            search.users(arguments.users, _MOST_USERS)
+    except PlacebenchError:
+        if not search.result.steps:
+            shutil.rmtree(folder)
+            raise
+        _emit_search(folder, arguments)
+        raise
+    except KeyboardInterrupt:
+        say("interrupted")
+        _emit_search(folder, arguments)
+        return EXIT_INTERRUPTED
+    _emit_search(folder, arguments)
+    if search.result.held is None and search.result.broken is None:
+        raise UndecidedError(f"inconclusive: {search.result.steps[-1].why}")
+    return 0
+
+
+def _search_spec(arguments: Namespace) -> "LoadSpec":
+    from placebench.experiment.load_run import LoadSpec
+
+    option = "--slo" if arguments.slo else "--until-errors"
+    for name in ("requests", "locustfile", "check_writes"):
+        if getattr(arguments, name):
+            raise LoadError(
+                f"--{name.replace('_', '-')} with {option}: a search makes a load of its own, in steps of --time"
+            )
+    timeout_s = _RESPONSE_TIMEOUT_S if arguments.slo else _SEARCH_TIMEOUT_S
+    return LoadSpec(
+        url=arguments.url,
+        request=arguments.request,
+        kind="open" if arguments.slo else "closed",
+        warmup=arguments.warmup,
+        seed=arguments.seed,
+        response_timeout_s=arguments.response_timeout or timeout_s,
+    )
+
+
+def _emit_search(folder: Path, arguments: Namespace) -> None:
+    from placebench.experiment.capacity import Saturation
+    from placebench.report.capacity import result_line, saturation_document, write_saturation
+
+    page = write_saturation(folder)
+    list_run(folder)
+    made = Saturation.load(folder / "saturation.json")
+    emit(arguments, text=lambda: result_line(made), document=lambda: saturation_document(folder, made), page=page)
+
+
+def _step_line(step: "LoadStep") -> str:
+    """One step as it ends."""
+    p95 = step.latency_s["p95"] if step.latency_s["p95"] is not None else step.latency_s["p50"]
+    outcome = {"held": "holds", "broken": "does not hold", "generator": "discarded"}[step.outcome]
+    line = f"{step.load:g}: {units.rate(step.throughput_per_s)}, {units.duration(p95)}, {outcome}"
+    return f"{line}: {step.why}" if step.why else line
+
+
+COMMANDS = {"load": Command(_configure, _run)}

@@ -1,74 +1,157 @@
-"""`placebench profile`: requests to an application in this process, through the SQL profiler."""
+"""`placebench profile`: requests to an application in this process through the SQL profiler, and their recordings."""
 
 import traceback
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placebench.commands import values
-from placebench.commands.console import print_json, print_result, progress, say
+from placebench.commands import Command, options
+from placebench.commands.output import emit, progress, say, warn
 from placebench.errors import GateFailedError, PlacebenchError, ProfilerError
 from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.analysis.budget import Budget
     from placebench.profiler.integrations.in_process_client import Request, Send
 
-HELP = "profile requests to a WSGI or ASGI application, and hold them to a budget"
 _MODES = ("light", "full", "sampled", "flame", "plans")
+_OUT = Path("profile")
 
 
-def configure(parser: ArgumentParser) -> None:
-    """The options of `profile`."""
-    parser.add_argument("--app", required=True, metavar="MODULE:CALLABLE", help="MODULE:FACTORY() is called")
+def _configure_run(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "app", metavar="APP", help="MODULE:CALLABLE of WSGI or ASGI, or MODULE:FACTORY(), which is called"
+    )
     parser.add_argument("--request", required=True, metavar="'GET /x'", help="method and path, with its query")
-    parser.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="may be given again")
-    parser.add_argument("--body", type=values.path, metavar="FILE", help="what the request sends")
-    parser.add_argument("--interface", choices=("wsgi", "asgi"), help="default: as the callable looks")
-    parser.add_argument("--repeat", type=values.requests, default=1, metavar="N", help="requests recorded (default: 1)")
     parser.add_argument(
-        "--warmup", type=values.warm_up, default=1, metavar="N", help="requests before, unrecorded (default: 1)"
+        "--header", action="append", default=[], metavar="'NAME: VALUE'", help="header of the request; may be repeated"
     )
-    parser.add_argument("--mode", choices=_MODES, default="flame", help="how closely (default: flame)")
-    parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; may be secrets")
-    parser.add_argument("--explain", action="store_true", help="mode plans: estimates where the role may see no plan")
+    parser.add_argument("--body", type=options.path, metavar="FILE", help="body of the request")
+    parser.add_argument("--interface", choices=("wsgi", "asgi"), help="interface of APP (default: by its signature)")
     parser.add_argument(
-        "--budget",
+        "--requests",
+        type=options.request_count,
+        default=1,
+        metavar="N",
+        help="number of recorded requests (default: 1)",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=options.warmup_count,
+        default=1,
+        metavar="N",
+        help="number of requests before, not recorded (default: 1)",
+    )
+    parser.add_argument("--mode", choices=_MODES, default="flame", help="how much is recorded (default: flame)")
+    parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; they may be secrets")
+    parser.add_argument(
+        "--explain", action="store_true", help="with --mode plans: estimated plans where the role may see no real one"
+    )
+    options.add_out(parser, f"folder of the page and the recording (default: ./{_OUT})", default=_OUT)
+    options.add_output(parser, page=True)
+
+
+def _configure_check(parser: ArgumentParser) -> None:
+    _configure_run(parser)
+    parser.add_argument(
+        "--gate",
         action="append",
-        default=[],
-        metavar="NAME=N",
-        help="exit 1 if the mean request has more: statements, rows, round_trips, duplicates, n_plus_one",
+        required=True,
+        metavar="EXPR",
+        help="what must hold for the mean request, as 'statements <= 10': of statements, rows, round_trips, "
+        "duplicates, n_plus_one; exit code 1 where it does not; may be repeated",
     )
-    parser.add_argument("--against", type=values.path, metavar="FILE", help="an earlier recording.json to compare with")
+
+
+def _configure_show(parser: ArgumentParser) -> None:
+    _add_recording(parser, "path", "PATH")
+    options.add_out(parser, "folder of its page (default: beside the recording)")
+    options.add_output(parser, page=True)
+
+
+def _configure_diff(parser: ArgumentParser) -> None:
+    _add_recording(parser, "before", "A")
+    _add_recording(parser, "after", "B")
+    options.add_out(parser, f"folder of the page difference.html (default: ./{_OUT})", default=_OUT)
+    options.add_output(parser, page=True)
+
+
+def _add_recording(parser: ArgumentParser, name: str, metavar: str) -> None:
     parser.add_argument(
-        "--out", type=values.path, default=Path("profile"), metavar="DIR", help="page and files (default: ./profile)"
+        name, type=options.path, metavar=metavar, help="recording.json, or the folder that `profile run` made"
     )
-    parser.add_argument("--json", action="store_true", help="the recording's sums and findings as one JSON document")
 
 
-def run(arguments: Namespace) -> int:
-    """Make the requests and write what was seen; exit code 1 if the budget is broken or a request failed."""
-    from placebench.profiler import Recording
-    from placebench.profiler.analysis.budget import Budget
-
-    budget = Budget.parse(arguments.budget)
-    budget.check(arguments.mode)
-    # Before the requests: a wrong name is not to cost them.
-    earlier = Recording.load(arguments.against) if arguments.against else None
+def _run(arguments: Namespace) -> int:
+    """Make the requests and write what was recorded; exit code 1 if a request failed."""
     make_folder(arguments.out)
     recording, statuses = _recorded(arguments)
-    files = _written(recording, earlier, arguments.out)
-    if arguments.json:
-        print_json(_document(recording, statuses, files))
-    else:
-        _show(recording, files)
-    if len(statuses) < arguments.repeat:
-        say(f"{len(statuses)} of {arguments.repeat} requests were made")
+    files = _write(recording, arguments.out)
+    emit(
+        arguments,
+        text=lambda: _text(recording),
+        document=lambda: {**_document(recording, files), "statuses": statuses},
+        page=arguments.out / "index.html",
+    )
+    if len(statuses) < arguments.requests:
+        say(f"{len(statuses)} of {arguments.requests} requests were made")
         raise KeyboardInterrupt
-    return _judged(recording, statuses, budget)
+    if failed := [status for status in statuses if status >= 500]:
+        raise GateFailedError(
+            f"{len(failed)} of {len(statuses)} requests were answered with status {failed[0]}, expected below 500"
+        )
+    if broken := arguments.budget.broken_by(recording) if "budget" in arguments else "":
+        warn(broken)
+        raise GateFailedError("a gate does not hold: see the statements above")
+    return 0
+
+
+def _check(arguments: Namespace) -> int:
+    """Do as `profile run` does, with gates; exit code 1 if one does not hold."""
+    from placebench.profiler.analysis.budget import Budget
+
+    arguments.budget = Budget.parse(arguments.gate)
+    arguments.budget.check(arguments.mode)
+    return _run(arguments)
+
+
+def _show(arguments: Namespace) -> int:
+    """Write the page of a saved recording, and print its figures."""
+    path = _recording_file(arguments.path)
+    recording = _load(path)
+    folder = make_folder(arguments.out) if arguments.out else path.parent
+    files = _write_pages(recording, folder, path.name.removesuffix(".json"))
+    emit(
+        arguments,
+        text=lambda: _text(recording),
+        document=lambda: _document(recording, files),
+        page=files["page"],
+    )
+    return 0
+
+
+def _diff(arguments: Namespace) -> int:
+    """Write the page of what changed between two recordings, and print it."""
+    from placebench.profiler import write_difference_page
+
+    difference = _load(_recording_file(arguments.before)).diff(_load(_recording_file(arguments.after)))
+    page = make_folder(arguments.out) / "difference.html"
+    write_difference_page(difference, page)
+    emit(arguments, text=lambda: str(difference), document=difference.to_json, page=page)
+    return 0
+
+
+def _recording_file(path: Path) -> Path:
+    return path / "recording.json" if path.is_dir() else path
+
+
+def _load(path: Path) -> "Recording":
+    from placebench.profiler import Recording
+
+    return Recording.load(path)
 
 
 def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
@@ -81,24 +164,24 @@ def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
     profiler = SqlProfiler()
     try:
         with in_process_client(_application(arguments), arguments.interface) as send:
-            recordings, statuses = _recordings(profiler, send, request, arguments)
+            recordings, statuses = _record_all(profiler, send, request, arguments)
     finally:
         profiler.remove()
     return Recording.merge(recordings), statuses
 
 
-def _recordings(
+def _record_all(
     profiler: "SqlProfiler", send: "Send", request: "Request", arguments: Namespace
 ) -> "tuple[list[Recording], list[int]]":
     """A recording and a status for each request after the warm-up."""
     recordings: list[Recording] = []
     statuses: list[int] = []
     for _ in range(arguments.warmup):
-        with suppress(Exception):  # the recorded ones will tell
+        with suppress(Exception):  # the recorded requests report it
             send(request)
-    with progress("requests", arguments.repeat) as advance, _as_many_as_there_are(statuses):
-        for number in range(arguments.repeat):
-            recording, status = _one(profiler, send, request, arguments)
+    with progress("requests", arguments.requests) as advance, _until_interrupted(statuses):
+        for number in range(arguments.requests):
+            recording, status = _record(profiler, send, request, arguments)
             recordings.append(recording)
             statuses.append(status)
             advance(number + 1)
@@ -106,7 +189,7 @@ def _recordings(
 
 
 @contextmanager
-def _as_many_as_there_are(statuses: list[int]) -> Iterator[None]:
+def _until_interrupted(statuses: list[int]) -> Iterator[None]:
     """An interrupt ends the requests, and what was recorded by then is written all the same."""
     try:
         yield
@@ -115,16 +198,16 @@ def _as_many_as_there_are(statuses: list[int]) -> Iterator[None]:
             raise
 
 
-def _one(profiler: "SqlProfiler", send: "Send", request: "Request", arguments: Namespace) -> "tuple[Recording, int]":
+def _record(profiler: "SqlProfiler", send: "Send", request: "Request", arguments: Namespace) -> "tuple[Recording, int]":
     """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
-    watched = profiler.record(str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
+    record = profiler.record(str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
     try:
-        with watched as recording:
+        with record as recording:
             status = send(request)
     except PlacebenchError:
         raise
     except Exception:  # noqa: BLE001  it is the application's, whatever it is
-        say(traceback.format_exc())
+        warn(traceback.format_exc())
         status = 500
     return recording, status
 
@@ -153,60 +236,55 @@ def _application(arguments: Namespace) -> Any:
     except PlacebenchError:
         raise
     except Exception as error:
-        say(traceback.format_exc())
+        warn(traceback.format_exc())
         seen = f"{type(error).__name__}, see above"
         raise ProfilerError(f"application {arguments.app!r} could not be loaded: {seen}") from error
 
 
-def _written(recording: "Recording", earlier: "Recording | None", folder: Path) -> dict[str, str]:
-    """What was written, by kind."""
-    from placebench.profiler import write_difference_page, write_flame_page, write_speedscope
+def _write(recording: "Recording", folder: Path) -> dict[str, Path]:
+    """Write the recording, its pages and its speedscope file; return their paths by kind."""
+    from placebench.profiler import write_speedscope
 
-    files = {"page": folder / "index.html", "recording": folder / "recording.json"}
-    recording.write_page(files["page"], flame_page=None if recording.session is None else "flame.html")
+    files = {**_write_pages(recording, folder, "index", flame="flame"), "recording": folder / "recording.json"}
     recording.save(files["recording"])
     if recording.session is not None:
-        files |= {"flame": folder / "flame.html", "speedscope": folder / "flame.speedscope.json"}
-        title, requests, notes = recording.name, recording.requests, recording.notes
-        write_flame_page(recording.session, files["flame"], title=title, requests=requests, notes=notes)
+        files["speedscope"] = folder / "flame.speedscope.json"
         write_speedscope(recording.session, files["speedscope"])
-    if earlier is not None:
-        files["difference"] = folder / "difference.html"
-        found = earlier.diff(recording)
-        write_difference_page(found, files["difference"])
-        say(str(found))
-    return {kind: str(path) for kind, path in files.items()}
+    return files
 
 
-def _document(recording: "Recording", statuses: list[int], files: dict[str, str]) -> dict[str, object]:
-    from dataclasses import asdict
+def _write_pages(recording: "Recording", folder: Path, name: str, *, flame: str | None = None) -> dict[str, Path]:
+    """Write name.html, and the page of its flame graph where it has one."""
+    from placebench.profiler import write_flame_page
 
+    files = {"page": folder / f"{name}.html"}
+    if recording.session is None:
+        recording.write_page(files["page"])
+        return files
+    files["flame"] = folder / f"{flame or f'{name}.flame'}.html"
+    recording.write_page(files["page"], flame_page=files["flame"].name)
+    write_flame_page(
+        recording.session, files["flame"], title=recording.name, requests=recording.requests, notes=recording.notes
+    )
+    return files
+
+
+def _document(recording: "Recording", files: dict[str, Path]) -> dict[str, Any]:
     return {
         "summary": asdict(recording.summary()),
         "findings": [finding.to_json() for finding in recording.findings()],
         "notes": list(recording.notes),
-        "statuses": statuses,
-        "files": files,
+        "files": {kind: str(path) for kind, path in files.items()},
     }
 
 
-def _show(recording: "Recording", files: dict[str, str]) -> None:
-    print_result(str(recording.summary()))
-    for note in recording.notes:
-        print_result(note)
-    for finding in recording.findings():
-        print_result(str(finding))
-    print_result(Path(files["page"]).resolve().as_uri())
+def _text(recording: "Recording") -> str:
+    return "\n".join(map(str, (recording.summary(), *recording.notes, *recording.findings())))
 
 
-def _judged(recording: "Recording", statuses: list[int], budget: "Budget") -> int:
-    failed = [status for status in statuses if status >= 500]
-    if failed:
-        raise GateFailedError(
-            f"{len(failed)} of {len(statuses)} requests were answered with status {failed[0]}, expected below 500"
-        )
-    broken = budget.broken_by(recording)
-    if broken:
-        say(broken)
-        raise GateFailedError("the SQL budget is broken: see the statements above")
-    return 0
+COMMANDS = {
+    "profile run": Command(_configure_run, _run),
+    "profile show": Command(_configure_show, _show),
+    "profile diff": Command(_configure_diff, _diff),
+    "profile check": Command(_configure_check, _check),
+}

@@ -1,83 +1,141 @@
-"""`placebench report`: build the page of a run again, or put two runs side by side."""
+"""`placebench report`: the runs that were made: show one, list them, compare two, export the figures of one."""
 
+import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from pathlib import Path
 
-from placebench.commands import values
-from placebench.commands.console import print_json, print_result, say
-from placebench.commands.folders import list_run
+from placebench.commands import Command, options
+from placebench.commands.output import emit, emit_run, open_page, print_result, say
+from placebench.commands.runs import list_run
+from placebench.errors import RunFolderError
 
-HELP = "build the page of a run again, or put two runs side by side"
+
+def _configure_open(parser: ArgumentParser) -> None:
+    _add_run(parser)
+    options.add_output(parser, markdown=True)
+    parser.set_defaults(open=False)
 
 
-def configure(parser: ArgumentParser) -> None:
-    """The options of `report`."""
+def _configure_list(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "run", nargs="?", type=values.path, metavar="RUN", help="a run's folder (default: profiles/latest)"
+        "folder", nargs="?", type=options.path, metavar="DIR", help="folder of the runs (default: profiles/)"
     )
+    options.add_output(parser, page=True)
+
+
+def _configure_diff(parser: ArgumentParser) -> None:
+    parser.add_argument("before", type=options.path, metavar="A", help="folder of the earlier run")
+    parser.add_argument("after", type=options.path, metavar="B", help="folder of the later run")
+    options.add_output(parser)
+
+
+def _configure_export(parser: ArgumentParser) -> None:
+    _add_run(parser)
+    options.add_out(parser, "file to write (default: standard output)", metavar="FILE")
+
+
+def _add_run(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--diff",
-        nargs=2,
-        type=values.path,
-        metavar="RUN",
-        help="two runs side by side, the earlier one first",
-    )
-    parser.add_argument("--json", action="store_true", help="what the page says as one JSON document on stdout")
-    parser.add_argument(
-        "--figures", action="store_true", help="its figures alone as a small JSON document on stdout, to be published"
+        "run", nargs="?", type=options.path, metavar="RUN", help="folder of a run (default: profiles/latest)"
     )
 
 
-def run(arguments: Namespace) -> int:
-    """Write the page, and say where it is as the last line."""
-    from placebench import paths, results
-    from placebench.report import document_of, published, text_of, write_report
-    from placebench.report.export import in_lines
-    from placebench.report.studies import is_survey
+def _open(arguments: Namespace) -> int:
+    """Build the page again, print the result, and open the page where the command runs on a terminal."""
+    from placebench import results
+    from placebench.report import write_report
 
-    if arguments.diff:
-        return _differ(*arguments.diff, as_json=arguments.json)
-    folder = arguments.run or paths.profiles() / "latest"
+    folder = _folder(arguments)
     if (folder / "saturation.json").is_file():
-        return _search(folder, as_json=arguments.json or arguments.figures)
-    loaded = results.load(folder)
-    page = write_report(loaded)
-    list_run(page.parent)
-    if arguments.json:
-        print_json(document_of(loaded))
-        say(page.as_uri())
-    elif arguments.figures:
-        print_result(in_lines(document_of(loaded) if is_survey(loaded) else published(loaded)))
-        say(page.as_uri())
+        page = _emit_capacity(arguments, folder)
     else:
-        print_result(text_of(loaded))
-        print_result(page.as_uri())
+        page = write_report(results.load(folder))
+        list_run(page.parent)
+        emit_run(arguments, page.parent)
+    if sys.stdout.isatty() and not (arguments.json or arguments.markdown):
+        open_page(page)
     return 0
 
 
-def _search(folder: Path, *, as_json: bool) -> int:
-    """The page of a search for what a service takes."""
+def _list(arguments: Namespace) -> int:
+    """List the runs of a folder, newest first, and write the page that lists them."""
+    from placebench import paths
+    from placebench.report.run_list import listed_runs, write_index
+
+    if arguments.folder and not arguments.folder.is_dir():
+        raise RunFolderError(f"no folder {arguments.folder}: name one that runs are in")
+    folder = (arguments.folder or paths.profiles_folder()).resolve()
+    runs = listed_runs(folder)
+    page = write_index(folder) if runs else None
+    emit(
+        arguments,
+        text=lambda: "\n".join(f"{each.name}  {each.status:<11}  {each.headline}" for each in runs) or "no runs yet",
+        document=lambda: {"runs": [asdict(each) for each in runs]},
+        page=page,
+    )
+    return 0
+
+
+def _diff(arguments: Namespace) -> int:
+    """Show what both runs measured."""
+    from placebench import results
+    from placebench.report import difference_document, difference_table
+
+    runs = results.load(arguments.before), results.load(arguments.after)
+    emit(arguments, text=lambda: difference_table(*runs), document=lambda: difference_document(*runs))
+    return 0
+
+
+def _export(arguments: Namespace) -> int:
+    """Write the figures of a run alone, a line each."""
+    from placebench import results
+    from placebench.experiment.capacity import Saturation
+    from placebench.report import document_of, published
+    from placebench.report.capacity import saturation_document
+    from placebench.report.export import in_lines
+    from placebench.report.studies import is_survey
+
+    folder = _folder(arguments)
+    if (folder / "saturation.json").is_file():
+        document = saturation_document(folder, Saturation.load(folder / "saturation.json"))
+    else:
+        run = results.load(folder)
+        document = document_of(run) if is_survey(run) else published(run)
+    if arguments.out:
+        arguments.out.write_text(f"{in_lines(document)}\n", encoding="utf-8")
+        say(f"figures of {folder} in {arguments.out}")
+    else:
+        print_result(in_lines(document))
+    return 0
+
+
+def _folder(arguments: Namespace) -> Path:
+    from placebench import paths
+
+    folder: Path = arguments.run or paths.profiles_folder() / "latest"
+    return folder
+
+
+def _emit_capacity(arguments: Namespace, folder: Path) -> Path:
+    """Show a search for a service's capacity; return its page."""
     from placebench.experiment.capacity import Saturation
     from placebench.report.capacity import result_line, saturation_document, write_saturation
 
     page, made = write_saturation(folder), Saturation.load(folder / "saturation.json")
-    if as_json:
-        print_json(saturation_document(folder, made))
-        say(page.as_uri())
-    else:
-        print_result(result_line(made))
-        print_result(page.as_uri())
-    return 0
+    emit(
+        arguments,
+        text=lambda: result_line(made),
+        document=lambda: saturation_document(folder, made),
+        markdown=lambda: result_line(made),
+        page=page,
+    )
+    return page
 
 
-def _differ(before: Path, after: Path, *, as_json: bool) -> int:
-    """What both runs measured; RunFolderError where one cannot be read."""
-    from placebench import results
-    from placebench.report import difference_document, difference_table
-
-    runs = results.load(before), results.load(after)
-    if as_json:
-        print_json(difference_document(*runs))
-    else:
-        print_result(difference_table(*runs))
-    return 0
+COMMANDS = {
+    "report open": Command(_configure_open, _open),
+    "report list": Command(_configure_list, _list),
+    "report diff": Command(_configure_diff, _diff),
+    "report export": Command(_configure_export, _export),
+}

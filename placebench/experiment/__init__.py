@@ -1,5 +1,4 @@
-"""The experiment: starts servers and load, reads the meters, and leaves a run folder behind.
+"""Experiments: start servers and load, read the meters, and leave a run folder behind.
 
-The only room that starts processes or reads a clock for the benchmark. Its data is in `records`, its doors are
-`server.serve`, `load.run_load` and `run`.
+`compare_run`, `perfload` and `study` make runs; their data is in `records`, their folder is a `run_folder.RunFolder`.
 """

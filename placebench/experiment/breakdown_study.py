@@ -1,6 +1,6 @@
-"""What a request is made of: each endpoint loaded for its throughput, and taken apart by telemetry request by request.
+"""The latency breakdown: each endpoint loaded for its throughput, and its requests taken apart by telemetry.
 
-The key piece is `BreakdownStudy`, the study of `placebench lab study breakdown`. A measurement
+The main class is `BreakdownStudy`, the study of `placebench lab study breakdown`. A measurement
 is two fresh servers: one loaded by as many users as it has workers, without the profiler; and one worker with one user,
 each statement recorded, so that nothing waits for anything but itself. Their telemetry stays in the run's folder.
 """
@@ -31,7 +31,7 @@ _WARM_UP_A_WORKER: Final = 4
 
 @dataclass(frozen=True)
 class BreakdownStudy:
-    """What is broken down."""
+    """The latency breakdown of some endpoints."""
 
     endpoints: tuple[str, ...]
     """Of ENDPOINTS; the no-op among them."""
@@ -56,11 +56,11 @@ class BreakdownStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
-        requests = endpoint_requests(self.request, setup.data.topology)
+        requests = _endpoint_requests(self.request, setup.data.topology)
         yield lambda point, repeat: _measure(self, setup, requests[point["endpoint"]], _part(setup, point, repeat))
 
 
-def endpoint_requests(request: str, topology: Topology) -> dict[str, str]:
+def _endpoint_requests(request: str, topology: Topology) -> dict[str, str]:
     """Path and query of each endpoint; a provider is the root of the first tree."""
     provider = f"/resource_providers/{topology.uuids(0)[0]}"
     return {
@@ -90,7 +90,7 @@ def _measure(study: BreakdownStudy, setup: StudySetup, request: str, part: Path)
 def _load(
     study: BreakdownStudy, setup: StudySetup, request: str, part: Path, *, processes: int, **environment: str
 ) -> LoadResult:
-    """A fresh server asked by as many users as it has workers; raises LoadError where a request failed."""
+    """Load a fresh server by as many users as it has workers; raises LoadError where a request failed."""
     spec = ServerSpec(
         database_url=setup.data.url,
         variant=study.variant,

@@ -103,8 +103,8 @@ def limit_violation(whole: CandidatesResponse, limited: CandidatesResponse, limi
     return _candidates_difference(CandidatesResponse(limited.candidates, expected, summaries), limited)
 
 
-def _root(answer: CandidatesResponse, uuid: str) -> str:
-    summary = json.loads(answer.summaries[uuid].partition(" ")[2])
+def _root(response: CandidatesResponse, uuid: str) -> str:
+    summary = json.loads(response.summaries[uuid].partition(" ")[2])
     return str(summary.get("root_provider_uuid", uuid))
 
 

@@ -62,8 +62,8 @@ class CompareSettings:
     def __post_init__(self) -> None:
         """Raises PlacebenchError for numbers below those that make sense, and a request that is no path."""
         if self.replicates < 0 or self.rounds < 1:
-            asked = f"{self.replicates} replicates of {self.rounds} rounds"
-            raise PlacebenchError(f"{asked}: expected 0 or more, of 1 or more")
+            seen = f"{self.replicates} replicates of {self.rounds} rounds"
+            raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
         if not self.request.startswith("/"):
             raise PlacebenchError(f"the request {self.request!r} is no path: expected /path?query")
 

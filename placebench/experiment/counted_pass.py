@@ -15,8 +15,8 @@ from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import LoadError
-from placebench.experiment.http_job import responses_of
 from placebench.experiment.http_request import fetch, get
+from placebench.experiment.load_run import responses_of
 from placebench.experiment.passes import PassSetup
 from placebench.experiment.profiled_pass import discard_recordings, fresh_log_folder, wait_for_recordings
 from placebench.experiment.records import CountedPass, StatementCount, WirePass
@@ -128,7 +128,7 @@ def _request(
 def _by_statement(
     before: dict[str, tuple[float, float, float]], after: dict[str, tuple[float, float, float]], requests: int
 ) -> list[StatementCount]:
-    """The means of one request, the dearest statement first."""
+    """The means of one request, the most expensive statement first."""
     none = (0.0, 0.0, 0.0)
     took = {
         sql: [now - then for now, then in zip(sums, before.get(sql, none), strict=True)] for sql, sums in after.items()

@@ -3,31 +3,34 @@
 A head is one class with `settings` and more as plain documents, because each command keeps something else there. What
 the reports read of them is declared here; further keys are left alone, so that a command may keep what it likes.
 
-The key pieces are `HEADS` and `MEASUREMENTS`.
+The main tables are `HEADS` and `MEASUREMENTS`.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Final, Generic, Literal, NotRequired, TypedDict, TypeVar
 
 from msgspec import Meta
 
 from placebench.decoding import Amount, Count, Positive
 
+_P = TypeVar("_P")
+_S = TypeVar("_S")
+_V = TypeVar("_V")
 LONGEST_NAME: Final = 160
 """Letters of a variant's name: it is part of the names of files, which have 255 bytes at most."""
-FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@-]+$", max_length=LONGEST_NAME + 8)]
+_FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@-]+$", max_length=LONGEST_NAME + 8)]
 """The name of a variant that files are called after."""
-Metric = Literal[
+_Metric = Literal[
     "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"
 ]
-Share = Annotated[float, Meta(ge=0, le=1)]
-AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
-LogRatio = Annotated[float, Meta(ge=-100, le=100)]
-PlainPoint = dict[str, bool | int | float | str | None]
+_Share = Annotated[float, Meta(ge=0, le=1)]
+_AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
+_LogRatio = Annotated[float, Meta(ge=-100, le=100)]
+_PlainPoint = dict[str, bool | int | float | str | None]
 
 
-class Answered(TypedDict, total=False):
-    """What the gate of the same answers has seen so far."""
+class SameResponsesDocument(TypedDict, total=False):
+    """What the comparison of the variants' responses has seen so far."""
 
     checked: list[str]
     equal: bool
@@ -37,29 +40,29 @@ class Answered(TypedDict, total=False):
     difference: str | None
 
 
-class Calibrated(TypedDict):
+class _CalibratedMetric(TypedDict):
     """One metric of a calibration, as `placebench.stats.calibration.Calibration` has it."""
 
     metric: Literal["cpu_s", "wall_s", "pss_bytes"]
-    replicates: AtLeastOne
-    estimate: LogRatio
-    low: LogRatio
-    high: LogRatio
+    replicates: _AtLeastOne
+    estimate: _LogRatio
+    low: _LogRatio
+    high: _LogRatio
     margin: Amount
     passed: bool
     runs_of_six: Count
     false_positives: Count
-    power: dict[str, dict[Annotated[str, Meta(pattern=r"^0?\.\d+$")], Share]]
-    detectable: dict[str, LogRatio]
+    power: dict[str, dict[Annotated[str, Meta(pattern=r"^0?\.\d+$")], _Share]]
+    detectable: dict[str, _LogRatio]
 
 
-class Calibration(TypedDict):
-    """What `placebench.experiment.calibration_store` keeps of a machine."""
+class CalibrationDocument(TypedDict):
+    """What `placebench.experiment.environment` keeps of a machine."""
 
     format_version: NotRequired[int]
     made_at: str
     machine: str | None
-    metrics: dict[str, Calibrated]
+    metrics: dict[str, _CalibratedMetric]
     rounds: NotRequired[Count]
 
 
@@ -77,7 +80,7 @@ class _Manifest(TypedDict, total=False):
     packages: dict[str, Any]
     postgresql: dict[str, Any]
     server_cpu: str
-    calibration: Calibration | None
+    calibration: CalibrationDocument | None
 
 
 class Head(TypedDict):
@@ -92,17 +95,17 @@ class _Step(TypedDict, total=False):
     why: str
     source: str
     shows_on: str
-    shows_in: Metric
+    shows_in: _Metric
 
 
 class _Trial(TypedDict):
     name: str
     kind: str
-    baseline: FileName
-    variant: FileName
+    baseline: _FileName
+    variant: _FileName
     why: NotRequired[str]
     shows_on: NotRequired[str]
-    shows_in: NotRequired[Metric]
+    shows_in: NotRequired[_Metric]
 
 
 class _Rules(TypedDict, total=False):
@@ -132,30 +135,32 @@ class _Interleaved(TypedDict, total=False):
 
 
 class _InterleavedHead(Head):
-    variants: Annotated[list[FileName], Meta(min_length=1)]
+    variants: Annotated[list[_FileName], Meta(min_length=1)]
     settings: _Interleaved
 
 
 class _Impossible(TypedDict):
-    point: PlainPoint
+    point: _PlainPoint
     reason: str
 
 
-class _Survey(TypedDict):
+class _Study(TypedDict, Generic[_P]):
+    points: list[_P]
     repeats: Count
     impossible: list[_Impossible]
 
 
+class _StudyHead(Head, Generic[_S]):
+    settings: _S
+
+
+class _Measured(TypedDict, Generic[_P, _V]):
+    point: _P
+    values: _V
+
+
 class _BreakdownPoint(TypedDict):
     endpoint: str
-
-
-class _BreakdownSettings(_Survey):
-    points: list[_BreakdownPoint]
-
-
-class _BreakdownHead(Head):
-    settings: _BreakdownSettings
 
 
 class _BreakdownValues(TypedDict):
@@ -163,7 +168,7 @@ class _BreakdownValues(TypedDict):
     requests: Count
     throughput_per_s: Positive
     client_cpu_share: Amount
-    shares: Annotated[list[Share], Meta(min_length=1)]
+    shares: Annotated[list[_Share], Meta(min_length=1)]
     chi_square: Amount
     client_s: float
     way_in_s: float
@@ -173,11 +178,6 @@ class _BreakdownValues(TypedDict):
     pool_s: float
     database_s: float
     statements: Amount
-
-
-class _BreakdownMeasurement(TypedDict):
-    point: _BreakdownPoint
-    values: _BreakdownValues
 
 
 class _PublishedPoint(TypedDict):
@@ -193,18 +193,13 @@ class _PublishedFigure(TypedDict):
     after_per_s: Positive
 
 
-class _PublishedSettings(_Survey):
-    points: list[_PublishedPoint]
+class _PublishedSettings(_Study[_PublishedPoint]):
     processes: Count
     threads: Count
     published: list[_PublishedFigure]
     published_trees: Count
     published_source: str
     published_machine: str
-
-
-class _PublishedHead(Head):
-    settings: _PublishedSettings
 
 
 class _PublishedValues(TypedDict):
@@ -215,28 +210,18 @@ class _PublishedValues(TypedDict):
     body_bytes: Amount
 
 
-class _PublishedMeasurement(TypedDict):
-    point: _PublishedPoint
-    values: _PublishedValues
-
-
 class _NetworkPoint(TypedDict):
     variant: str
     latency_ms: Annotated[float, Meta(ge=0, le=1e6)]
     compress: NotRequired[bool]
 
 
-class _NetworkSettings(_Survey):
-    points: list[_NetworkPoint]
+class _NetworkSettings(_Study[_NetworkPoint]):
     job: Literal["query", "tiny", "waits"]
-    operations: AtLeastOne
+    operations: _AtLeastOne
     between: Literal["database", "client"]
     bytes_per_s: Positive | None
-    proxies: AtLeastOne
-
-
-class _NetworkHead(Head):
-    settings: _NetworkSettings
+    proxies: _AtLeastOne
 
 
 class _Trace(TypedDict):
@@ -259,11 +244,6 @@ class _NetworkValues(TypedDict):
     trace: _Trace
 
 
-class _NetworkMeasurement(TypedDict):
-    point: _NetworkPoint
-    values: _NetworkValues
-
-
 class _MatrixPoint(TypedDict, total=False):
     service: str
     server: str
@@ -273,15 +253,15 @@ class _MatrixPoint(TypedDict, total=False):
     version: str
     sqlalchemy: str
     driver: str
-    users: AtLeastOne
-    threads: AtLeastOne
-    processes: AtLeastOne
+    users: _AtLeastOne
+    threads: _AtLeastOne
+    processes: _AtLeastOne
     profiler: str
 
 
 class _MatrixJob(_MatrixPoint):
-    requests: AtLeastOne
-    trees: AtLeastOne
+    requests: _AtLeastOne
+    trees: _AtLeastOne
 
 
 class _MatrixVersions(TypedDict):
@@ -292,16 +272,11 @@ class _MatrixVersions(TypedDict):
     driver: str | None
 
 
-class _MatrixSettings(_Survey):
-    points: list[_MatrixJob]
+class _MatrixSettings(_Study[_MatrixJob]):
     title: str
     control: _MatrixPoint
     usual: _MatrixPoint
     versions: list[_MatrixVersions]
-
-
-class _MatrixHead(Head):
-    settings: _MatrixSettings
 
 
 class _MatrixValues(TypedDict):
@@ -311,62 +286,47 @@ class _MatrixValues(TypedDict):
     results: Count
 
 
-class _MatrixMeasurement(TypedDict):
-    point: _MatrixJob
-    values: _MatrixValues
-
-
 class _WorkersPoint(TypedDict):
     workload: Literal["compute", "query", "state", "state-frozen"]
-    processes: AtLeastOne
-    threads: AtLeastOne
+    processes: _AtLeastOne
+    threads: _AtLeastOne
 
 
-class _WorkersSettings(_Survey):
-    points: list[_WorkersPoint]
+class _WorkersSettings(_Study[_WorkersPoint]):
     users: Count
     variant: str
 
 
-class _WorkersHead(Head):
-    settings: _WorkersSettings
-
-
 class _WorkersValues(TypedDict):
     elapsed_s: Positive
-    requests: AtLeastOne
+    requests: _AtLeastOne
     throughput_per_s: Positive
     latency_s: Amount
     worker_cpu_s: Amount
     backend_cpu_s: Amount | None
     client_cpu_s: Amount
-    pss_bytes: AtLeastOne
+    pss_bytes: _AtLeastOne
     uss_bytes: Count
     rss_bytes: Count
-    lost_bytes: int
+    unshared_bytes: int
     memory: Annotated[list[tuple[Amount, Count, Count, Count, int]], Meta(min_length=1)]
-
-
-class _WorkersMeasurement(TypedDict):
-    point: _WorkersPoint
-    values: _WorkersValues
 
 
 HEADS: Final[Mapping[str, Any]] = {
     "perfload": _InterleavedHead,
     "compare": _InterleavedHead,
-    "breakdown": _BreakdownHead,
-    "published": _PublishedHead,
-    "network": _NetworkHead,
-    "matrix": _MatrixHead,
-    "workers": _WorkersHead,
+    "breakdown": _StudyHead[_Study[_BreakdownPoint]],
+    "published": _StudyHead[_PublishedSettings],
+    "network": _StudyHead[_NetworkSettings],
+    "matrix": _StudyHead[_MatrixSettings],
+    "workers": _StudyHead[_WorkersSettings],
 }
-"""What stands in the head of a run, by its command."""
+"""The head of a run, by its command."""
 MEASUREMENTS: Final[Mapping[str, Any]] = {
-    "breakdown": _BreakdownMeasurement,
-    "published": _PublishedMeasurement,
-    "network": _NetworkMeasurement,
-    "matrix": _MatrixMeasurement,
-    "workers": _WorkersMeasurement,
+    "breakdown": _Measured[_BreakdownPoint, _BreakdownValues],
+    "published": _Measured[_PublishedPoint, _PublishedValues],
+    "network": _Measured[_NetworkPoint, _NetworkValues],
+    "matrix": _Measured[_MatrixJob, _MatrixValues],
+    "workers": _Measured[_WorkersPoint, _WorkersValues],
 }
-"""What a measurement that counts has, by the command of the survey."""
+"""A valid measurement, by the command of the study."""

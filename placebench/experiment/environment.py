@@ -1,15 +1,20 @@
 """The manifest of a run: on what machine it was made and what that can resolve, with which programs and settings.
 
-The key piece is `manifest`. Nothing in it is secret: no password of a URL, no environment variables but the named ones.
+The main function is `manifest`. Nothing in it is secret: no password of a URL, no environment variables but the named
+ones. What `calibrate` found out about this machine is kept in the user's state folder (`keep_calibration`), for the
+reports of later runs.
 """
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +22,17 @@ import psutil
 from sqlalchemy import make_url, text
 
 from placebench import __version__
-from placebench.experiment.calibration_store import kept
-from placebench.experiment.records import MEASURED
-from placebench.measure.meters import Backends, look_at_backends
-from placebench.paths import room
+from placebench.decoding import check, read_json
+from placebench.errors import RunFolderError
+from placebench.experiment.documents import CalibrationDocument
+from placebench.experiment.records import MEASURED, RunHead
+from placebench.measure.meters import Backends, inspect_backends
+from placebench.paths import resource_folder
 from placebench.runtime.postgres import open_connection
+from placebench.stats.calibration import MetricCalibration
 
-PACKAGES = (
+_CALIBRATION_FORMAT = 1
+_PACKAGES = (
     "sqlalchemy",
     "psycopg2-binary",
     "alembic",
@@ -54,8 +63,8 @@ def manifest(database_url: str) -> dict[str, Any]:
         "python": _python(),
         "packages": _packages(),
         "postgresql": _postgresql(database_url),
-        "server_cpu": MEASURED if isinstance(seen := look_at_backends(database_url), Backends) else seen,
-        "calibration": kept(),
+        "server_cpu": MEASURED if isinstance(seen := inspect_backends(database_url), Backends) else seen,
+        "calibration": read_calibration(),
     }
 
 
@@ -85,7 +94,7 @@ def _python() -> dict[str, Any]:
 
 def _packages() -> dict[str, str]:
     installed = {}
-    for name in PACKAGES:
+    for name in _PACKAGES:
         try:
             installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -128,7 +137,10 @@ def _commit() -> str | None:
 def _code() -> str:
     """Digest of the modules that measure and are measured: the same while nothing but reports and commands changes."""
     package = Path(__file__).resolve().parents[1]
-    rooms = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [room("schema"), room("locustfiles")]
+    rooms = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [
+        resource_folder("schema"),
+        resource_folder("locustfiles"),
+    ]
     digest = hashlib.sha256()
     for each in sorted(rooms, key=lambda each: each.name):
         for path in sorted(each.rglob("*.py")) if each.is_dir() else [each]:
@@ -155,3 +167,54 @@ def _first_line(path: Path) -> str | None:
         return path.read_text().strip()
     except OSError:
         return None
+
+
+def calibration_file() -> Path:
+    """$XDG_STATE_HOME/placebench/calibration.json, by default below ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "placebench" / "calibration.json"
+
+
+def calibration_document(calibrations: Sequence[MetricCalibration], head: RunHead) -> dict[str, Any]:
+    """Return what the run of *head* found out, by metric, with what one needs to know to believe it."""
+    return {
+        "format_version": _CALIBRATION_FORMAT,
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": head.manifest.get("machine", {}).get("processor"),
+        "variant": head.variants[0],
+        "topology": head.topology,
+        "trees": head.trees,
+        "rounds": head.settings["rounds"],
+        "metrics": {each.metric: each.to_json() for each in calibrations},
+    }
+
+
+def keep_calibration(document: Mapping[str, Any]) -> bool:
+    """Keep *document* in place of what was kept before; returns False where that rests on more, and stays."""
+    before = read_calibration()
+    if before and before["machine"] == document["machine"] and _weight(before) > _weight(document):
+        return False
+    path = calibration_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(document))
+    partial.replace(path)
+    return True
+
+
+def _weight(document: Mapping[str, Any]) -> int:
+    """How many rounds it rests on."""
+    rounds: int = document.get("rounds", 0)
+    replicates: int = max(each["replicates"] for each in document["metrics"].values())
+    return rounds * replicates
+
+
+def read_calibration() -> dict[str, Any] | None:
+    """Return what was last kept on this machine; None where nothing was, or nothing that can be read."""
+    path = calibration_file()
+    try:
+        document = read_json(path, dict[str, Any], error=RunFolderError)
+        check(document, CalibrationDocument, str(path), error=RunFolderError)
+    except RunFolderError:
+        return None
+    return document if document.get("format_version") == _CALIBRATION_FORMAT else None

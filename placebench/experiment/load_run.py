@@ -1,47 +1,61 @@
-"""A load run: headless locust as a process of its own, and the exact samples that our locustfiles leave.
+"""Load: headless locust as a process of its own (`run_load`), and jobs of exactly so many requests (`http_job`).
 
-The door is `run_load`.
+locust leaves the exact samples that our locustfiles took. A job is done by one client process, or by locust's users.
 """
 
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Self
 
 from placebench.addresses import service_address
 from placebench.errors import LoadError, MissingExtraError
+from placebench.experiment.client_process import Driven, HttpClient
+from placebench.experiment.http_request import get
 from placebench.experiment.records import LoadResult
 from placebench.experiment.write_check import WriteCheck, check_writes, read_holdings
-from placebench.loadgen.write_log import ledger_beside, read_ledger
-from placebench.paths import is_file, room
+from placebench.loadgen.write_log import read_write_log, write_log_path
+from placebench.measure.meters import Meters, ServerMeter
+from placebench.paths import is_file, resource_folder
 from placebench.runtime.postgres import open_connection
-from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, fresh_folder, start
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
+from placebench.runtime.wsgi_servers import RunningServer
 
-LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
-Progress = Callable[[int, int], None]
+WARM_UPS_A_THREAD = 2
+_DEATH_LOGGED_WITHIN_S = 3.0
+"""uWSGI's master looks once a second for workers that are gone."""
+LOCUSTFILES = {
+    "closed": "candidates_closed.py",
+    "open": "candidates_open.py",
+    "claims": "claims.py",
+    "noop": "noop.py",
+}
+_Progress = Callable[[int, int], None]
 _PROGRESS_EVERY_S = 0.5
 _CONNECT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """The load to make; it ends after *time_s* or *requests*, whichever comes first; one of them is needed."""
+    """A load; it ends after *time_s* or *requests*, whichever comes first; one of them is needed."""
 
     url: str
     request: str | None = None
-    """Path and query; None: what the locustfile asks by default."""
+    """Path and query; None: the locustfile's own."""
     kind: str = "closed"
     """A name in LOCUSTFILES, or the path of a locustfile that makes a placebench.loadgen.session.LoadSession."""
     users: int = 1
-    """How many wait for answers in a closed load."""
+    """How many users of a closed-loop load."""
     rate_per_s: float | None = None
-    """Arrivals per second of an open load."""
+    """Arrivals per second of an open-loop load."""
     time_s: float | None = None
     """No request is started later; the ones under way are waited for."""
     requests: int | None = None
@@ -49,12 +63,12 @@ class LoadSpec:
     warmup: int = 0
     """Requests before these, in neither the time nor the result."""
     seed: int = 1
-    """Of the open load's schedule."""
+    """Of the open-loop load's schedule."""
     at_once: int = 400
-    """How many requests of an open load may be under way."""
+    """How many requests of an open-loop load may be in flight."""
     response_timeout_s: float = 300.0
     database_url: str | None = None
-    """Where the writes of the run are looked for; None: the service is asked."""
+    """Where the writes of the run are looked for; None: in the responses of the service."""
     telemetry: Path | None = None
     """Where the client writes its telemetry; None: it writes none."""
 
@@ -67,7 +81,7 @@ class LoadInterrupted(KeyboardInterrupt):
         self.result = result
 
 
-def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) -> LoadResult:
+def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None) -> LoadResult:
     """Run locust as *spec* says, and return what it saw; failed requests are in the result.
 
     folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
@@ -78,10 +92,10 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: Progress | None = None) 
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
-    scratch = fresh_folder("locust-", folder.absolute())
+    scratch = new_scratch_path("locust-", folder.absolute())
     samples_file = scratch / "samples.json"
     with Supervisor(scratch) as supervisor:
-        child = start(_child(spec, scratch, samples_file, log), supervisor)
+        child = start_child(_child(spec, scratch, samples_file, log), supervisor)
         try:
             exit_code = _wait(child, spec, samples_file, progress)
         except KeyboardInterrupt:
@@ -112,12 +126,12 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--spawn-rate": spec.users,
         "--candidates-path": None if spec.kind == "noop" else spec.request,
         "--rate": spec.rate_per_s,
-        "--at-once": spec.at_once,
+        "--max-concurrent": spec.at_once,
         "--measure-s": spec.time_s,
         "--requests": spec.requests,
         "--warmup": spec.warmup,
         "--seed": spec.seed,
-        "--answer-timeout": spec.response_timeout_s,
+        "--response-timeout": spec.response_timeout_s,
         "--samples-file": samples_file,
         # Even an empty one: our own environment may name another folder.
         "--telemetry": "" if spec.telemetry is None else spec.telemetry.absolute(),
@@ -136,7 +150,7 @@ def _environment(url: str) -> dict[str, str]:
     return environment
 
 
-def _wait(child: Child, spec: LoadSpec, samples_file: Path, progress: Progress | None) -> int:
+def _wait(child: Child, spec: LoadSpec, samples_file: Path, progress: _Progress | None) -> int:
     """Until locust ends by itself; returns its exit code."""
     started = time.monotonic()
     while True:
@@ -162,12 +176,12 @@ def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
     result = LoadResult.load(samples_file)
     if not result.requests:
         return None
-    ledger = ledger_beside(samples_file)
+    ledger = write_log_path(samples_file)
     return replace(result, write_check=_check_writes(ledger, spec)) if ledger.exists() else result
 
 
 def _check_writes(ledger: Path, spec: LoadSpec) -> WriteCheck:
-    writes = read_ledger(ledger)
+    writes = read_write_log(ledger)
     consumers = {write.consumer: None for write in writes}
     return check_writes(writes, read_holdings(consumers, url=spec.url, database_url=spec.database_url))
 
@@ -195,8 +209,92 @@ def _check(spec: LoadSpec) -> None:
 
 def _locustfile(kind: str) -> Path:
     if kind in LOCUSTFILES:
-        return room("locustfiles") / LOCUSTFILES[kind]
+        return resource_folder("locustfiles") / LOCUSTFILES[kind]
     path = Path(kind)
     if not is_file(path):
         raise LoadError(f"no locustfile {kind!r}: give the path of one, or {', '.join(LOCUSTFILES)}")
     return path.absolute()
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """A job that was done, every response of it 200."""
+
+    duration_s: float
+    """From the first request to the last response; of one client the sum of its latencies."""
+    cpu_s: float | None
+    """Of the service and PostgreSQL's backends; None where not all of theirs could be read."""
+    body_bytes: int
+    latency_s: tuple[float, ...]
+    digests: tuple[str, ...] = ()
+    """Canonical digest of each distinct response; under locust they are not read."""
+
+    @classmethod
+    def of_client(cls, driven: Driven, meters: Meters) -> Self:
+        """Of what one user of a client process saw; raises LoadError with the first request that failed."""
+        driven.check()
+        latency_s, digests = tuple(driven.wall_s), tuple(driven.digests)
+        return cls(sum(latency_s), _cpu_s(meters), driven.body_bytes, latency_s, digests)
+
+    @classmethod
+    def of_locust(cls, result: LoadResult, meters: Meters, *, requests: int) -> Self:
+        """Of what locust saw; raises LoadError where requests failed or are missing."""
+        if result.failures or result.requests != requests:
+            said = result.failure_messages[0] if result.failure_messages else "the rest never ended"
+            raise LoadError(f"{result.requests - result.failures} of {requests} requests got a response of 200: {said}")
+        return cls(result.elapsed_s, _cpu_s(meters), sum(result.body_bytes), tuple(result.latency_s))
+
+
+def http_job(
+    server: RunningServer,
+    request: str,
+    *,
+    client: HttpClient,
+    requests: int,
+    users: int,
+    slots: int,
+    meter: ServerMeter,
+    folder: Path,
+) -> JobResult:
+    """Warm the server's *slots* (its threads in all its processes) up, then send *requests* requests by *users*.
+
+    One user is *client*, more are locust's. Raises LoadError for a request that fails.
+    """
+    warm_up(server, request, slots)
+    if users > 1:
+        return locust_job(server, request, requests=requests, users=users, meter=meter, folder=folder)
+    with meter:
+        driven = client.drive(server.url, [request] * requests)
+    return JobResult.of_client(driven, meter.read())
+
+
+def locust_job(
+    server: RunningServer, request: str, *, requests: int, users: int, meter: ServerMeter, folder: Path
+) -> JobResult:
+    """Let locust send exactly *requests* requests, *users* at a time; raises LoadError for one that fails."""
+    with meter:
+        result = run_load(LoadSpec(server.url, request, users=users, requests=requests), folder=folder / "log")
+    return JobResult.of_locust(result, meter.read(), requests=requests)
+
+
+def warm_up(server: RunningServer, request: str, slots: int) -> None:
+    """Two requests for each thread of the service, one a thread at a time, so that all have compiled and connected."""
+    with responses_of(server), ThreadPoolExecutor(slots) as pool:
+        list(pool.map(lambda _: get(server.url, request), range(WARM_UPS_A_THREAD * slots)))
+
+
+@contextmanager
+def responses_of(server: RunningServer) -> Iterator[None]:
+    """Around requests: one without a response is ServerError with the log if a worker died, else LoadError."""
+    try:
+        yield
+    except OSError as error:
+        give_up_at = time.monotonic() + _DEATH_LOGGED_WITHIN_S
+        while time.monotonic() < give_up_at:
+            server.check()
+            time.sleep(0.02)
+        raise LoadError(f"a request to {server.url} got no response: {error}") from error
+
+
+def _cpu_s(meters: Meters) -> float | None:
+    return None if meters.backend_cpu_s is None else meters.worker_cpu_s + meters.backend_cpu_s

@@ -1,8 +1,8 @@
 """Jobs over a link: what each variant takes for the same work when its bytes have a way to go.
 
-The key piece is `NetworkStudy`, the study of `placebench lab study network`.
+The main class is `NetworkStudy`, the study of `placebench lab study network`.
 Each variant is one worker with one thread
-on a database of its own and stays up for the whole survey, as its link does, unless a measurement fails; a point only
+on a database of its own and stays up for the whole study, as its link does, unless a measurement fails; a point only
 changes the link's shape. A job begins when its first request is sent and ends when the body of its last one is read.
 """
 
@@ -20,24 +20,19 @@ from placebench.experiment.http_request import get
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import Variant
-from placebench.measure.meters import backends, backends_spent
-from placebench.measure.processes import cpu_by_pid, spent, starved_s
+from placebench.measure.meters import backend_cpu_between, read_backends
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_starved_s
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link, open_service_link
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 from placebench.topology import Topology
 
-JOBS: Final = {
-    "query": "the request, once",
-    "tiny": "small reads one after the other: GET /resource_providers/UUID",
-    "waits": "the request, once, after 250 ms of pg_sleep() in the database",
-}
 TINY_OPERATIONS: Final = 1000
 _WAITING: Final = "placebench.reference.waiting:application"
 _HASH_SEED = 1
 _WARM_UP_REQUESTS = 2
 
-Between = Literal["database", "client"]
+_Between = Literal["database", "client"]
 
 
 @dataclass(frozen=True)
@@ -49,16 +44,18 @@ class NetworkStudy:
     latencies_ms: tuple[float, ...]
     request: str
     job: str = "query"
+    """query: the request, once; tiny: GET /resource_providers/UUID, one after the other; waits: the request
+    once, after 250 ms of pg_sleep() in the database."""
     operations: int = 1
-    between: Between = "database"
+    between: _Between = "database"
     bytes_per_s: float | None = None
     proxies: int = 1
     compress: bool = False
-    """Whether each variant is also measured with answers in gzip."""
+    """Whether each variant is also measured with responses in gzip."""
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Variant by variant, each without and with gzip where that is asked for, from the shortest latency on."""
+        """Variant by variant, each without and, where wanted, with gzip, from the shortest latency on."""
         ways = ({"compress": False}, {"compress": True}) if self.compress else ({},)
         return tuple(
             {"variant": variant.name, **way, "latency_ms": latency_ms}
@@ -100,7 +97,7 @@ class NetworkStudy:
 
 
 def _requests(study: NetworkStudy, topology: Topology) -> list[str]:
-    """What the job asks, in this order."""
+    """Return the requests of the job, in this order."""
     if study.job != "tiny":
         return [study.request] * study.operations
     roots = [topology.uuids(number)[0] for number in range(min(topology.trees, study.operations))]
@@ -135,7 +132,7 @@ class _Served:
                 server = stack.enter_context(serve(_spec(study, variant, database_url, setup.folder)))
                 link = stack.enter_context(open_service_link(server.url, proxies=study.proxies, log=log))
             made = cls(variant, server, link, database_url, same)
-            for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first answers
+            for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first responses
                 made._send(server.url, request, "identity")
             yield made
 
@@ -144,13 +141,16 @@ class _Served:
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
         self._link.set_profile(LinkProfile(point["latency_ms"] / 1e3, bytes_per_s))
-        workers, backends_before = self._server.worker_pids(), backends(self._database_url)
+        workers, backends_before = self._server.worker_pids(), read_backends(self._database_url)
         pids = [*workers, *(backends_before.cpu_s if backends_before else ())]
-        before, cpu_before, starved_before_s = self._link.traffic(), cpu_by_pid(workers), starved_s(pids)
+        before, cpu_before, starved_before_s = self._link.traffic(), read_cpu_by_pid(workers), read_starved_s(pids)
         self._link.trace()
         sent = [self._send(url, request, encoding) for request in requests]
-        worker_cpu_s, starving_s = spent(cpu_before, cpu_by_pid(workers)), starved_s(pids) - starved_before_s
-        backend_cpu_s = backends_spent(backends_before, backends(self._database_url))
+        worker_cpu_s, starving_s = (
+            cpu_between(cpu_before, read_cpu_by_pid(workers)),
+            read_starved_s(pids) - starved_before_s,
+        )
+        backend_cpu_s = backend_cpu_between(backends_before, read_backends(self._database_url))
         traffic = self._link.traffic().since(before)
         self._server.check()
         elapsed_s = sum(each.elapsed_s for each in sent)

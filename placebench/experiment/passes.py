@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placebench.errors import UndecidedError
-from placebench.experiment.http_job import WARM_UPS_A_THREAD, warm_up
-from placebench.experiment.load_run import LoadInterrupted, LoadSpec, run_load
+from placebench.experiment.load_run import WARM_UPS_A_THREAD, LoadInterrupted, LoadSpec, run_load, warm_up
 from placebench.experiment.records import LoadPass
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.validity import LOAD_RULES, LoadRules, why_invalid_load
+from placebench.experiment.validity import LOAD_RULES, LoadRules, load_problem
 from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
-from placebench.measure.wait_events import watched_backends
+from placebench.measure.wait_events import sample_wait_events
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 
@@ -49,10 +48,12 @@ class PassSetup:
         return part
 
     def serve(self, variant: str, part: Path | None = None, **environment: str) -> RunningServer:
-        """The variant's service, ready to answer, its telemetry in *part*; use it in a `with` block."""
+        """Return the variant's service, ready for requests, its telemetry in *part*; use it in a `with` block."""
         log = self.folder / "log" / f"uwsgi-{variant}.log"
         if variant == PLACEMENT:  # it knows nothing of our telemetry, nor of our environment
-            placement = read_variant(PLACEMENT, Path(self.placement_python) if self.placement_python else None)
+            placement = read_variant(
+                PLACEMENT, placement_python=Path(self.placement_python) if self.placement_python else None
+            )
             spec = placement.spec(self.database_url, hash_seed=self.seed, log=log)
         else:
             spec = ServerSpec(self.database_url, variant, environment=environment, log=log, telemetry=part)
@@ -74,7 +75,7 @@ class PassSetup:
 
 
 def closed_pass(setup: PassSetup, variant: str, *, time_s: float, same: SameResponses) -> LoadPass:
-    """Users wait for answers for *time_s*; before any load its response is compared.
+    """Load in a closed loop for *time_s*; before that its response is compared.
 
     Saved as locust-<variant>-closed.json.
     """
@@ -101,7 +102,7 @@ def open_pass(
     rate_per_s: float,
     rules: LoadRules = LOAD_RULES,
 ) -> LoadPass:
-    """Requests arrive on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
+    """Load in an open loop, on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
 
     Raises UndecidedError for a pass in which the generator itself was late: it does not count, and is kept beside.
     """
@@ -132,7 +133,7 @@ def _loaded(
     interrupted: LoadInterrupted | None = None
     setup.warm_up(server)
     with (
-        watched_backends(setup.database_url, load.telemetry),
+        sample_wait_events(setup.database_url, load.telemetry),
         ServerMeter(server.worker_pids, setup.database_url) as meter,
     ):
         try:
@@ -142,7 +143,7 @@ def _loaded(
                 raise
             interrupted, result = error, error.result
     server.check()
-    invalid = why_invalid_load(result, at_once=load.at_once, rules=rules) if rules else None
+    invalid = load_problem(result, at_once=load.at_once, rules=rules) if rules else None
     loaded = LoadPass(variant=variant, result=result, meters=meter.read(), invalid=invalid)
     loaded.save(_pass_file(setup.folder, f"locust-{variant}-{load.kind}", invalid))
     if interrupted:

@@ -1,4 +1,4 @@
-"""The whole story of `perfload`: seed, serve, load, count, compare, profile, each step left on disk as it is finished.
+"""`perfload`: seed, serve, load, count, compare, profile, each step left on disk as it is finished.
 
 The main class is `PerfloadRun`. However it ends, the run's folder holds what was measured until then and `run.json`
 says how it ended, and which parts failed on the way.
@@ -35,7 +35,7 @@ class PerfloadSettings:
     """How much is measured, and how."""
 
     variants: tuple[str, ...]
-    """The rungs, baseline first, then the real Placement where it is there, and the other algorithms."""
+    """The cumulative series, baseline first, then the real Placement where it is there, and the other algorithms."""
     processes: int = 2
     threads: int = 2
     users: int = 4
@@ -55,7 +55,7 @@ class PerfloadSettings:
 
     @classmethod
     def default(cls) -> "PerfloadSettings":
-        """Every rung of the ladder, and the algorithms: about six minutes on two cores with 1000 nested trees."""
+        """Return the cumulative series with the algorithms: about six minutes on two cores with 1000 nested trees."""
         return cls(variants=(*cumulative(), *ALGORITHMS))
 
     @classmethod
@@ -65,10 +65,10 @@ class PerfloadSettings:
         return cls(variants, closed_s=4.0, open_s=4.0, profiled_requests=40, rounds=1, block_s=0.2)
 
     def with_placement(self, python: str) -> "PerfloadSettings":
-        """The same with the real Placement between the ladder and the algorithms; it is not counted, nor profiled."""
-        rungs = [name for name in self.variants if name not in ALGORITHMS]
+        """Return the same with the real Placement before the algorithms; it is not counted, nor profiled."""
+        series = [name for name in self.variants if name not in ALGORITHMS]
         others = [name for name in self.variants if name in ALGORITHMS]
-        return replace(self, variants=(*rungs, PLACEMENT, *others), placement_python=python)
+        return replace(self, variants=(*series, PLACEMENT, *others), placement_python=python)
 
     @property
     def ours(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class PerfloadSettings:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """Those that are compared and loaded openly: the ends of the ladder, Placement and the algorithms."""
+        """Those that are compared and loaded openly: the ends of the series, Placement and the algorithms."""
         return tuple(name for name in self.variants if name in (BASELINE, BEST, *ALGORITHMS, PLACEMENT))
 
     @property
@@ -208,9 +208,9 @@ class PerfloadRun:
 
 
 def _steps(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """What each rung adds to the one before it, why, and where the idea comes from; for the report."""
+    """Return what each step adds to the one before it, why, and where the idea comes from; for the report."""
     added = dict(zip(cumulative()[1:], OPTIMIZATIONS, strict=True))
-    rungs = {
+    steps = {
         name: {
             "adds": each.name,
             "why": each.why,
@@ -220,10 +220,10 @@ def _steps(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
         }
         for name, each in added.items()
     }
-    rungs[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
+    steps[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
     beyond = {**WHY, PLACEMENT: "The real Placement, openstack-placement, as its environment has it."}
-    rungs.update({name: {"adds": "", "why": why, "source": ""} for name, why in beyond.items()})
+    steps.update({name: {"adds": "", "why": why, "source": ""} for name, why in beyond.items()})
     if not set(cumulative()) <= set(variants):
         every = ", ".join(each.name for each in OPTIMIZATIONS)
-        rungs[BEST] = {"adds": every, "why": "Every step in its better way.", "source": ""}
-    return {name: rungs[name] for name in variants}
+        steps[BEST] = {"adds": every, "why": "Every step in its better way.", "source": ""}
+    return {name: steps[name] for name in variants}

@@ -57,7 +57,7 @@ def watched_pass(run: RunFolder, prepared: PreparedVariants, name: str) -> Watch
 def _cannot(variant: Variant) -> str:
     """Why this variant cannot be watched; empty where it can."""
     if variant.request is not None:
-        return "it is asked something else"
+        return "it has a request of its own"
     if variant.ours:
         return ""
     if variant.python is None or _holds_placebench(variant):
@@ -67,10 +67,10 @@ def _cannot(variant: Variant) -> str:
 
 def _holds_placebench(variant: Variant) -> bool:
     """Whether its environment has the profiler with all that a flame needs; costs the start of a Python."""
-    asks = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_SERVED!r}) is None)"
+    code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_SERVED!r}) is None)"
     environment = {**os.environ, **variant.variables}
-    asked = subprocess.run([str(variant.python), "-c", asks], env=environment, capture_output=True, check=False)
-    return asked.returncode == 0
+    ended = subprocess.run([str(variant.python), "-c", code], env=environment, capture_output=True, check=False)
+    return ended.returncode == 0
 
 
 def _watch(prepared: PreparedVariants, variant: Variant) -> WatchedPass:
@@ -81,8 +81,8 @@ def _watch(prepared: PreparedVariants, variant: Variant) -> WatchedPass:
     with serve(spec) as server:
         for _ in range(_WARM_UP_REQUESTS):
             fetch(server.url, prepared.request)
-        asked = _ask_for_a_while(server.url, prepared.request)
-        recorded = wait_for_recordings(folder, prepared.request, _WARM_UP_REQUESTS + asked)[-asked:]
+        sent = _send_for_a_while(server.url, prepared.request)
+        recorded = wait_for_recordings(folder, prepared.request, _WARM_UP_REQUESTS + sent)[-sent:]
     watched = WatchedPass(variant.name, len(recorded), notes=list(notes_of(recording for _, recording in recorded)))
     _keep(prepared.folder / f"profile-{variant.name}", [session for session, _ in recorded], variant, watched)
     shutil.rmtree(folder)
@@ -92,22 +92,22 @@ def _watch(prepared: PreparedVariants, variant: Variant) -> WatchedPass:
 def _watched(variant: Variant, spec: ServerSpec, folder: Path) -> ServerSpec:
     """The same service, with the profiler around it."""
     if variant.ours:
-        asked = {"PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
-        return replace(spec, environment={**spec.environment, **asked})
-    asked = {
+        variables = {"PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
+        return replace(spec, environment={**spec.environment, **variables})
+    variables = {
         "PLACEBENCH_WATCH_APP": variant.module,
         "PLACEBENCH_WATCH_MODE": "flame",
         "PLACEBENCH_WATCH_DIR": str(folder),
     }
-    return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **asked})
+    return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
 
 
-def _ask_for_a_while(url: str, request: str) -> int:
-    began, asked = time.monotonic(), 0
-    while asked < _FEWEST or (asked < _MOST and time.monotonic() - began < _ENOUGH_S):
+def _send_for_a_while(url: str, request: str) -> int:
+    began, sent = time.monotonic(), 0
+    while sent < _FEWEST or (sent < _MOST and time.monotonic() - began < _ENOUGH_S):
         fetch(url, request)
-        asked += 1
-    return asked
+        sent += 1
+    return sent
 
 
 def profiled_pass(setup: PassSetup, variant: str, *, requests: int) -> None:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from placebench.errors import MissingExtraError
-from placebench.experiment.http_job import JobResult, locust_job, warm_up
+from placebench.experiment.load_run import JobResult, locust_job, warm_up
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant, find_variant, require_uwsgi
@@ -17,30 +17,32 @@ from placebench.reference.variants import ALGORITHMS, cumulative
 from placebench.runtime.wsgi_servers import serve
 from placebench.topology import Topology
 
-SOURCE = 'Chris Dent, "Placement Performance Analysis", 2019: https://anticdent.org/placement-performance-analysis.html'
-MACHINE = "a virtual machine with 16 processors and 16 GB, PostgreSQL, uWSGI --http, 4 processes of 10 threads, ab"
-TREES = 1000
+_SOURCE = (
+    'Chris Dent, "Placement Performance Analysis", 2019: https://anticdent.org/placement-performance-analysis.html'
+)
+_MACHINE = "a virtual machine with 16 processors and 16 GB, PostgreSQL, uWSGI --http, 4 processes of 10 threads, ab"
+_TREES = 1000
 
 
 @dataclass(frozen=True)
-class Published:
-    """Requests answered each second, before and after."""
+class _Published:
+    """Responses per second, before and after."""
 
     before_per_s: float
     after_per_s: float
 
 
-PUBLISHED: Mapping[tuple[str, int], Published] = {
-    ("nested-perfload", 1): Published(0.40, 0.70),
-    ("nested-perfload", 40): Published(1.46, 2.90),
+_PUBLISHED: Mapping[tuple[str, int], _Published] = {
+    ("nested-perfload", 1): _Published(0.40, 0.70),
+    ("nested-perfload", 40): _Published(1.46, 2.90),
     # Published as 1.2 s and 0.53 s for one request of the flat query.
-    ("flat-perfload", 1): Published(1 / 1.2, 1 / 0.53),
+    ("flat-perfload", 1): _Published(1 / 1.2, 1 / 0.53),
 }
 """By the topology's name and the number of clients."""
 
 
-PROCESSES, THREADS = 4, 10
-REQUESTS: Mapping[int, int] = {1: 10, 40: 400}
+_PROCESSES, _THREADS = 4, 10
+_REQUESTS: Mapping[int, int] = {1: 10, 40: 400}
 """How many, by the number of clients."""
 
 
@@ -65,15 +67,15 @@ class PublishedStudy:
             self._prepare,
             self.topologies[0].request,
             settings={
-                "processes": PROCESSES,
-                "threads": THREADS,
+                "processes": _PROCESSES,
+                "threads": _THREADS,
                 "published": [
                     {"topology": topology, "clients": clients, **asdict(each)}
-                    for (topology, clients), each in PUBLISHED.items()
+                    for (topology, clients), each in _PUBLISHED.items()
                 ],
-                "published_trees": TREES,
-                "published_source": SOURCE,
-                "published_machine": MACHINE,
+                "published_trees": _TREES,
+                "published_source": _SOURCE,
+                "published_machine": _MACHINE,
             },
             variants=tuple(here),
             impossible=tuple((point, missing[point["service"]]) for point in _points(list(missing), topologies)),
@@ -104,7 +106,7 @@ def find_services(names: Sequence[str], *, placement_python: Path | None = None)
 
 
 def _find(name: str, placement_python: Path | None) -> Variant | str:
-    variant, missing = find_variant(name, placement_python)
+    variant, missing = find_variant(name, placement_python=placement_python)
     if variant is None:
         return missing
     try:
@@ -118,7 +120,7 @@ def _points(names: Sequence[str], topologies: Sequence[str]) -> list[dict[str, A
     return [
         {"service": name, "topology": topology, "clients": clients}
         for topology in topologies
-        for clients in REQUESTS
+        for clients in _REQUESTS
         for name in names
     ]
 
@@ -129,20 +131,20 @@ def _measure(
     """One service under one load; raises GateFailedError when it responds differently from the others."""
     url = setup.data.of(topology, variant.revisions)
     log = setup.folder / "log" / f"uwsgi-{variant.name}.log"
-    spec = replace(variant.spec(url, hash_seed=repeat, log=log), processes=PROCESSES, threads=THREADS)
+    spec = replace(variant.spec(url, hash_seed=repeat, log=log), processes=_PROCESSES, threads=_THREADS)
     with serve(spec) as server:
         same.request(variant.name, topology.request, server.url)
-        warm_up(server, topology.request, PROCESSES)
+        warm_up(server, topology.request, _PROCESSES)
         done = locust_job(
             server,
             topology.request,
-            requests=REQUESTS[clients],
+            requests=_REQUESTS[clients],
             users=clients,
             meter=ServerMeter(server.worker_pids, url),
             folder=setup.folder,
         )
         server.check()
-    return _values(done, REQUESTS[clients])
+    return _values(done, _REQUESTS[clients])
 
 
 def _values(done: JobResult, requests: int) -> dict[str, Any]:

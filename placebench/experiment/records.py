@@ -1,8 +1,8 @@
 """What an experiment leaves behind: frozen dataclasses that save to and load from JSON files in a run folder.
 
-    run.json                              RunHead: what was asked, where, on what, and how it ended
+    run.json                              RunHead: what was measured, on what, and how it ended
     blocks.jsonl                          Block, one line each, of the interleaved comparison
-    measurements.jsonl                    Measurement, one line each, of a survey
+    measurements.jsonl                    Measurement, one line each, of a study
     locust-<variant>-<closed|open>.json   LoadPass: one locust run against one variant
     locust-<variant>-open-invalid-<n>.json   one that does not count, because a rule set before the run said so
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
@@ -24,12 +24,12 @@ from typing import Any, Self, TypedDict
 
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
-from placebench.experiment.documents import HEADS, MEASUREMENTS, Answered, Head
+from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameResponsesDocument
 from placebench.experiment.write_check import WriteCheck
 from placebench.measure.meters import Meters
 from placebench.topology import Topology
 
-FORMAT_VERSION = 2
+_FORMAT_VERSION = 2
 MEASURED = "measured"
 """What a manifest says of `server_cpu`, or why it is not."""
 
@@ -40,7 +40,7 @@ class Record:
 
     def save(self, path: Path) -> None:
         """Write atomically: a reader sees the old file or the new one, never half of it."""
-        document = {"format_version": FORMAT_VERSION, **asdict(self)}
+        document = {"format_version": _FORMAT_VERSION, **asdict(self)}
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(document, ensure_ascii=False))
         partial.replace(path)
@@ -51,15 +51,15 @@ class Record:
 
         Keys that this version does not know are left alone.
         """
-        written = read_json(path, _Format, error=RunFolderError).get("format_version", FORMAT_VERSION)
-        if written > FORMAT_VERSION:
+        written = read_json(path, _Format, error=RunFolderError).get("format_version", _FORMAT_VERSION)
+        if written > _FORMAT_VERSION:
             raise RunFolderError(
                 f"{path}: format {written} was written by a newer placebench, this one reads "
-                f"{FORMAT_VERSION}: upgrade placebench"
+                f"{_FORMAT_VERSION}: upgrade placebench"
             )
-        if written < FORMAT_VERSION:
+        if written < _FORMAT_VERSION:
             raise RunFolderError(
-                f"{path}: format {written} was written by an older placebench, this one reads {FORMAT_VERSION}: "
+                f"{path}: format {written} was written by an older placebench, this one reads {_FORMAT_VERSION}: "
                 "make the run again, or read it with the placebench that its manifest names"
             )
         return read_json(path, cls, error=RunFolderError)
@@ -76,7 +76,7 @@ class LoadResult(Record):
     """What one load run saw from the client's side; one entry in the lists for each completed request."""
 
     kind: str
-    """closed (users wait for answers) or open (arrivals on a schedule)."""
+    """closed (loop: users wait for responses) or open (arrivals on a schedule)."""
     users: Count
     rate_per_s: Amount | None
     """Intended arrivals per second of an open load."""
@@ -179,9 +179,9 @@ class WirePass(Record):
     """From the service to the database."""
     bytes_received: list[Amount]
     body_bytes: list[Amount]
-    """Of the answer to the client."""
+    """Of the response to the client."""
     by_statement: list[StatementCount] = field(default_factory=list)
-    """The dearest first; empty where the server does not let us count."""
+    """The most expensive first; empty where the server does not let us count."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Block(Record):
 
 @dataclass(frozen=True)
 class Measurement(Record):
-    """One point of a survey measured once; a line of measurements.jsonl."""
+    """One point of a study measured once; a line of measurements.jsonl."""
 
     point: dict[str, Any]
     """Where: plain values by the names of the axes."""
@@ -257,7 +257,7 @@ def read_blocks(path: Path) -> list[Block]:
 def read_measurements(path: Path, command: str | None = None) -> list[Measurement]:
     """The measurements in measurements.jsonl, as `read_blocks` reads blocks.
 
-    command: of the survey, whose points and values they have to hold; None: whatever they are.
+    command: of the study, whose points and values they have to hold; None: whatever they are.
     """
     made = read_lines(path, Measurement, error=RunFolderError)
     declared = MEASUREMENTS.get(command or "", Any)
@@ -283,7 +283,7 @@ class FailedPart:
 
 @dataclass(frozen=True)
 class RunHead(Record):
-    """What was asked for, on what machine, with which data, and how it ended; run.json."""
+    """What a run measures, on what machine, with which data, and how it ended; run.json."""
 
     name: str
     started_at: str
@@ -295,24 +295,24 @@ class RunHead(Record):
     trees: Count
     seed: Seed
     variants: list[str]
-    """In the order of the ladder, baseline first."""
+    """Baseline first."""
     receipt: dict[str, Any]
     manifest: dict[str, Any]
     settings: dict[str, Any]
     """Users, times, processes, threads: what the passes were made with."""
-    same_responses: Answered
-    """Empty before the first answer."""
+    same_responses: SameResponsesDocument
+    """Empty before the first response."""
     elapsed_s: Amount = 0.0
     command: str = "perfload"
-    """What made it: perfload, compare, or the name of a survey."""
+    """What made it: perfload, compare, or the name of a study."""
     spent_s: dict[str, Amount] = field(default_factory=dict)
-    """Where the time of a comparison's replicates went (`placebench.experiment.replicate`), over all its sittings."""
+    """Where the time of a comparison's replicates went (`placebench.experiment.replicate`), over all its sessions."""
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
     failed_parts: list[FailedPart] = field(default_factory=list)
     """Those that failed without ending the run (`placebench.experiment.parts`)."""
     scratch_marks: list[str] = field(default_factory=list)
-    """Marks of the scratch databases of the last sitting, and of earlier ones that may have left some."""
+    """Marks of the scratch databases of the last session, and of earlier ones that may have left some."""
 
     @classmethod
     def begin(

@@ -24,10 +24,10 @@ from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.experiment.client_process import Driven, HttpClient, http_client
 from placebench.experiment.records import Block, WirePass, read_blocks, rewrite_lines
 from placebench.experiment.run_folder import error_text
-from placebench.experiment.validity import MachineSample, why_invalid, why_invalid_block
+from placebench.experiment.validity import MachineSample, block_problem, machine_problem
 from placebench.experiment.variants import Variant
-from placebench.measure.meters import Backends, backends
-from placebench.measure.processes import cpu_by_pid, pss_bytes, spent
+from placebench.measure.meters import Backends, read_backends
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
 from placebench.runtime.wsgi_servers import RunningServer, serve
 
 _NOT_THE_HARNESS = ("start", "requests", "stop")
@@ -37,7 +37,7 @@ takes as long as two or three rounds: that many rounds a start say most in a giv
 
 
 @dataclass(frozen=True)
-class StartPlan:
+class _StartPlan:
     """What happens to one set of server processes, a fresh one for each variant."""
 
     start_order: tuple[str, ...]
@@ -52,7 +52,7 @@ class ReplicatePlan:
     """What happens in one replicate: sets of fresh server processes, one after the other."""
 
     number: int
-    starts: tuple[StartPlan, ...]
+    starts: tuple[_StartPlan, ...]
 
     @property
     def rounds(self) -> tuple[tuple[str, ...], ...]:
@@ -72,8 +72,8 @@ def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: i
     return ReplicatePlan(number, tuple(_plan_start(variants, chance, rounds=share) for share in shares))
 
 
-def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int) -> StartPlan:
-    return StartPlan(
+def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int) -> _StartPlan:
+    return _StartPlan(
         start_order=_shuffled(variants, chance),
         warmup_order=_shuffled(variants, chance),
         hash_seed=chance.randrange(1, 2**32),
@@ -152,7 +152,7 @@ def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Bloc
         _drive(prepared, plan, made)
     except REPLICATE_FAILURES as error:
         return invalidated(made, plan, error_text(error))
-    reason = why_invalid(before, MachineSample.now(), cores=os.cpu_count() or 1)
+    reason = machine_problem(before, MachineSample.now(), cores=os.cpu_count() or 1)
     return made if reason is None else invalidated(made, plan, reason)
 
 
@@ -176,7 +176,7 @@ def _drive(prepared: PreparedVariants, plan: ReplicatePlan, made: list[Block]) -
 
 def _drive_start(
     prepared: PreparedVariants,
-    plan: StartPlan,
+    plan: _StartPlan,
     client: HttpClient,
     made: list[Block],
     *,
@@ -232,7 +232,7 @@ class _Served:
         """Compile, connect, and see how many requests fill a block."""
         walls = client.drive(self.server.url, [self._request] * _WARM_UP_REQUESTS).wall_s
         self._requests_a_block = block_size(min(walls), block_s=self._block_s)
-        self._backends = backends(self._database_url)
+        self._backends = read_backends(self._database_url)
 
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
@@ -246,9 +246,9 @@ class _Served:
             variant=self._name,
             requests=self._requests_a_block,
             wall_s=seen.wall_s,
-            cpu_s=None if self._backends is None else spent(before, after),
+            cpu_s=None if self._backends is None else cpu_between(before, after),
             counters=self._counters(seen),
-            invalid=why_invalid_block(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s)),
+            invalid=block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s)),
             responses=seen.digests,
         )
 
@@ -257,18 +257,18 @@ class _Served:
 
         A variant that connects anew for each request has none when it rests (and PostgreSQL 14 does not tell of them).
         """
-        now = None if self._backends is None else backends(self._database_url)
+        now = None if self._backends is None else read_backends(self._database_url)
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
             return False
         return bool(self._backends.cpu_s) or not self._has_round_trips
 
     def _counters(self, seen: Driven) -> dict[str, float]:
-        memory = pss_bytes(self.server.worker_pids())
+        memory = read_pss_bytes(self.server.worker_pids())
         counters = {"body_bytes": seen.body_bytes, "client_cpu_s": seen.client_cpu_s}
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> dict[int, float]:
-        return cpu_by_pid([*self.server.worker_pids(), *(self._backends.cpu_s if self._backends else ())])
+        return read_cpu_by_pid([*self.server.worker_pids(), *(self._backends.cpu_s if self._backends else ())])
 
 
 def _has_round_trips(wire: Path) -> bool:

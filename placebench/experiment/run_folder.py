@@ -22,7 +22,7 @@ from placebench.experiment.records import FailedPart, RunHead
 from placebench.paths import make_folder
 from placebench.runtime.postgres import Server
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Say = Callable[[str], None]
 FAILURES = (PlacebenchError, SQLAlchemyError, OSError)
 """What a part of a run may fail with; GateFailedError is among them, and always ends the run."""
@@ -95,7 +95,7 @@ class RunFolder:
         finally:
             self.save(status=status, note=note, elapsed_s=before_s + time.perf_counter() - started)
 
-    def try_twice(self, what: str, make: Callable[[], T], *, keep: Say = ignore) -> T:
+    def try_twice(self, what: str, make: Callable[[], _T], *, keep: Say = ignore) -> _T:
         """Return what *make* returns, at its second call where the first one fails.
 
         keep: is called with the first reason. Raises what the second call raises, and GateFailedError at once:
@@ -149,7 +149,9 @@ def error_text(error: Exception) -> str:
     return " ".join((ours or f"{type(error).__name__}: {error}").split())
 
 
-def measure_each(missing: Iterable[T], attempt: Callable[[T], str | None], give_up: Callable[[T, str], None]) -> None:
+def measure_each(
+    missing: Iterable[_T], attempt: Callable[[_T], str | None], give_up: Callable[[_T, str], None]
+) -> None:
     """Measure what is missing, one after the other, each until it is valid: the loop of every resumable run.
 
     Args:

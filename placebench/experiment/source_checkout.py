@@ -3,7 +3,7 @@
     rev=main             a git worktree of that revision, in the run's folder; the checkout of the user stays as it is
     with=package==1.2    that version before all that its environment holds, in a folder of its own
 
-The key pieces are `read_origin`, which finds the commit, and `standing`, which makes and takes away.
+The main functions are `read_origin`, which finds the commit, and `checked_out`, which makes and removes.
 """
 
 import os
@@ -48,16 +48,18 @@ def read_origin(*, folder: Path, revision: str | None, packages: Sequence[str]) 
             raise PlacebenchError(f"with={each}: expected one version, as in with=sqlalchemy==2.0.44")
     if revision is None:
         return Origin(packages=tuple(packages)) if packages else None
-    top = Path(_git(folder, "rev-parse", "--show-toplevel", told=f"rev={revision}: {folder} is in no git repository"))
+    top = Path(
+        _git(folder, "rev-parse", "--show-toplevel", message=f"rev={revision}: {folder} is in no git repository")
+    )
     unknown = f"no revision {revision!r} in {top}: expected a branch, a tag or a commit of it"
     if revision.startswith("-"):
         raise PlacebenchError(unknown)
-    commit = _git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", told=unknown)
+    commit = _git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", message=unknown)
     return Origin(str(top), commit, str(folder.resolve().relative_to(top.resolve())), tuple(packages))
 
 
 @contextmanager
-def standing(origin: Origin, place: Path, *, module: str, python: str | None) -> Iterator[list[str]]:
+def checked_out(origin: Origin, place: Path, *, module: str, python: str | None) -> Iterator[list[str]]:
     """What goes before the Python path of its environment while the `with` block runs; *place* is gone after it.
 
     Raises PlacebenchError where it cannot be made, or where *module* would be found elsewhere than in the revision.
@@ -70,7 +72,7 @@ def standing(origin: Origin, place: Path, *, module: str, python: str | None) ->
         if origin.repository and origin.commit:
             _check_out(origin, tree)
             folders.append(str((tree / origin.within).resolve()))
-            _hold_to(tree, module, folders, interpreter)
+            _check_module(tree, module, folders, interpreter)
         yield folders
     finally:
         _remove(origin, place)
@@ -79,8 +81,8 @@ def standing(origin: Origin, place: Path, *, module: str, python: str | None) ->
 def _check_out(origin: Origin, tree: Path) -> None:
     """Without the hooks of the repository; --force, for one that a kill has left registered."""
     options = ("-c", "core.hooksPath=/dev/null", "worktree", "add", "--quiet", "--detach", "--force")
-    told = f"no worktree of {origin.commit} at {tree}"
-    _git(Path(str(origin.repository)), *options, str(tree), str(origin.commit), told=told)
+    message = f"no worktree of {origin.commit} at {tree}"
+    _git(Path(str(origin.repository)), *options, str(tree), str(origin.commit), message=message)
 
 
 def _remove(origin: Origin, place: Path) -> None:
@@ -90,15 +92,15 @@ def _remove(origin: Origin, place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _hold_to(tree: Path, module: str, folders: Sequence[str], interpreter: str) -> None:
+def _check_module(tree: Path, module: str, folders: Sequence[str], interpreter: str) -> None:
     top = module.partition(":")[0].partition(".")[0]
-    asks = (
+    code = (
         "import importlib.util, sys; found = importlib.util.find_spec(sys.argv[1]); "
         "print(found and (found.origin or list(found.submodule_search_locations)[0]))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     ended = subprocess.run(
-        [interpreter, "-c", asks, top], env=environment, cwd=tree.parent, capture_output=True, text=True, check=False
+        [interpreter, "-c", code, top], env=environment, cwd=tree.parent, capture_output=True, text=True, check=False
     )
     found = ended.stdout.strip()
     if not Path(found).is_relative_to(tree.resolve()):
@@ -129,14 +131,14 @@ def _pip(interpreter: str, place: Path) -> list[str]:
     return [str(place / "pip" / "bin" / "python"), "-m", "pip"]
 
 
-def _git(folder: Path, *arguments: str, told: str) -> str:
+def _git(folder: Path, *arguments: str, message: str) -> str:
     try:
         ended = _run(["git", "-C", str(folder), *arguments])
     except FileNotFoundError as error:
         raise PlacebenchError("rev= needs git, and there is none on PATH") from error
     if ended.returncode:
         said = " ".join(ended.stderr.split())
-        raise PlacebenchError(f"{told} ({said})" if said else told)
+        raise PlacebenchError(f"{message} ({said})" if said else message)
     return ended.stdout.strip()
 
 

@@ -26,16 +26,16 @@ from placebench.topology import Topology
 Point = Mapping[str, Any]
 Measure = Callable[[Point, int], Mapping[str, Any]]
 """Measures a point once, for the repeat of this number; what it raises of FAILURES has the point measured again."""
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-class Restartable(Generic[T]):
+class Restartable(Generic[_T]):
     """What several measurements use, such as a client: started for the first, and anew after one that failed."""
 
-    def __init__(self, start: Callable[[], AbstractContextManager[T]]) -> None:
+    def __init__(self, start: Callable[[], AbstractContextManager[_T]]) -> None:
         self._start = start
         self._stack = ExitStack()
-        self._started: T | None = None
+        self._started: _T | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -44,7 +44,7 @@ class Restartable(Generic[T]):
         self._stop()
 
     @contextmanager
-    def in_use(self) -> Iterator[T]:
+    def in_use(self) -> Iterator[_T]:
         """Yield it for one measurement; it is stopped where the `with` block fails."""
         if self._started is None:
             self._started = self._stack.enter_context(self._start())
@@ -133,7 +133,7 @@ class StudyRun:
         self._run.say, self._run.note = say, note
         data = self._setup.data
         with self._run.recorded():
-            keep_whole_lines(self._path)
+            _keep_whole_lines(self._path)
             say(f"seed {self._topology.title}, {self._topology.trees} trees")
             self._run.claim_server(data.server)
             described = manifest(data.url)
@@ -154,8 +154,8 @@ class StudyRun:
         for point, repeat in self._all():
             if _key(point, repeat) in self._done:
                 continue
-            step = f"repeat {repeat + 1} of {self._spec.repeats}: {point_text(point)}"
-            if point_text(point) in self._failed:
+            step = f"repeat {repeat + 1} of {self._spec.repeats}: {_point_text(point)}"
+            if _point_text(point) in self._failed:
                 self._run.say(f"{step}: left out, it failed before")
                 continue
             self._run.say(step)
@@ -173,12 +173,12 @@ class StudyRun:
         if made.invalid is None:
             self._done.add(_key(point, repeat))
         else:
-            self._run.note(f"{point_text(point)} failed: {made.invalid}")
+            self._run.note(f"{_point_text(point)} failed: {made.invalid}")
         return made.invalid
 
     def _give_up(self, measured: tuple[Point, int], reason: str) -> None:
         """Leave the point out; raises UndecidedError where the database is gone: no other could be measured either."""
-        self._failed[point_text(measured[0])] = reason
+        self._failed[_point_text(measured[0])] = reason
         try:
             with open_connection(self._setup.data.url):
                 pass
@@ -192,12 +192,12 @@ def in_order(points: Sequence[Point], repeat: int, *, seed: int) -> list[Point]:
     return order if repeat % 2 == 0 else order[::-1]
 
 
-def point_text(point: Point) -> str:
+def _point_text(point: Point) -> str:
     """Return 'variant naive, latency_ms 50'."""
     return ", ".join(f"{name} {value}" for name, value in point.items())
 
 
-def keep_whole_lines(path: Path) -> None:
+def _keep_whole_lines(path: Path) -> None:
     """Cut off a last line that a kill left without its end, so that the next one begins a line of its own."""
     if path.is_file() and not (content := path.read_bytes()).endswith(b"\n"):
         path.write_bytes(content[: content.rfind(b"\n") + 1])

@@ -1,6 +1,6 @@
 """When a replicate or a load pass does not count: rules about the machine, fixed before anything is measured.
 
-The main functions are `why_invalid`, on two `MachineSample`s, and `why_invalid_load`, on what a load pass saw. The
+The main functions are `machine_problem`, on two `MachineSample`s, and `load_problem`, on what a load pass saw. The
 whole replicate or pass is discarded, never a single request or one variant, and it is counted and reported; what it
 measured stays on the disk.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from placebench.experiment.records import LoadResult
-from placebench.loadgen.options import AT_ONCE
+from placebench.loadgen.options import MAX_CONCURRENT
 from placebench.loadgen.samples import MISSED_AFTER_S
 
 _STEAL = 7
@@ -33,7 +33,7 @@ class Rules:
     clock_step_at_most_s: float = 0.5
     """How far the wall clock may move against the monotonic one."""
     client_cpu_at_most: float = 0.7
-    """Share of a core that the client may use while it waits for answers."""
+    """Share of a core that the client may use while it waits for responses."""
 
     def to_json(self) -> dict[str, float]:
         """For the run's head."""
@@ -74,7 +74,7 @@ class MachineSample:
         return cls(time.time(), time.monotonic(), stolen, total, os.getloadavg()[0])
 
 
-def why_invalid(before: MachineSample, after: MachineSample, *, cores: int, rules: Rules = RULES) -> str | None:
+def machine_problem(before: MachineSample, after: MachineSample, *, cores: int, rules: Rules = RULES) -> str | None:
     """Why a replicate between these moments does not count, with what was seen and what is allowed; None if it does."""
     step_s = (after.wall_s - before.wall_s) - (after.monotonic_s - before.monotonic_s)
     if abs(step_s) > rules.clock_step_at_most_s:
@@ -89,7 +89,7 @@ def why_invalid(before: MachineSample, after: MachineSample, *, cores: int, rule
     return None
 
 
-def why_invalid_block(failures: list[str], *, client_cpu_s: float, wall_s: float, rules: Rules = RULES) -> str | None:
+def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, rules: Rules = RULES) -> str | None:
     """The same for one block of requests: failures, or a client that had no time to wait."""
     if failures:
         return f"{len(failures)} requests failed, first: {failures[0]}"
@@ -99,7 +99,7 @@ def why_invalid_block(failures: list[str], *, client_cpu_s: float, wall_s: float
     return None
 
 
-def why_invalid_load(result: LoadResult, *, at_once: int = AT_ONCE, rules: LoadRules = LOAD_RULES) -> str | None:
+def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: LoadRules = LOAD_RULES) -> str | None:
     """Why a load pass tells of its generator and not of the service, with what was seen and allowed; else None."""
     share = result.client_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
     if share > rules.client_cpu_at_most:
@@ -111,7 +111,7 @@ def why_invalid_load(result: LoadResult, *, at_once: int = AT_ONCE, rules: LoadR
     return None
 
 
-def late_arrivals(result: LoadResult, *, at_once: int = AT_ONCE) -> int:
+def late_arrivals(result: LoadResult, *, at_once: int = MAX_CONCURRENT) -> int:
     """How many arrivals the generator started late by its own doing.
 
     One that waited because *at_once* requests were under way waited for the service: that is latency, and counts.

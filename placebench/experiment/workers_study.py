@@ -1,6 +1,6 @@
-"""Threads or processes: the same requests answered by every mix of both, with what each mix takes.
+"""Threads or processes: the same requests served by every mix of both, with what each mix takes.
 
-The key piece is `WorkersStudy`, the study of `placebench lab study workers`.
+The main class is `WorkersStudy`, the study of `placebench lab study workers`.
 Each measurement is a fresh uWSGI,
 warmed up, then a fixed number of requests by a fixed number of users; CPU is read at both ends, memory all the while.
 """
@@ -15,16 +15,10 @@ from typing import Any, Final
 from placebench.experiment.client_process import Driven, HttpClient, http_client, responses_folder
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
-from placebench.measure.meters import Backends, backends, backends_spent
-from placebench.measure.processes import Memory, MemorySampler, cpu_by_pid, spent
+from placebench.measure.meters import Backends, backend_cpu_between, read_backends
+from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
-WORKLOADS: Final = {
-    "compute": "pure Python, no input or output: GET /compute/N",
-    "query": "the full query",
-    "state": "reads of a state of 200 000 records that was loaded before the fork: GET /state/N",
-    "state-frozen": "the same after gc.freeze()",
-}
 REQUESTS: Final = {"compute": 400, "query": 40, "state": 400, "state-frozen": 400}
 QUICK_REQUESTS: Final = {"compute": 60, "query": 40, "state": 100, "state-frozen": 100}
 _REFERENCE: Final = "placebench.reference.wsgi:application"
@@ -35,16 +29,17 @@ _QUERY = "query"
 
 @dataclass(frozen=True)
 class WorkersStudy:
-    """What is asked of whom."""
+    """Which mixes of processes and threads serve which workloads."""
 
     mixes: tuple[tuple[int, int], ...]
     """Processes and threads in each of them."""
     workloads: tuple[str, ...]
-    """Of WORKLOADS."""
+    """compute: pure Python, GET /compute/N; query: the full query; state: reads of a state of 200 000 records that was
+    loaded before the fork, GET /state/N; state-frozen: the same after gc.freeze()."""
     requests: Mapping[str, int]
     """How many, by workload; the same for every mix."""
     users: int
-    """Who wait for answers, the same number for every mix."""
+    """Closed-loop users, the same number for every mix."""
     request: str
     variant: str = "tuned"
 
@@ -61,8 +56,8 @@ class WorkersStudy:
         """Return what is measured.
 
         A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s, backend_cpu_s,
-        client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the process tree at its highest PSS), `lost_bytes` and `memory`,
-        a list of `[at_s, pss_bytes, uss_bytes, rss_bytes, lost_bytes]`.
+        client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the process tree at its highest PSS), `unshared_bytes` and
+        `memory`, a list of `[at_s, pss_bytes, uss_bytes, rss_bytes, unshared_bytes]`.
         """
         return StudySpec(
             command="workers",
@@ -80,7 +75,7 @@ class WorkersStudy:
             yield _Meter(self, setup, client, setup.same_responses()).measure
 
     def paths(self, workload: str) -> list[str]:
-        """What is asked, in this order."""
+        """Return the requests, in this order."""
         count = self.requests[workload]
         if workload == _QUERY:
             return [self.request] * count
@@ -127,10 +122,10 @@ class _Meter:
 
     def _load(self, point: Point, server: RunningServer, client: HttpClient, paths: list[str]) -> dict[str, Any]:
         workers = server.worker_pids()
-        before, backends_before = cpu_by_pid(workers), self._backends(point)
+        before, backends_before = read_cpu_by_pid(workers), self._backends(point)
         with MemorySampler(server.pid, workers) as memory:
             seen = client.drive(server.url, paths, users=self.study.users)
-        cpu_s, backends_after = spent(before, cpu_by_pid(workers)), self._backends(point)
+        cpu_s, backends_after = cpu_between(before, read_cpu_by_pid(workers)), self._backends(point)
         server.check()
         self._check(point, seen)
         return {
@@ -139,14 +134,14 @@ class _Meter:
             "throughput_per_s": len(paths) / seen.elapsed_s,
             "latency_s": statistics.median(seen.wall_s),
             "worker_cpu_s": cpu_s,
-            "backend_cpu_s": backends_spent(backends_before, backends_after),
+            "backend_cpu_s": backend_cpu_between(backends_before, backends_after),
             "client_cpu_s": seen.client_cpu_s,
             **_memory(memory),
         }
 
     def _backends(self, point: Point) -> Backends | None:
-        """None are needed for a workload that asks no database."""
-        return backends(self.setup.data.url) if point["workload"] == _QUERY else Backends({})
+        """None are needed for a workload without a database."""
+        return read_backends(self.setup.data.url) if point["workload"] == _QUERY else Backends({})
 
     def _check(self, point: Point, seen: Driven) -> None:
         """Raise LoadError for a request that failed, GateFailedError for a response that is not as the first was."""
@@ -157,11 +152,11 @@ class _Meter:
 
 
 def _memory(sampler: MemorySampler) -> dict[str, Any]:
-    peak, shared = sampler.peak, sampler.samples[0].workers_share_bytes
-    over_time = [[each.at_s, *_figures(each.family), shared - each.workers_share_bytes] for each in sampler.samples]
+    peak, shared = sampler.peak, sampler.samples[0].shared_bytes
+    over_time = [[each.at_s, *_figures(each.process_tree), shared - each.shared_bytes] for each in sampler.samples]
     return {
         **dict(zip(("pss_bytes", "uss_bytes", "rss_bytes"), _figures(peak), strict=True)),
-        "lost_bytes": sampler.lost_bytes,
+        "unshared_bytes": sampler.unshared_bytes,
         "memory": over_time,
     }
 

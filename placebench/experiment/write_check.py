@@ -13,10 +13,10 @@ from sqlalchemy import bindparam, text
 from placebench.decoding import decode_json
 from placebench.errors import DatabaseError, LoadError
 from placebench.experiment.http_request import get
-from placebench.loadgen.write_log import Allocations, Write
+from placebench.loadgen.write_log import Allocations, LoggedWrite
 from placebench.runtime.postgres import open_connection
 
-NO_ANSWER = "no answer"
+_NO_RESPONSE = "no answer"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class WriteCheck:
 
     sent: int
     statuses: dict[str, int]
-    """Answers to writes; `no answer` for those without."""
+    """Statuses of the responses to writes; `no answer` for those without."""
     acknowledged: int
     refused: int
     in_doubt: int
@@ -50,19 +50,19 @@ class WriteCheck:
 
     @property
     def passed(self) -> bool | None:
-        """Whether nothing is lost, doubled or there against the answer; None where nobody could look."""
+        """Whether nothing is lost, doubled or there against the response; None where nobody could look."""
         if self.lost is None:
             return None
         return not (self.lost or self.doubled or self.refused_and_found)
 
 
-def check_writes(writes: Iterable[Write], held: Mapping[str, Holding] | str) -> WriteCheck:
-    """The accounts of a run. held: by consumer, those with nothing left out; or why that could not be read."""
+def check_writes(writes: Iterable[LoggedWrite], held: Mapping[str, Holding] | str) -> WriteCheck:
+    """Return what became of the writes. held: by consumer, none for nothing; or why that could not be read."""
     writes = list(writes)
     sorts = Counter(_sort(write.status) for write in writes)
     answers = {
         "sent": len(writes),
-        "statuses": dict(Counter(write.status or NO_ANSWER for write in writes)),
+        "statuses": dict(Counter(write.status or _NO_RESPONSE for write in writes)),
         "acknowledged": sorts["acknowledged"],
         "refused": sorts["refused"],
         "in_doubt": sorts["in_doubt"],
@@ -87,14 +87,14 @@ def _sort(status: str | None) -> str:
     return kinds.get((status or "")[:1], "in_doubt")
 
 
-def _by_consumer(writes: Iterable[Write]) -> Iterable[list[Write]]:
-    histories: dict[str, list[Write]] = {}
+def _by_consumer(writes: Iterable[LoggedWrite]) -> Iterable[list[LoggedWrite]]:
+    histories: dict[str, list[LoggedWrite]] = {}
     for write in writes:
         histories.setdefault(write.consumer, []).append(write)
     return histories.values()
 
 
-def _verdicts(history: list[Write], holding: Holding | None) -> Iterable[str]:
+def _verdicts(history: list[LoggedWrite], holding: Holding | None) -> Iterable[str]:
     """What is to be said of a claim and its release, if there was one."""
     claim, release = history[0], history[1] if len(history) > 1 else None
     last = release if release is not None and _sort(release.status) != "refused" else claim
@@ -110,11 +110,11 @@ def _verdicts(history: list[Write], holding: Holding | None) -> Iterable[str]:
         yield "lost"
 
 
-def _once(claim: Write, holding: Holding) -> bool:
+def _once(claim: LoggedWrite, holding: Holding) -> bool:
     return holding.generation == 1 and holding.allocations == claim.claimed
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _AT_ONCE = 8
 _BATCH = 1000
@@ -138,7 +138,7 @@ class _Held(TypedDict):
 
 
 def read_holdings(consumers: Collection[str], *, url: str, database_url: str | None) -> dict[str, Holding] | str:
-    """By consumer, those with nothing left out; the reason where service or database do not answer for 30 s.
+    """By consumer, those with nothing left out; the reason where service or database do not respond for 30 s.
 
     database_url: read from there, 1000 consumers a round trip; None: GET /allocations/{consumer} for each at *url*.
     """
@@ -150,12 +150,12 @@ def read_holdings(consumers: Collection[str], *, url: str, database_url: str | N
         return " ".join(str(error).split())
 
 
-def _patiently(ask: Callable[[], T]) -> T:
-    """Ask again for 30 s where it is just coming back."""
+def _patiently(read: Callable[[], _T]) -> _T:
+    """Try again for 30 s where it is just coming back."""
     give_up_at = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            return ask()
+            return read()
         except _NOT_NOW:
             if time.monotonic() > give_up_at:
                 raise

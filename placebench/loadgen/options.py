@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-ANSWER_TIMEOUT_S = 300.0
-AT_ONCE = 400
+_RESPONSE_TIMEOUT_S = 300.0
+MAX_CONCURRENT = 400
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """One load run as it was asked for."""
+    """The options of one load run."""
 
     path: str
     requests: int | None
     warmup: int
     measure_s: float | None
     rate_per_s: float
-    at_once: int
+    max_concurrent: int
     seed: int
-    answer_timeout_s: float
+    response_timeout_s: float
     samples_file: Path | None
     telemetry: Path | None
 
@@ -36,27 +36,41 @@ class LoadOptions:
             warmup=parsed.warmup,
             measure_s=parsed.measure_s,
             rate_per_s=parsed.rate,
-            at_once=parsed.at_once,
+            max_concurrent=parsed.max_concurrent,
             seed=parsed.seed,
-            answer_timeout_s=parsed.answer_timeout,
+            response_timeout_s=parsed.response_timeout,
             samples_file=Path(parsed.samples_file) if parsed.samples_file else None,
             telemetry=Path(parsed.telemetry) if parsed.telemetry else None,
         )
 
 
 def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
-    """Our options with their defaults; *path* is what is asked unless --candidates-path says otherwise."""
+    """Our options with their defaults; *path* is what is requested unless --candidates-path says otherwise."""
     group = parser.add_argument_group("placebench")
-    group.add_argument("--candidates-path", default=path, metavar="PATH", help="path and query to ask")
+    group.add_argument(
+        "--candidates-path", default=path, metavar="PATH", help="path and query to request (default: %(default)s)"
+    )
     group.add_argument("--requests", type=_positive_int, help="stop when exactly so many requests have ended")
     group.add_argument("--warmup", type=_natural, default=0, metavar="N", help="requests first that are not counted")
     group.add_argument(
         "--measure-s", type=_positive, metavar="S", help="start no request after so many seconds, the warm-up apart"
     )
-    group.add_argument("--rate", type=_positive, default=10.0, help="open load: arrivals per second")
-    group.add_argument("--at-once", type=_positive_int, default=AT_ONCE, help="open load: most requests at once")
-    group.add_argument("--seed", type=int, default=1, help="open load: which schedule")
-    group.add_argument("--answer-timeout", type=_positive, default=ANSWER_TIMEOUT_S, metavar="S")
+    group.add_argument("--rate", type=_positive, default=10.0, help="open-loop load: arrivals per second")
+    group.add_argument(
+        "--max-concurrent",
+        type=_positive_int,
+        default=MAX_CONCURRENT,
+        metavar="N",
+        help="open-loop load: requests in flight at most (default: %(default)s)",
+    )
+    group.add_argument("--seed", type=int, default=1, help="open-loop load: which schedule")
+    group.add_argument(
+        "--response-timeout",
+        type=_positive,
+        default=_RESPONSE_TIMEOUT_S,
+        metavar="S",
+        help="seconds to wait for a response (default: %(default)s)",
+    )
     group.add_argument("--samples-file", metavar="FILE", help="write the exact samples there, as JSON")
     group.add_argument(
         "--telemetry",

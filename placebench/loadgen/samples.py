@@ -1,7 +1,7 @@
-"""The exact samples of one load run, one entry for each request that was answered or failed.
+"""The exact samples of one load run, one entry for each request that was served or failed.
 
-The key piece is `Samples`. What it writes are the fields of `placebench.experiment.records.LoadResult`; locust's own
-figures are not used anywhere, since they are rounded to two digits.
+`LoadSamples` writes the fields of `placebench.experiment.records.LoadResult`; locust's own figures are not used
+anywhere, since they are rounded to two digits.
 """
 
 import json
@@ -18,7 +18,7 @@ _MESSAGES_KEPT = 5
 
 
 @dataclass
-class Samples:
+class LoadSamples:
     """Grows while the load runs; offsets are seconds since `begin`."""
 
     kind: str
@@ -50,11 +50,11 @@ class Samples:
     def now_s(self) -> float:
         """Seconds since `begin`."""
         if self.zero is None:
-            raise RuntimeError("Samples.begin has to be called first")
+            raise RuntimeError("LoadSamples.begin has to be called first")
         return self.clock() - self.zero
 
     def send(self, due_s: float | None = None) -> float:
-        """A request leaves now, due at offset *due_s* in an open load; returns the offset of now."""
+        """A request leaves now, due at offset *due_s* in an open-loop load; returns the offset of now."""
         now_s = self.now_s()
         self.sent += 1
         self.missed += due_s is not None and now_s - due_s > MISSED_AFTER_S
@@ -63,7 +63,7 @@ class Samples:
     def end(
         self, sent_s: float, ended_s: float, *, due_s: float | None, status: str, body_bytes: int, failure: str | None
     ) -> None:
-        """The request that left at *sent_s* has ended; *failure* says why it does not count as answered."""
+        """The request that left at *sent_s* has ended; *failure* says why it counts as failed."""
         self.cpu_s = self.cpu_clock() - self.cpu_at_zero_s
         started_s = sent_s if due_s is None else due_s
         self.started_s.append(started_s)

@@ -1,17 +1,22 @@
-"""One load run inside a locust process: whose turn it is, when it ends, what is kept of it, and the exit code.
+"""One load run inside a locust process: which requests are sent, when it ends, its samples, and the exit code.
 
-The key piece is `LoadSession`; a locustfile makes one and lets its user call `ask` (closed load) or `follow_schedule`
-(open load). The requests under way at the end are waited for: to drop them, as locust does, drops just the slow ones.
+A locustfile makes a `LoadSession` and lets its user call `get` (closed-loop) or `follow_schedule` (open-loop), or give
+a `Claimant` its turn. The requests in flight at the end are waited for: to drop them, as locust does, drops the slow
+ones.
 """
 
+import json
 import os
+import random
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import gevent
 from gevent.event import Event
@@ -23,34 +28,34 @@ from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
 from placebench.loadgen.options import LoadOptions, add_options, arrivals
-from placebench.loadgen.requests import Asked, Outcome, ask, exchange
-from placebench.loadgen.samples import Samples
-from placebench.loadgen.write_log import Ledger, ledger_beside
+from placebench.loadgen.requests import LoadRequest, Outcome, send_request
+from placebench.loadgen.samples import LoadSamples
+from placebench.loadgen.write_log import Allocations, WriteLog, write_log_path
 from placebench.telemetry.telemeter import Telemeter
 
 _EXIT_NO_SAMPLES = 1
-_PAUSE_WITHOUT_ANSWER_S = 0.1
+_PAUSE_WITHOUT_RESPONSE_S = 0.1
 _COUNT_EVERY_S = 0.5
 _COUNTED_IN_ONE_PROCESS = ("requests", "warmup", "samples_file")
 _ONE_PROCESS = (
-    "an open load, --requests, --warmup and --samples-file count in one process: "
+    "an open-loop load, --requests, --warmup and --samples-file count in one process: "
     "leave out --processes, --master and --worker"
 )
 
 
-def candidates_path(headline: str) -> str:
-    """What the candidates' locustfiles ask: $PLACEBENCH_REQUEST, or the *headline* query."""
-    return os.environ.get("PLACEBENCH_REQUEST") or headline
+def candidates_path(default: str) -> str:
+    """What the locustfiles of candidates request: $PLACEBENCH_REQUEST, or the *default*."""
+    return os.environ.get("PLACEBENCH_REQUEST") or default
 
 
 class LoadSession:
     """The run that this locust process makes; registers itself with locust's events."""
 
     options: LoadOptions
-    samples: Samples
+    samples: LoadSamples
 
     def __init__(self, kind: str, path: str) -> None:
-        """kind: "closed" or "open". path: what is asked unless the command line says otherwise."""
+        """kind: "closed" or "open". path: what is requested unless the command line says otherwise."""
         self._kind = kind
         self._path = path
         self._warm = Event()
@@ -66,53 +71,50 @@ class LoadSession:
         ):
             hook.add_listener(listener)  # type: ignore[no-untyped-call]
 
-    def ask(self, client: FastHttpSession) -> None:
-        """Closed load: one request in its turn; raises StopUser when no more is to be sent."""
+    def get(self, client: FastHttpSession) -> None:
+        """Closed-loop load: the next GET of the path; raises StopUser when no more is to be sent."""
         if self._warmup_left:
-            answered = self._warm_up(client)
+            self._pause_without_response(self._warm_up(client))
         else:
-            self._warm.wait()
-            if not self._take():
-                raise StopUser
-            answered = exchange(client, self.options.path, self.samples, telemeter=self._telemeter)
-        if not answered:
-            gevent.sleep(_PAUSE_WITHOUT_ANSWER_S)  # a server that is away is not asked ten thousand times a second
+            self.send(client, LoadRequest(self.options.path))
 
-    def send(self, client: FastHttpSession, asked: Asked) -> Outcome:
-        """Closed load: the same for any request, once the warm-up is over; writes go into the ledger."""
+    def send(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
+        """Closed-loop load: send any request, once the warm-up is over; a write goes into the write log."""
         while self._warmup_left:
             self._warm_up(client)
         self._warm.wait()
         if not self._take():
             raise StopUser
-        outcome = ask(client, asked, self.samples, self.ledger, telemeter=self._telemeter)
-        if not outcome.answered:
-            gevent.sleep(_PAUSE_WITHOUT_ANSWER_S)
+        log = self.write_log if request.write else None
+        outcome = send_request(client, request, self.samples, write_log=log, telemeter=self._telemeter)
+        self._pause_without_response(outcome)
         return outcome
 
     @cached_property
-    def ledger(self) -> Ledger:
-        """Of the writes of this run: beside the samples, or nowhere without --samples-file."""
+    def write_log(self) -> WriteLog:
+        """The log of this run's writes: beside the samples, or nowhere without --samples-file."""
         options = self.options
-        path = ledger_beside(options.samples_file) if options.samples_file else Path(os.devnull)
-        return Ledger(path, seed=options.seed, run=str(time.time_ns()))
+        path = write_log_path(options.samples_file) if options.samples_file else Path(os.devnull)
+        return WriteLog(path, seed=options.seed, run=str(time.time_ns()))
 
     def follow_schedule(self, client: FastHttpSession) -> None:
-        """Open load: the whole schedule, by the first user that comes; every user raises StopUser in the end.
+        """Open-loop load: the whole schedule, by the first user that comes; every user raises StopUser in the end.
 
-        A request is sent when it is due, whatever became of the ones before, as long as fewer than options.at_once are
-        under way; else it waits, counts as missed, and its latency still runs from when it was due.
+        A request is sent when it is due, whatever became of the ones before, as long as fewer than
+        options.max_concurrent are in flight; else it waits, counts as missed, and its latency still runs from when it
+        was due.
         """
         if self._schedule_taken:
             raise StopUser
         self._schedule_taken = True
         while self._warmup_left:
             self._warm_up(client)
-        pool = Pool(self.options.at_once)
+        pool = Pool(self.options.max_concurrent)
         for due_s in arrivals(self.options.rate_per_s, self.options.seed):
             if not self._wait_for(due_s) or not self._take():
                 break
-            pool.spawn(exchange, client, self.options.path, self.samples, due_s, telemeter=self._telemeter)
+            request, telemeter = LoadRequest(self.options.path), self._telemeter
+            pool.spawn(send_request, client, request, self.samples, due_s=due_s, telemeter=telemeter)
         self._stopping.set()
         pool.join()
         raise StopUser
@@ -134,12 +136,17 @@ class LoadSession:
                 self._stopping.set()
         return True
 
-    def _warm_up(self, client: FastHttpSession) -> bool:
+    def _warm_up(self, client: FastHttpSession) -> Outcome:
         self._warmup_left -= 1
-        answered = exchange(client, self.options.path, self._warmup)
+        outcome = send_request(client, LoadRequest(self.options.path), self._warmup)
         if self._warmup.completed == self.options.warmup:
             self._begin()
-        return answered
+        return outcome
+
+    def _pause_without_response(self, outcome: Outcome) -> None:
+        """A server that is away does not get ten thousand requests per second."""
+        if not outcome.has_response:
+            gevent.sleep(_PAUSE_WITHOUT_RESPONSE_S)
 
     def _begin(self) -> None:
         self.samples.begin()
@@ -161,15 +168,15 @@ class LoadSession:
             self._telemeter = Telemeter(self.options.telemetry, role="client")
         # Locust times its -t on a clock that was last read before the imports: without this it ends a second early.
         gevent.get_hub().loop.update_now()
-        environment.stop_timeout = parsed.stop_timeout or self.options.answer_timeout_s
+        environment.stop_timeout = parsed.stop_timeout or self.options.response_timeout_s
         for user in environment.user_classes:
             if issubclass(user, FastHttpUser):
-                user.network_timeout = user.connection_timeout = self.options.answer_timeout_s
-                user.concurrency = self.options.at_once
+                user.network_timeout = user.connection_timeout = self.options.response_timeout_s
+                user.concurrency = self.options.max_concurrent
 
-    def _new_samples(self, parsed: Namespace) -> Samples:
+    def _new_samples(self, parsed: Namespace) -> LoadSamples:
         rate_per_s = self.options.rate_per_s if self._kind == "open" else None
-        return Samples(self._kind, parsed.num_users or 1, rate_per_s, self.options.seed)
+        return LoadSamples(self._kind, parsed.num_users or 1, rate_per_s, self.options.seed)
 
     def _refuse_several_processes(self, environment: Environment) -> None:
         if self._needs_one_process(vars(environment.parsed_options)) and not isinstance(
@@ -194,7 +201,7 @@ class LoadSession:
             self._begin()
         gevent.spawn(self._end_the_run, environment)
         if self.options.samples_file:
-            gevent.spawn(self._tell_how_many)
+            gevent.spawn(self._write_count)
 
     def _end_the_run(self, environment: Environment) -> None:
         self._warm.wait()
@@ -203,12 +210,12 @@ class LoadSession:
         runner = environment.runner
         if isinstance(runner, LocalRunner) and runner.state in (STATE_SPAWNING, STATE_RUNNING):
             # The users end by themselves. To let quit() wait for them would cost the last requests its inspect.stack(),
-            # 20 to 50 ms in which no answer is read.
+            # 20 to 50 ms in which no response is read.
             runner.user_greenlets.join(timeout=environment.stop_timeout)
             environment.stop_timeout = 0.0
             runner.quit()
 
-    def _tell_how_many(self) -> None:
+    def _write_count(self) -> None:
         """Keep the number of ended requests in a file beside the samples, for whoever shows progress."""
         if self.options.samples_file:
             count_file = self.options.samples_file.with_suffix(".count")
@@ -225,8 +232,8 @@ class LoadSession:
         environment.stop_timeout = 0.0
         if self.options.samples_file:
             self.samples.save(self.options.samples_file)
-        if "ledger" in vars(self):
-            self.ledger.close()
+        if "write_log" in vars(self):
+            self.write_log.close()
         if self._telemeter is not None:
             self._telemeter.close()
         if isinstance(environment.runner, WorkerRunner):
@@ -241,3 +248,62 @@ class LoadSession:
         if isinstance(environment.runner, MasterRunner):
             return environment.runner.stats.total.num_requests
         return self.samples.completed
+
+
+_CLAIMS_PER_RESPONSE: Final = 10
+_RELEASE_SHARE: Final = 0.1
+_NOTHING_TO_DO_S: Final = 0.1
+_WHO: Final = {"project_id": "placebench", "user_id": "placebench", "consumer_type": "INSTANCE"}
+_DONE: Final = str(HTTPStatus.NO_CONTENT.value)
+_REFUSED: Final = str(HTTPStatus.CONFLICT.value)
+
+
+@dataclass
+class Claimant:
+    """What one user holds, and what it does next."""
+
+    session: LoadSession
+    client: FastHttpSession
+    chance: random.Random
+
+    def __post_init__(self) -> None:
+        self._claimed: list[str] = []
+        self._offered: list[dict[str, Any]] = []
+
+    def write(self) -> None:
+        """Send one write: a release one time in ten and where no candidate is left, else a claim.
+
+        It fetches candidates where none are left of those that it drew from the last response.
+        """
+        if not self._offered:
+            self._offered = self._fetch_candidates()
+        if self._claimed and (not self._offered or self.chance.random() < _RELEASE_SHARE):
+            self._release(self._claimed.pop(self.chance.randrange(len(self._claimed))))
+        elif self._offered:
+            self._claim(self._offered.pop()["allocations"])
+        else:
+            gevent.sleep(_NOTHING_TO_DO_S)
+
+    def _fetch_candidates(self) -> list[dict[str, Any]]:
+        outcome = self.session.send(self.client, LoadRequest(self.session.options.path))
+        candidates = json.loads(outcome.body)["allocation_requests"] if outcome.failure is None else []
+        return self.chance.sample(candidates, min(len(candidates), _CLAIMS_PER_RESPONSE))
+
+    def _claim(self, allocations: dict[str, Any]) -> None:
+        """Claim for a new consumer; a 409 is no failure: somebody was quicker."""
+        consumer = self.session.write_log.new_consumer()
+        content = {"allocations": allocations, "consumer_generation": None, **_WHO}
+        claimed = {provider: entry["resources"] for provider, entry in allocations.items()}
+        if self._write("PUT", consumer, claimed, content, (_DONE, _REFUSED)) == _DONE:
+            self._claimed.append(consumer)
+
+    def _release(self, consumer: str) -> None:
+        self._write("DELETE", consumer, None, None, (_DONE,))
+
+    def _write(
+        self, method: str, consumer: str, claimed: Allocations | None, content: Any, expected: tuple[str, ...]
+    ) -> str:
+        """Send a write; returns the status of the response."""
+        name = "/allocations/{consumer}"
+        request = LoadRequest(f"/allocations/{consumer}", method, content, expected, name, write=(consumer, claimed))
+        return self.session.send(self.client, request).status

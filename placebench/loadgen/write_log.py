@@ -1,7 +1,7 @@
-"""The ledger of a load run that writes: each write before it is sent, and its answer when it comes.
+"""The log of a load run that writes: each write before it is sent, and its status when the response comes.
 
-The key pieces are `Ledger`, which a locustfile keeps, and `read_ledger`. A line is a JSON object; what was sent and
-never answered has one line only, also when the generator was killed. Consumers are named by seed, run and number, so
+A locustfile keeps a `WriteLog`, `read_write_log` reads it. A line is a JSON object; what was sent and got no response
+has one line only, also when the generator was killed. Consumers are named by seed, run and number, so
 that neither another writer nor an earlier run is taken for this one.
 """
 
@@ -16,21 +16,21 @@ Allocations = dict[str, dict[str, int]]  # amounts by resource class by provider
 
 
 @dataclass(frozen=True)
-class Write:
+class LoggedWrite:
     """One write that was sent."""
 
     consumer: str
     claimed: Allocations | None
     """What the consumer is to have; None: its allocations were deleted."""
     status: str | None
-    """The HTTP status of the answer; None: in doubt, for none came."""
+    """The HTTP status of the response; None: in doubt, for none came."""
 
 
-class Ledger:
+class WriteLog:
     """Grows line by line while the load runs."""
 
     def __init__(self, path: Path, *, seed: int, run: str) -> None:
-        """run: tells this run from others with the same seed."""
+        """Open the file; *run* distinguishes this run from others with the same seed."""
         self._file = path.open("w", buffering=1)
         self._name = f"placebench claims, seed {seed}, run {run}"
         self._consumers, self._writes = count(1), count(1)
@@ -40,13 +40,13 @@ class Ledger:
         return str(uuid5(NAMESPACE_URL, f"{self._name}, consumer {next(self._consumers)}"))
 
     def sent(self, consumer: str, claimed: Allocations | None) -> int:
-        """A write is about to leave; returns its number, for `answered`."""
+        """A write is about to leave; returns its number, for `responded`."""
         number = next(self._writes)
         self._line({"write": number, "consumer": consumer, "claimed": claimed})
         return number
 
-    def answered(self, number: int, status: str) -> None:
-        """The answer to a write has come."""
+    def responded(self, number: int, status: str) -> None:
+        """The response to a write has come."""
         self._line({"write": number, "status": status})
 
     def close(self) -> None:
@@ -57,12 +57,12 @@ class Ledger:
         self._file.write(json.dumps(content) + "\n")
 
 
-def ledger_beside(samples_file: Path) -> Path:
-    """Where the ledger of a run lies whose samples go there."""
-    return samples_file.with_suffix(".ledger.jsonl")
+def write_log_path(samples_file: Path) -> Path:
+    """The path of the log of a run whose samples go there."""
+    return samples_file.with_suffix(".writes.jsonl")
 
 
-def read_ledger(path: Path) -> list[Write]:
+def read_write_log(path: Path) -> list[LoggedWrite]:
     """The writes in the order in which they were sent; a last line that was cut off is left out."""
     sent: dict[int, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
@@ -71,4 +71,4 @@ def read_ledger(path: Path) -> list[Write]:
         except ValueError:
             continue
         sent.setdefault(content["write"], {}).update(content)
-    return [Write(each["consumer"], each["claimed"], each.get("status")) for each in sent.values()]
+    return [LoggedWrite(each["consumer"], each["claimed"], each.get("status")) for each in sent.values()]

@@ -1,6 +1,6 @@
 """Reads what a service and its database take inside a stretch: CPU of both, memory of the service.
 
-The key pieces are `ServerMeter` and `look_at_backends`. What cannot be read is None ("not measured").
+The key pieces are `ServerMeter` and `inspect_backends`. What cannot be read is None ("not measured").
 """
 
 import threading
@@ -12,7 +12,7 @@ from typing import Any, Self
 from sqlalchemy import Row, make_url, text
 
 from placebench.decoding import Amount, Count
-from placebench.measure.processes import cpu_by_pid, pss_bytes, spent
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
 from placebench.runtime.postgres import APPLICATION_NAME, open_connection
 
 _PROC = Path("/proc")
@@ -50,7 +50,7 @@ class Backends:
         """
         if before.cpu_s.keys() - self.cpu_s.keys() or self._hides_some_since(before):
             return None
-        return spent(before.cpu_s, self.cpu_s)
+        return cpu_between(before.cpu_s, self.cpu_s)
 
     def _hides_some_since(self, before: Self) -> bool:
         """Whether more sessions began than processes came.
@@ -64,7 +64,7 @@ class Backends:
         return begun > len(self.cpu_s.keys() - before.cpu_s.keys()) + len(before.cpu_s)
 
 
-def look_at_backends(database_url: str) -> Backends | str:
+def inspect_backends(database_url: str) -> Backends | str:
     """What PostgreSQL's processes have taken for this database, or in one line why not all of it can be read.
 
     No processes are needed for SQLite. Costs a connection and 1 round trip; raises DatabaseError where the server does
@@ -80,12 +80,12 @@ def look_at_backends(database_url: str) -> Backends | str:
     pids = [*found.clients, *found.io_workers]
     if not all(_is_postgresql(pid) for pid in pids):
         return "the database is in a container of its own, whose processes are not to be seen from here"
-    return _hidden(found) or Backends(cpu_by_pid(pids), found.sessions)
+    return _hidden(found) or Backends(read_cpu_by_pid(pids), found.sessions)
 
 
-def backends(database_url: str) -> Backends | None:
+def read_backends(database_url: str) -> Backends | None:
     """The same; None ("not measured") where not all can be read."""
-    seen = look_at_backends(database_url)
+    seen = inspect_backends(database_url)
     return None if isinstance(seen, str) else seen
 
 
@@ -146,26 +146,26 @@ class ServerMeter:
 
     def snapshot(self) -> tuple[dict[int, float], Backends | None]:
         """CPU seconds so far: of the workers by pid, and the backends'."""
-        seen = backends(self._database_url)
-        return cpu_by_pid(self._worker_pids()), seen
+        seen = read_backends(self._database_url)
+        return read_cpu_by_pid(self._worker_pids()), seen
 
     def read(self) -> Meters:
         """What was taken; call it after the `with` block."""
         (workers_before, backends_before), (workers_after, backends_after) = self._before, self._after
         return Meters(
-            worker_cpu_s=spent(workers_before, workers_after),
-            backend_cpu_s=backends_spent(backends_before, backends_after),
+            worker_cpu_s=cpu_between(workers_before, workers_after),
+            backend_cpu_s=backend_cpu_between(backends_before, backends_after),
             peak_pss_bytes=self._peak_pss,
         )
 
     def _sample_memory(self) -> None:
         while True:
-            now = pss_bytes(self._worker_pids())
+            now = read_pss_bytes(self._worker_pids())
             self._peak_pss = max(filter(None, (self._peak_pss, now)), default=None)
             if self._done.wait(self._sample_s):
                 return
 
 
-def backends_spent(before: Backends | None, after: Backends | None) -> float | None:
+def backend_cpu_between(before: Backends | None, after: Backends | None) -> float | None:
     """CPU seconds between two looks, as `Backends.spent_since`; None where either could not be made."""
     return None if before is None or after is None else after.spent_since(before)

@@ -17,7 +17,7 @@ _CPU_CLOCK = 2
 """CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h: what the scheduler counted."""
 
 
-def cpu_s(pid: int) -> float:
+def read_cpu_s(pid: int) -> float:
     """CPU seconds of process *pid* so far, with those of threads that ended; 0.0 for a process that is gone."""
     try:
         return time.clock_gettime_ns((~pid << 3) | _CPU_CLOCK) / 1e9
@@ -25,17 +25,17 @@ def cpu_s(pid: int) -> float:
         return 0.0
 
 
-def starved_s(pids: Iterable[int]) -> float:
+def read_starved_s(pids: Iterable[int]) -> float:
     """Seconds so far that threads of the processes could have run and had no CPU: others kept the machine busy."""
     return sum(_starved_ns(task) for pid in pids for task in _tasks(pid)) / 1e9
 
 
-def cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
+def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
     """CPU seconds so far of each process."""
-    return {pid: cpu_s(pid) for pid in pids}
+    return {pid: read_cpu_s(pid) for pid in pids}
 
 
-def pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
+def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
     """Proportional set size of the processes together, the files that they map counted whole, and once for all of them.
 
     In parts, a file is the cheaper the more others map it: of two variants of the same code the one in the environment
@@ -44,7 +44,7 @@ def pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
     """
     anonymous, files = 0, 0
     try:
-        for seen in filter(None, (rollup(pid, proc) for pid in pids)):
+        for seen in filter(None, (_read_rollup(pid, proc) for pid in pids)):
             anonymous += seen["Pss_Anon"]
             files = max(files, seen["Rss"] - seen["Anonymous"])
     except (PermissionError, KeyError):
@@ -52,7 +52,7 @@ def pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
     return anonymous + files
 
 
-def rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
+def _read_rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
     """/proc/PID/smaps_rollup in bytes, nothing for one that is gone; raises PermissionError for somebody else's."""
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
@@ -61,7 +61,7 @@ def rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
     return {name: int(value.split()[0]) * 1024 for name, value in (line.split(":") for line in lines)}
 
 
-def spent(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+def cpu_between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     """CPU seconds between two readings; a process that came meanwhile counts with its whole life."""
     return sum(now - before.get(pid, 0.0) for pid, now in after.items())
 
@@ -102,19 +102,19 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One look at the family."""
+class MemorySample:
+    """One sample of the process tree."""
 
     at_s: float
     """Since the sampler began."""
-    family: Memory
-    workers_share_bytes: int
+    process_tree: Memory
+    shared_bytes: int
     """What the workers share of the pages that were there when they were forked, summed over them."""
 
 
-def memory_of(pid: int, proc: Path = _PROC) -> Memory:
+def read_memory(pid: int, proc: Path = _PROC) -> Memory:
     """What the process takes now; nothing for one that is gone. Raises PermissionError for somebody else's."""
-    seen = rollup(pid, proc)
+    seen = _read_rollup(pid, proc)
     if not seen:
         return Memory()
     return Memory(
@@ -126,14 +126,14 @@ def memory_of(pid: int, proc: Path = _PROC) -> Memory:
 
 
 class MemorySampler:
-    """Looks at the master and its workers every *sample_s* inside the `with` block, and once at each end.
+    """Samples the memory of the master and its workers every *sample_s* inside the `with` block, and once at each end.
 
-    A look at a worker of 100 MB takes some milliseconds, in which it cannot map memory. Past 240 samples every second
+    A sample of a worker of 100 MB takes some milliseconds, in which it cannot map memory. Past 240 samples every second
     one is dropped, and the time between them doubled.
     """
 
     def __init__(self, master_pid: int, worker_pids: Sequence[int], *, sample_s: float = 0.1) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[MemorySample] = []
         self._master_pid = master_pid
         self._worker_pids = worker_pids
         self._sample_s = sample_s
@@ -144,34 +144,34 @@ class MemorySampler:
 
     def __enter__(self) -> Self:
         self._began_s = self._clock()
-        self._look()
+        self._take_sample()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        self._look()
+        self._take_sample()
 
     @property
     def peak(self) -> Memory:
-        """The family at the sample with the highest PSS."""
-        return max((sample.family for sample in self.samples), key=lambda each: each.pss_bytes)
+        """The process tree at the sample with the highest PSS."""
+        return max((sample.process_tree for sample in self.samples), key=lambda each: each.pss_bytes)
 
     @property
-    def lost_bytes(self) -> int:
-        """What copy-on-write has lost from the first sample to the last, over all workers."""
-        return self.samples[0].workers_share_bytes - self.samples[-1].workers_share_bytes
+    def unshared_bytes(self) -> int:
+        """Memory un-shared by copy-on-write from the first sample to the last, over all workers."""
+        return self.samples[0].shared_bytes - self.samples[-1].shared_bytes
 
     def _run(self) -> None:
         while not self._done.wait(self._sample_s):
-            self._look()
+            self._take_sample()
             if len(self.samples) > _MOST_SAMPLES:
                 del self.samples[1::2]
                 self._sample_s *= 2
 
-    def _look(self) -> None:
+    def _take_sample(self) -> None:
         at_s = self._clock() - self._began_s
-        workers = [memory_of(pid) for pid in self._worker_pids]
-        family = sum(workers, start=memory_of(self._master_pid))
-        self.samples.append(Sample(at_s, family, sum(each.shared_dirty_bytes for each in workers)))
+        workers = [read_memory(pid) for pid in self._worker_pids]
+        process_tree = sum(workers, start=read_memory(self._master_pid))
+        self.samples.append(MemorySample(at_s, process_tree, sum(each.shared_dirty_bytes for each in workers)))

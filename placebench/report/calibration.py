@@ -1,6 +1,6 @@
 """What the machine could resolve when it was last calibrated before a run: the key piece is `calibrated`.
 
-The document is the one that `placebench.experiment.calibration_store` keeps.
+The document is the one that `placebench.experiment.environment` keeps.
 """
 
 import math

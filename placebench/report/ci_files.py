@@ -8,19 +8,20 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from placebench import results, units
+from placebench.gates import Gate
 from placebench.report import sentences
 from placebench.report.figures import Figures, figures_of
-from placebench.report.gates import Gate, Judgement, judgements
+from placebench.report.gates import Judgement, judge_run
 from placebench.report.headline import headline
 from placebench.stats import Comparison
 
-_OUTCOMES = {"failed": "failure", "undecided": "skipped"}
+_OUTCOMES = {"failed": "failure", "inconclusive": "skipped"}
 
 
 def hand_over(folder: Path, gates: Sequence[Gate]) -> None:
     """Write both files into the run's folder."""
     figures = figures_of(results.load(folder))
-    judged = judgements(gates, folder) if figures.answers.equal else []
+    judged = judge_run(gates, folder) if figures.answers.equal else []
     (folder / "junit.xml").write_bytes(ElementTree.tostring(_suite(figures, judged), xml_declaration=True))
     (folder / "summary.md").write_text(_markdown(figures, judged))
 
@@ -31,9 +32,7 @@ def _suite(figures: Figures, judged: Sequence[Judgement]) -> ElementTree.Element
     if figures.answers.equal is not True:
         ElementTree.SubElement(answers, "failure", message=figures.answers.difference or "nobody was asked")
     for each in judged:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=f"placebench.{each.variant}", name=f"not {each.gate.text}"
-        )
+        case = ElementTree.SubElement(suite, "testcase", classname=f"placebench.{each.variant}", name=each.gate.text)
         if each.outcome != "passed":
             ElementTree.SubElement(case, _OUTCOMES[each.outcome], message=f"{each.outcome}: {each.seen}")
     cases = list(suite.iter("testcase"))

@@ -7,7 +7,7 @@ of theirs can reach a page.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from placebench.experiment.documents import Answered
+from placebench.experiment.documents import SameResponsesDocument
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult
 from placebench.page.charts import Role
 from placebench.report.comparisons import ALWAYS, Tried, comparisons_of, tried
@@ -195,7 +195,7 @@ def _end_names(run: Run) -> tuple[str, str] | None:
     return (first[begin], last[end]) if begin in first and end in last else None
 
 
-def _answers(checked: Answered) -> Answers:
+def _answers(checked: SameResponsesDocument) -> Answers:
     return Answers(
         checked=tuple(checked.get("checked", ())),
         equal=checked.get("equal"),

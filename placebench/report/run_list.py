@@ -38,7 +38,7 @@ def write_index(profiles_folder: Path) -> Path:
 
     An `index.html` or a `latest` that is not ours stays as it is. A run that cannot be read is listed with the reason.
     """
-    runs = sorted(_runs(profiles_folder), key=lambda run: (run.started_at, run.name), reverse=True)
+    runs = listed_runs(profiles_folder)
     readable = [run for run in runs if run.started_at and (profiles_folder / run.name / "run.json").is_file()]
     if readable:
         _point(profiles_folder / LATEST, readable[0].name)
@@ -47,6 +47,11 @@ def write_index(profiles_folder: Path) -> Path:
         return path
     body = templates().get_template("index.html").render(runs=runs, sentences=sentences)
     return write_page(path, shell("Runs · placebench", Markup(body)))
+
+
+def listed_runs(folder: Path) -> list[ListedRun]:
+    """The runs in *folder*, newest first."""
+    return sorted(_runs(folder), key=lambda run: (run.started_at, run.name), reverse=True)
 
 
 def _runs(folder: Path) -> Iterator[ListedRun]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Table, create_engine, func, inspect, 
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from placebench.errors import DatabaseError
-from placebench.paths import room
+from placebench.paths import resource_folder
 
 # Any number that nobody else takes.
 _LOCK = 7_362_651_118
@@ -57,10 +57,10 @@ def _opened(url: str) -> Iterator[Connection]:
         cause = _first(error, (DBAPIError, driver.Error))
         if not isinstance(cause, refusals) and not _lacks_rights(cause):
             raise
-        raise DatabaseError(f"{shown(engine)}: {_first_line(cause)}") from error
+        raise DatabaseError(f"{describe_url(engine)}: {_first_line(cause)}") from error
 
 
-def shown(engine: Engine) -> str:
+def describe_url(engine: Engine) -> str:
     """The engine's URL as a message shows it, without anything that may be a password."""
     return engine.url.set(query={}).render_as_string(hide_password=True)
 
@@ -143,7 +143,7 @@ def migrate_options(url: str, revisions: Iterable[str]) -> None:
 
 
 def applied_options(url: str) -> frozenset[str]:
-    """The optional revisions that the database is at: SELECT version_num FROM placebench_option_version"""
+    """Return the optional revisions that the database is at; one query."""
     with exclusive_connection(url) as connection:
         if not inspect(connection).has_table(_OPTIONS_TABLE):
             return frozenset()
@@ -151,7 +151,7 @@ def applied_options(url: str) -> frozenset[str]:
 
 
 def has_change_log(url: str) -> bool:
-    """Whether the database has the log that the variant `cached` reads: SELECT to_regproc('placebench_look')"""
+    """Whether the database has the log that the variant `cached` reads; one query."""
     with exclusive_connection(url) as connection:
         if connection.dialect.name != "postgresql":
             return False
@@ -164,12 +164,15 @@ def _upgrade(connection: Connection, revision: str, *, versions: str, **attribut
     from alembic.util import CommandError
 
     config = Config()
-    for name, path in (("script_location", room("schema")), ("version_locations", room("schema") / versions)):
+    for name, path in (
+        ("script_location", resource_folder("schema")),
+        ("version_locations", resource_folder("schema") / versions),
+    ):
         config.set_main_option(name, str(path).replace("%", "%%"))
     config.set_main_option("path_separator", "newline")
     config.attributes.update(attributes, connection=connection)
     try:
         command.upgrade(config, revision)
     except CommandError as error:
-        raise DatabaseError(f"{shown(connection.engine)}: {error}") from error
+        raise DatabaseError(f"{describe_url(connection.engine)}: {error}") from error
     connection.commit()

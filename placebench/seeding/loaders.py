@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from sqlalchemy import Connection
 
 from placebench.errors import SeedError, TopologyError
-from placebench.paths import room
+from placebench.paths import resource_folder
 from placebench.topology import Topology, read_topology
 
 Progress = Callable[[int, int], None]
@@ -58,7 +58,7 @@ def find_topology(name: str, *, trees: int | None = None, seed: int = 1, utiliza
     """
     if name.endswith(".toml"):
         return read_topology(Path(name), trees=trees, seed=seed, utilization=utilization)
-    files = {path.stem: path for path in sorted((room("loaders") / "topologies").glob("*.toml"))}
+    files = {path.stem: path for path in sorted((resource_folder("loaders") / "topologies").glob("*.toml"))}
     if name not in files:
         raise TopologyError(f"no topology {name!r}: there are {', '.join(files)}, or the path of a .toml file")
     return read_topology(files[name], trees=trees, seed=seed, utilization=utilization)
@@ -66,7 +66,7 @@ def find_topology(name: str, *, trees: int | None = None, seed: int = 1, utiliza
 
 def find_loader(name: str) -> Loader:
     """The function `load` of the loader *name*. Raises SeedError, with the list of loaders, when there is none."""
-    files = {path.stem.removeprefix("by_"): path for path in sorted(room("loaders").glob("by_*.py"))}
+    files = {path.stem.removeprefix("by_"): path for path in sorted(resource_folder("loaders").glob("by_*.py"))}
     if name not in files:
         raise SeedError(f"no loader {name!r}: there are {', '.join(files)}")
     return _load(files[name])

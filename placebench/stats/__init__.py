@@ -8,7 +8,7 @@ The way of the numbers: `reduction` (blocks of requests → one log ratio a repl
 """
 
 from placebench.stats.comparison import Comparison, compare_blocks, compare_counts, compare_profiled
-from placebench.stats.hodges_lehmann import Interval, hodges_lehmann
+from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann
 from placebench.stats.multiple_testing import adjust_for_multiple_testing
 from placebench.stats.percentiles import (
     MedianInterval,
@@ -25,7 +25,7 @@ __all__ = [
     "PRIMARY",
     "PROFILED",
     "Comparison",
-    "Interval",
+    "ConfidenceInterval",
     "MedianInterval",
     "adjust_for_multiple_testing",
     "compare_blocks",

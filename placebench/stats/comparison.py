@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from placebench.errors import TooFewReplicatesError
-from placebench.stats.hodges_lehmann import Interval, hodges_lehmann, pseudo_median, signed_rank_p
+from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann, pseudo_median, signed_rank_p
 from placebench.stats.replicates import (
     COUNTED,
     METRICS,
@@ -209,7 +209,9 @@ def _judge_values(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, str]:
     return INCONCLUSIVE, "inconclusive: some requests count less and some more, and with zeros there is no ratio"
 
 
-def _judge(reduced: ReducedReplicates, margin: float, confidence: float) -> tuple[Interval | None, Verdict, str]:
+def _judge(
+    reduced: ReducedReplicates, margin: float, confidence: float
+) -> tuple[ConfidenceInterval | None, Verdict, str]:
     try:
         interval = hodges_lehmann(reduced.log_ratios, confidence=confidence)
     except TooFewReplicatesError as error:

@@ -18,7 +18,7 @@ FEWEST_REPLICATES = 6
 
 
 @dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """An estimate and the limits between which the truth lies with *confidence*; log ratios, negative is less."""
 
     estimate: float
@@ -27,7 +27,7 @@ class Interval:
     confidence: float
 
 
-def hodges_lehmann(log_ratios: Sequence[float], *, confidence: float = 0.95) -> Interval:
+def hodges_lehmann(log_ratios: Sequence[float], *, confidence: float = 0.95) -> ConfidenceInterval:
     """Pseudo-median of the replicates' log ratios with its exact signed-rank interval; negative is faster.
 
     log_ratios: one finite value per replicate, dimensionless, at least 6 (8 for 99 %). The interval holds the true
@@ -58,12 +58,12 @@ def count_replicates(number: int) -> str:
     return f"{number} replicate" if number == 1 else f"{number} replicates"
 
 
-def _interval(values: list[float], confidence: float) -> Interval:
+def _interval(values: list[float], confidence: float) -> ConfidenceInterval:
     averages = len(values) * (len(values) + 1) // 2
     rank = max(1, critical_rank(len(values), (1 - confidence) / 2))
     ranks = [rank, averages + 1 - rank, *_middle_ranks(len(values))]
     low, high, *middle = walsh_averages(values, ranks)
-    return Interval(_middle(*middle), low, high, confidence)
+    return ConfidenceInterval(_middle(*middle), low, high, confidence)
 
 
 def _middle_ranks(n: int) -> list[int]:

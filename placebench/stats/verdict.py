@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import NormalDist, stdev
 from typing import Literal
 
-from placebench.stats.hodges_lehmann import Interval, hodges_lehmann
+from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann
 
 Verdict = Literal["faster", "slower", "equivalent", "below the margin", "inconclusive"]
 
@@ -26,7 +26,7 @@ ROUGH_BELOW = 20
 """With fewer replicates the minimum detectable effect is a rough figure."""
 
 
-def decide(log_ratios: Sequence[float], interval: Interval, margin: float) -> Verdict:
+def decide(log_ratios: Sequence[float], interval: ConfidenceInterval, margin: float) -> Verdict:
     """The verdict on *interval*, which `hodges_lehmann` made of *log_ratios*.
 
     faster, slower    the interval excludes no change, and the estimate reaches the margin

@@ -115,7 +115,7 @@ def bench_seeding(arguments: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Seeded:
-    """One run of `placebench seed`."""
+    """One run of `placebench lab seed`."""
 
     providers_per_s: float
     peak_bytes: int
@@ -125,7 +125,7 @@ def _seeded(server: Server, loader: str, trees: int) -> Seeded:
     name = f"bench_{loader}_{trees}"
     url = server.create_database(name)
     migrate(url)
-    command = [sys.executable, "-m", "placebench", "seed", "--topology", "nested-perfload", "--json"]
+    command = [sys.executable, "-m", "placebench", "lab", "seed", "--topology", "nested-perfload", "--json"]
     command += ["--trees", str(trees), "--loader", loader, "--db", url]
     with tempfile.TemporaryFile("w+") as output:
         child = subprocess.Popen(command, stdout=output)

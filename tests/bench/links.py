@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import make_url
 
-from placebench.measure.processes import cpu_s
+from placebench.measure.processes import read_cpu_s
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link
 
@@ -71,7 +71,7 @@ class Way:
         self.cpu_us.append((self._cpu_s() - cpu_before) / count * 1e6)
 
     def _cpu_s(self) -> float:
-        return 0.0 if self.pid is None else cpu_s(self.pid)
+        return 0.0 if self.pid is None else read_cpu_s(self.pid)
 
 
 def bench_link(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:

@@ -21,7 +21,7 @@ import psutil
 from sqlalchemy import create_engine, text
 
 from placebench import units
-from placebench.commands.accounts import accounts_in_words
+from placebench.commands.load import write_check_lines
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.write_check import WriteCheck
 from placebench.page.charts import Line, Role, lines
@@ -155,7 +155,7 @@ def _check_writes(
         result = run_load(load, folder=folder)
         disturbing.result()
     assert result.write_check is not None
-    for line in accounts_in_words(result.write_check):
+    for line in write_check_lines(result.write_check):
         say(case.name, line)
     if load.telemetry:
         (arguments.out / "losses.svg").write_text(_picture(load.telemetry))

@@ -58,13 +58,13 @@ def _compared(folder: Path, samples: int) -> Path:
 
 
 def _reported(run: Path) -> tuple[float, float, float]:
-    """Seconds, CPU seconds and MiB of one `placebench report`."""
+    """Seconds, CPU seconds and MiB of one `placebench report open`."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "placebench", "report", str(run)]
+    command = [sys.executable, "-m", "placebench", "report", "open", str(run)]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     elapsed_s = time.perf_counter() - began
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        sys.exit(f"placebench report ended with {child.returncode}")
+        sys.exit(f"placebench report open ended with {child.returncode}")
     return elapsed_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024

@@ -27,7 +27,7 @@ from placebench import units
 from placebench.experiment.http_request import get
 from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
-from placebench.measure.processes import memory_of
+from placebench.measure.processes import read_memory
 from placebench.page.charts import Line, Role, lines
 from placebench.page.picture_file import picture_file
 from placebench.reference.variants import ALGORITHMS
@@ -164,7 +164,7 @@ def _affordable(variant: Variant, answer: str, topology: Topology, before: list[
 def _ask(served: RunningServer, url: str, request: str, point: Point, *, keep: bool) -> None:
     [worker] = served.worker_pids()
     Path(f"/proc/{worker}/clear_refs").write_text("5")  # the peak of RSS begins anew
-    rss, cpu_s, began = memory_of(worker).rss_bytes, server_cpu(served, url), time.perf_counter()
+    rss, cpu_s, began = read_memory(worker).rss_bytes, server_cpu(served, url), time.perf_counter()
     reply = get(served.url, request + ANSWERS[point.answer])
     wall_s, taken_s = time.perf_counter() - began, cpu_s()
     assert reply.status == 200, reply.body[:300]
@@ -177,7 +177,7 @@ def _ask(served: RunningServer, url: str, request: str, point: Point, *, keep: b
 
 def _held(served: RunningServer) -> int:
     [worker] = served.worker_pids()
-    return memory_of(worker).uss_bytes
+    return read_memory(worker).uss_bytes
 
 
 def _peak_rss(pid: int) -> int:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from placebench.measure.meters import backends, backends_spent
-from placebench.measure.processes import cpu_by_pid, spent
+from placebench.measure.meters import backend_cpu_between, read_backends
+from placebench.measure.processes import cpu_between, read_cpu_by_pid
 from placebench.runtime.wsgi_servers import RunningServer
 
 
@@ -12,11 +12,11 @@ def server_cpu(served: RunningServer, database_url: str) -> Callable[[], float |
 
     It gives None where a connection was closed meanwhile, since nobody can read any more what its backend used.
     """
-    database_before, workers_before = backends(database_url), cpu_by_pid(served.worker_pids())
+    database_before, workers_before = read_backends(database_url), read_cpu_by_pid(served.worker_pids())
 
     def cpu_s() -> float | None:
-        workers_s = spent(workers_before, cpu_by_pid(served.worker_pids()))
-        database_s = backends_spent(database_before, backends(database_url))
+        workers_s = cpu_between(workers_before, read_cpu_by_pid(served.worker_pids()))
+        database_s = backend_cpu_between(database_before, read_backends(database_url))
         return None if database_s is None else workers_s + database_s
 
     return cpu_s

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyinstrument.session import Session
 
-from placebench.experiment.documents import Answered
+from placebench.experiment.documents import SameResponsesDocument
 from placebench.experiment.records import (
     Block,
     CountedPass,
@@ -147,7 +147,7 @@ def cost_s(variant: str, variants: Sequence[str]) -> float:
 
 
 def _head(folder: Path, run: FakeRun) -> RunHead:
-    answered: Answered = {
+    answered: SameResponsesDocument = {
         "checked": list(run.variants[: run.passes_of]),
         "equal": bool(run.equal),
         "allocation_requests": 2000,

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from clean_environment import CONSTRAINTS, TOP, Ended, Environment, build_wheel, installed, requirements
-from command_parsers import command_parsers
 from fake_run import FakeRun, write_run
+from sqlalchemy import create_engine, text
 
-from placebench.cli import parser
+from placebench.commands import COMMANDS
+from placebench.profiler import SqlProfiler
 from placebench.runtime.postgres import Server
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, seed
@@ -59,8 +60,9 @@ class Call:
 
     @property
     def command(self) -> str:
-        """Its name."""
-        return self.text.split()[0]
+        """The words that name it."""
+        words = self.text.split()
+        return max((" ".join(words[:count]) for count in (1, 2, 3) if " ".join(words[:count]) in COMMANDS), key=len)
 
 
 def measures(text: str) -> Call:
@@ -73,43 +75,52 @@ def has_measured(folder: Path, _: str) -> bool:
     return any(path.stat().st_size for pattern in MEASURED for path in (folder / "run").glob(pattern))
 
 
-PROFILE = "profile --app shop:application --request 'GET /'"
+PROFILE = "profile run shop:application --request 'GET /'"
 BASE = (
     *(Call(f"{PROFILE} --mode {mode}", "statements 1 ") for mode in ("light", "full", "sampled", "flame")),
-    Call(f"{PROFILE} --budget statements=1 --json", '"statements": 1'),
+    Call("profile check shop:application --request 'GET /' --gate 'statements <= 1' --json", '"statements": 1'),
+    Call("profile show {recording}", "statements 1 "),
+    Call("profile diff {recording} {recording}", "unchanged"),
     Call("doctor", "missing  packages", exit_code=2),
 )
+STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (
     Call(PROFILE, "statements 1 "),
-    measures("perfload --quick --trees 2"),
-    Call("seed --topology nested-perfload --trees 2 --db {empty}", "14 providers"),
-    Call("topology export --db {seeded}", "trees = 2"),
+    measures("compare naive tuned --trees 2 --server {server}"),
+    Call("load {service} --users 2 --requests 4", " 4 in "),
+    measures(f"calibrate {STUDY}"),
+    Call("report open {run}", "index.html"),
+    Call("report list {runs}", "made"),
+    Call("report diff {run} {run}", "made"),
+    Call("report export {run}", '"headline"'),
+    Call("db clean --server {server}", "scratch databases"),
+    Call("doctor", "well     packages"),
+    measures("lab perfload --preset quick --trees 2"),
+    Call("lab seed --topology nested-perfload --trees 2 --db {empty}", "14 providers"),
+    Call("lab export --db {seeded}", "trees = 2"),
     Call(
-        "serve --variant tuned --db {seeded} --port 0 --telemetry telemetry",
-        "tuned answers",
+        "lab serve --variant tuned --db {seeded} --port 0 --telemetry telemetry",
+        "tuned is served",
         lambda _, output: "Ctrl-C" in output,
     ),
-    Call("load --url {service} --locustfile closed --users 2 --requests 4", " 4 in "),
-    measures("compare naive tuned --trees 2 --db {server}"),
-    measures("calibrate --quick --trees 2 --db {server}"),
-    measures("experiment ladder --trees 2 --db {server}"),
-    measures("link --quick --trees 2 --latency-ms 0 --db {server}"),
-    measures("workers --mixes 1x1 --workloads compute --requests 2 --trees 2 --db {server}"),
-    measures("matrix stack --quick --trees 2 --db {server}"),
-    measures("gauge --quick --endpoints one-provider --time 0.2 --trees 2 --db {server}"),
-    measures("headline --quick --services tuned --trees 2 --db {server}"),
-    Call("verify --variants naive,tuned --db {seeded}", "2 variants give the same answers"),
-    Call("report {run}", "index.html"),
-    Call("doctor", "well     packages"),
+    Call("lab verify --variants naive,tuned --db {seeded}", "2 variants send the same responses"),
+    measures("lab steps --trees 2 --server {server}"),
+    measures(f"lab study network {STUDY} --latency-ms 0"),
+    measures(f"lab study workers {STUDY} --mixes 1x1 --workloads compute --requests 2"),
+    measures(f"lab study matrix stack {STUDY}"),
+    measures(f"lab study breakdown {STUDY} --endpoints one-provider --time 0.2"),
+    measures(f"lab study published {STUDY} --variants tuned"),
 )
 OTHERS = {
-    "psycopg3": Call("verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants give the same answers"),
+    "psycopg3": Call(
+        "lab verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants send the same responses"
+    ),
     "versionedobjects": Call(
-        "verify --variants tuned,tuned+model:versioned_objects --db {seeded}", "2 variants give the same answers"
+        "lab verify --variants tuned,tuned+model:versioned_objects --db {seeded}", "2 variants send the same responses"
     ),
 }
 """Extras beside `bench`, with the command for which they are documented."""
-NEED_NO_EXTRA = {"profile", "doctor"}
+NEED_NO_EXTRA = {"profile run", "doctor"}
 EXTRAS = set(tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 anywhere = pytest.mark.parametrize("on_terminal", [True, False], ids=["on a terminal", "without a terminal"])
@@ -159,6 +170,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def write_recording(folder: Path) -> Path:
+    """A recording of one statement, as `profile run` saves it; returns its folder."""
+    folder.mkdir()
+    engine = create_engine("sqlite://")
+    profiler = SqlProfiler(engine)
+    with profiler.record("read") as recording, engine.connect() as connection:
+        connection.execute(text("SELECT 42"))
+    profiler.remove()
+    engine.dispose()
+    recording.save(folder / "recording.json")
+    return folder
+
+
 def words(call: Call, **values: str) -> list[str]:
     """The arguments, with the values in the places of their names."""
     return [word.format(**values) for word in shlex.split(call.text)]
@@ -167,17 +191,19 @@ def words(call: Call, **values: str) -> list[str]:
 @anywhere
 @pytest.mark.parametrize("call", BASE, ids=lambda call: call.text)
 def test_the_profiler_needs_no_extra(base: Environment, folder: Path, call: Call, *, on_terminal: bool) -> None:
-    """Every mode of `placebench profile` works after `pip install placebench`, and so does `doctor`."""
-    ended = base.run("placebench", *words(call), folder=folder, on_terminal=on_terminal)
+    """All of `placebench profile` works after `pip install placebench`, and so does `doctor`."""
+    recording = write_recording(folder / "recorded")
+
+    ended = base.run("placebench", *words(call, recording=str(recording)), folder=folder, on_terminal=on_terminal)
 
     assert (call.exit_code, True) == (ended.exit_code, call.says in ended.output), ended.output
 
 
-def test_each_command_is_tried() -> None:
-    """All that the parser knows, but for what `db` can do."""
-    untried = {name for name in command_parsers(parser()) if not any(call.text.startswith(name) for call in BENCH)}
+def test_every_command_is_tried() -> None:
+    """Each that the command line has."""
+    every = {name for name, entry in COMMANDS.items() if entry.module}
 
-    assert {name for name in untried if name.split()[0] != "db"} == set()
+    assert every - {"db start", "db stop", "db url"} == {call.command for call in (*BASE, *BENCH)}
 
 
 @anywhere
@@ -195,7 +221,9 @@ def test_the_extra_bench_is_enough_for_every_command(
 ) -> None:
     """Each runs as far as its first result after `pip install 'placebench[bench]'`."""
     made = write_run(folder / "made", FakeRun(requests=20, replicates=2))
-    arguments = words(call, server=server.url, empty=database_url, seeded=seeded, service=service, run=str(made))
+    arguments = words(
+        call, server=server.url, empty=database_url, seeded=seeded, service=service, run=str(made), runs=str(folder)
+    )
 
     ended = bench.run("placebench", *arguments, folder=folder, on_terminal=on_terminal, until=call.until)
 
@@ -269,7 +297,7 @@ def test_what_needs_the_extra_bench_says_so(base: Environment, folder: Path, cal
 
     ended = base.run(
         "placebench",
-        *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9", run="made"),
+        *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9", run="made", runs="made"),
         folder=folder,
     )
 

@@ -137,7 +137,7 @@ def test_page_and_table_show_each_comparison(finished: results.Run) -> None:
 
 def test_bodies_do_not_stay_when_all_is_well(finished: results.Run) -> None:
     """Answers are run while a run goes on, and after it only where they differ."""
-    assert not (finished.folder / "answers").exists()
+    assert not (finished.folder / "responses").exists()
 
 
 def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
 
     def say(step: str) -> None:
         if step.startswith("replicate 2"):
-            engine = create_engine(server.database_url("placebench_written_1"), poolclass=NullPool)
+            engine = create_engine(server.database_url("placebench_written_2"), poolclass=NullPool)
             with engine.begin() as connection:
                 connection.execute(text("UPDATE inventories SET total = total + 1 WHERE id = 1"))
 
@@ -288,8 +288,17 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
         CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server)
 
 
+def plan_of_two(folder: Path) -> Path:
+    """The same application twice."""
+    path = folder / "plan.toml"
+    path.write_text(
+        "".join(f"[variants.{name}]\napp = 'small_app:application'\npath = '{APPS}'\n" for name in ("one", "two"))
+    )
+    return path
+
+
 def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "placebench", "compare", "--db", server.url, "--trees", "1", "--rounds", "1"]
+    command = [sys.executable, "-m", "placebench", "compare", "--server", server.url, "--trees", "1", "--rounds", "1"]
     return subprocess.Popen(
         [*command, "--out", str(folder), *arguments],
         cwd=folder.parent,
@@ -304,8 +313,7 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
 
     A gate that failed goes before that: the same run once more, which has all its replicates, ends with 1.
     """
-    variants = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
-    asked = (*variants, "--request", SLEEPY, "--replicates", "2")
+    asked = ("one", "two", "--plan", str(plan_of_two(tmp_path)), "--request", SLEEPY, "--replicates", "2")
     with _compare(server, tmp_path / "run", *asked) as command:
         assert command.stderr is not None
         for line in command.stderr:
@@ -313,7 +321,7 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
                 break
         command.kill()
     left = results.load(tmp_path / "run")
-    with _compare(server, tmp_path / "run", *asked, "--resume", "--json", "--fail-if", "statements > 0") as again:
+    with _compare(server, tmp_path / "run", *asked, "--resume", "--json", "--gate", "statements <= 0") as again:
         stdout, stderr = again.communicate(timeout=100)
     run = results.load(tmp_path / "run")
 
@@ -323,22 +331,22 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
     assert again.returncode == 3
     assert stderr.splitlines()[-1] == "placebench compare: inconclusive: 2 replicates, 6 needed"
     assert json.loads(stdout)["replicates"] == 2
-    with _compare(server, tmp_path / "run", *asked, "--resume", "--fail-if", "round_trips <= 0") as gated:
+    with _compare(server, tmp_path / "run", *asked, "--resume", "--gate", "round_trips > 0") as gated:
         _, stderr = gated.communicate(timeout=100)
-    assert stderr.splitlines()[-1].startswith("placebench compare: gate 'round_trips <= 0' failed for two: 0")
+    assert stderr.splitlines()[-1].startswith("placebench compare: gate 'round_trips > 0' failed for two: 0")
     assert gated.returncode == 1
 
 
 def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
     """Counts alone, in seconds: one statement more than the budget, and the files for CI say so."""
-    gates = ("--fail-if", "statements > 10", "--fail-if", "rows > 100000")
+    gates = ("--gate", "statements <= 10", "--gate", "rows <= 100000")
     with _compare(server, tmp_path / "run", "noop", "tuned", "--replicates", "0", *gates) as command:
         _, stderr = command.communicate(timeout=100)
     summary_md = (tmp_path / "run" / "summary.md").read_text()
 
     assert command.returncode == 1
-    assert stderr.splitlines()[-1] == "placebench compare: gate 'statements > 10' failed for tuned: 12"
-    assert "| `rows > 100000` | tuned | **passed** |" in summary_md
+    assert stderr.splitlines()[-1] == "placebench compare: gate 'statements <= 10' failed for tuned: 12"
+    assert "| `rows <= 100000` | tuned | **passed** |" in summary_md
     assert (tmp_path / "run" / "junit.xml").is_file()
 
 
@@ -346,8 +354,19 @@ def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
 def test_other_ends_than_ctrl_c_leave_a_report(closed: bool, server: Server, tmp_path: Path) -> None:
     """Ctrl-\\, and the end of the terminal, of which the kernel tells by SIGHUP: exit code 130, and a page."""
     terminal, theirs = os.openpty()
-    variants = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
-    words = ["compare", "--db", server.url, *variants, "--request", SLEEPY, "--trees", "1", "--replicates", "200"]
+    words = [
+        "compare",
+        "--server",
+        server.url,
+        "--plan",
+        str(plan_of_two(tmp_path)),
+        "--request",
+        SLEEPY,
+        "--trees",
+        "1",
+        "--replicates",
+        "200",
+    ]
     command = subprocess.Popen(
         [sys.executable, "-m", "placebench", *words, "--out", str(tmp_path / "run")],
         stdin=theirs,

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from werkzeug.test import Client
 
-from placebench.commands import topology as command
+from placebench.commands.lab.export import COMMANDS
 from placebench.errors import ExportError, PlacebenchError
 from placebench.experiment.http_request import HEADERS
 from placebench.export import PlacementData, export, read_api, read_database
@@ -24,10 +24,10 @@ NOWHERE = "postgresql://nobody:secret@127.0.0.1:9/nothing"
 
 @pytest.fixture
 def placebench_export() -> Export:
-    """`placebench topology export` with these arguments; returns its exit code."""
-    parser = ArgumentParser()
+    """`placebench lab export` with these arguments; returns its exit code."""
+    parser, command = ArgumentParser(), COMMANDS["lab export"]
     command.configure(parser)
-    return lambda *arguments: command.run(parser.parse_args(["export", *arguments]))
+    return lambda *arguments: command.run(parser.parse_args(arguments))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`placebench load --locustfile claims` against real services: each write is accounted for."""
+"""`placebench load --check-writes` against real services: each write is accounted for."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from placebench.runtime.postgres.persistent_server import PersistentServer
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, seed
 
-LOAD = ("load", "--locustfile", "claims", "--users", "6", "--url")
+LOAD = ("load", "--check-writes", "--users", "6")
 Eventually = Callable[..., bool]
 FAKES = Path(__file__).parents[1] / "fakes"
 

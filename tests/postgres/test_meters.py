@@ -9,8 +9,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from placebench.measure import meters
-from placebench.measure.meters import Backends, ServerMeter, backends, look_at_backends
-from placebench.measure.wait_events import watched_backends
+from placebench.measure.meters import Backends, ServerMeter, inspect_backends, read_backends
+from placebench.measure.wait_events import sample_wait_events
 from placebench.runtime.postgres import Server, open_connection, open_server
 
 WORK = text("SELECT count(*) FROM pg_class a, pg_class b, generate_series(1, 10)")
@@ -41,7 +41,7 @@ def connection_to(url: str) -> Connection:
 
 def look(url: str) -> Backends:
     """At a database of which everything can be read."""
-    seen = look_at_backends(url)
+    seen = inspect_backends(url)
     assert isinstance(seen, Backends)
     return seen
 
@@ -85,7 +85,7 @@ def test_backends_that_came_and_went_are_not_measured(server: Server, service: C
 
 def test_our_own_looks_are_no_work_of_the_service(service: Connection, database_url: str, tmp_path: Path) -> None:
     """Neither who meters nor who watches for telemetry is among the backends, nor a session that came."""
-    with watched_backends(database_url, tmp_path):
+    with sample_wait_events(database_url, tmp_path):
         with ServerMeter(list, database_url) as meter:
             pass
         pids = list(look(database_url).cpu_s)
@@ -98,9 +98,9 @@ def test_parallel_workers_are_not_measured(stock: Server) -> None:
     """Where the database lets backends have them; what we make on a server that was named does not."""
     made = stock.create_database("placebench_measured")
 
-    assert look_at_backends(stock.url) == ("max_parallel_workers_per_gather is 2: parallel workers come and go unseen")
-    assert backends(stock.url) is None
-    assert backends(made) is not None
+    assert inspect_backends(stock.url) == ("max_parallel_workers_per_gather is 2: parallel workers come and go unseen")
+    assert read_backends(stock.url) is None
+    assert read_backends(made) is not None
 
 
 def test_workers_that_read_for_backends_are_counted(stock: Server) -> None:
@@ -115,7 +115,7 @@ def test_workers_that_read_for_backends_are_counted(stock: Server) -> None:
 
     assert workers
     assert set(look(made).cpu_s) == workers
-    assert look_at_backends(reader.render_as_string(hide_password=False)) == (
+    assert inspect_backends(reader.render_as_string(hide_password=False)) == (
         "io_method is worker, and the role may not see the workers: GRANT pg_read_all_stats to it"
     )
 
@@ -129,4 +129,4 @@ def test_pids_of_a_container_are_not_ours(
     (pid / "cmdline").write_bytes(b"")
     monkeypatch.setattr(meters, "_PROC", tmp_path)
 
-    assert str(look_at_backends(database_url)).startswith("the database is in a container of its own")
+    assert str(inspect_backends(database_url)).startswith("the database is in a container of its own")

@@ -182,7 +182,7 @@ def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: P
 
     assert run.head.same_responses["equal"] is False
     assert {block.replicate for block in run.blocks} == {0, 1}
-    assert list((run.folder / "answers").iterdir())
+    assert list((run.folder / "responses").iterdir())
 
 
 class Reaper:
@@ -354,7 +354,7 @@ def own_server() -> dict[str, str]:
 
 
 def _started(folder: Path, environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "placebench", "perfload", "--trees", "2", "--out", str(folder), *options]
+    command = [sys.executable, "-m", "placebench", "lab", "perfload", "--trees", "2", "--out", str(folder), *options]
     return subprocess.Popen(
         command, env=environment, cwd=folder.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -370,7 +370,7 @@ def _runs(process: psutil.Process) -> bool:
 
 def test_ctrl_c_leaves_a_report_and_no_process(own_server: dict[str, str], tmp_path: Path) -> None:
     """Interrupted again and again after the first pass: what was measured is reported, and nothing runs on."""
-    with _started(tmp_path / "run", own_server, "--quick") as command:
+    with _started(tmp_path / "run", own_server, "--preset", "quick") as command:
         assert command.stderr is not None
         for line in command.stderr:
             if "count of" in line:
@@ -393,10 +393,10 @@ def test_a_folder_that_holds_something_is_refused(own_server: dict[str, str], tm
     """A second run in the same folder is one line, and what is there stays."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("mine")
-    with _started(tmp_path / "run", own_server, "--quick") as command:
+    with _started(tmp_path / "run", own_server, "--preset", "quick") as command:
         stdout, stderr = command.communicate(timeout=60)
 
     assert (command.returncode, stdout) == (2, "")
     refusal = f"{tmp_path / 'run'} is not empty, a run wants a folder of its own: name another with --out"
-    assert stderr.splitlines() == [f"placebench perfload: {refusal}"]
+    assert stderr.splitlines() == [f"placebench lab perfload: {refusal}"]
     assert (tmp_path / "run" / "run.json").read_text() == "mine"

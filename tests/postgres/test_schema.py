@@ -13,7 +13,7 @@ from alembic.util import CommandError
 from sqlalchemy import Engine, create_engine, inspect, text
 
 from placebench.errors import DatabaseError
-from placebench.paths import room
+from placebench.paths import resource_folder
 from placebench.seeding import find_topology, migrate, seed
 
 PLACEMENT_TABLES = Path(__file__).with_name("placement_tables.sql").read_text()
@@ -45,7 +45,7 @@ def run(engine: Engine, statements: str) -> None:
 def alembic(engine: Engine, action: str, *arguments: str) -> None:
     """What the program alembic does, on this database."""
     config = Config()
-    config.set_main_option("script_location", str(room("schema")))
+    config.set_main_option("script_location", str(resource_folder("schema")))
     with engine.connect() as connection:
         config.attributes["connection"] = connection
         getattr(command, action)(config, *arguments)

@@ -1,4 +1,4 @@
-"""`placebench seed`: what it prints where, and what it refuses in one line."""
+"""`placebench lab seed`: what it prints where, and what it refuses in one line."""
 
 import json
 from argparse import ArgumentParser
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from placebench.commands import seed as command
+from placebench.commands.lab.seed import COMMANDS
 from placebench.errors import DatabaseError, PlacebenchError, SeedError
 from placebench.seeding import data_digest
 
@@ -17,7 +17,7 @@ Seed = Callable[..., int]
 @pytest.fixture
 def placebench_seed() -> Seed:
     """The command with these arguments; returns its exit code."""
-    parser = ArgumentParser()
+    parser, command = ArgumentParser(), COMMANDS["lab seed"]
     command.configure(parser)
     return lambda *arguments: command.run(parser.parse_args(arguments))
 
@@ -43,7 +43,7 @@ def test_json_is_the_receipt_alone_on_stdout(
 def test_a_cloud_is_filled_as_asked(
     placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Eight consumers of four allocations in nine trees; again is nothing, and another utilization is another cloud."""
+    """Eight consumers of four allocations in nine trees; again is nothing, and another utilization is refused."""
     arguments = ("--db", database_url, "--trees", "9", "--utilization")
 
     placebench_seed(*arguments, "0.5")

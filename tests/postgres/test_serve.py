@@ -20,7 +20,7 @@ from placebench.errors import ServerError
 from placebench.experiment.http_request import HEADERS, get
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.runtime.postgres import Server
-from placebench.runtime.supervisor import ChildSpec, start
+from placebench.runtime.supervisor import ChildSpec, start_child
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, migrate, seed
 
@@ -39,7 +39,7 @@ def seeded(server: Server) -> Iterator[str]:
 @contextmanager
 def placebench_serve(url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     """The command in the foreground, and what it printed when it was ready."""
-    command = [sys.executable, "-m", "placebench", "serve", "--db", url, "--port", "0", "--json", *options]
+    command = [sys.executable, "-m", "placebench", "lab", "serve", "--db", url, "--port", "0", "--json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -62,7 +62,7 @@ def test_serve_answers_until_it_is_told_to_stop(seeded: str, number: signal.Sign
         _, said = process.communicate(timeout=30)
 
     assert found == 6
-    assert (process.returncode, said.strip()) == (0, f"naive answers at {ready['url']}; Ctrl-C stops it")
+    assert (process.returncode, said.strip()) == (0, f"naive is served at {ready['url']}; Ctrl-C stops it")
     with pytest.raises(OSError, match="Connection refused"):
         get(ready["url"], "/")
 
@@ -75,23 +75,25 @@ def test_serve_ends_when_a_worker_is_killed(seeded: str) -> None:
         _, said = process.communicate(timeout=30)
 
     assert process.returncode == 2
-    assert said.startswith("cached answers at ")
-    assert re.search(r"^placebench serve: a worker of uWSGI died while it served .*killed by signal 9.*$", said, re.M)
+    assert said.startswith("cached is served at ")
+    assert re.search(
+        r"^placebench lab serve: a worker of uWSGI died while it served .*killed by signal 9.*$", said, re.M
+    )
     assert not Path(f"/proc/{ready['pid']}").exists()
 
 
 def test_serve_never_migrates(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty database is left empty: exit code 2, and what to do."""
-    exit_code = main(["serve", "--db", database_url, "--port", "0"])
+    exit_code = main(["lab", "serve", "--db", database_url, "--port", "0"])
 
     assert exit_code == 2
-    assert "has no table resource_providers: run `placebench seed --db URL` first" in capsys.readouterr().err
+    assert "has no table resource_providers: run `placebench lab seed --db URL` first" in capsys.readouterr().err
 
 
 def test_serve_without_a_change_log(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Tables as Placement makes them: cached is refused with what to do, and dedup is the default."""
     migrate(database_url, "0001")
-    exit_code = main(["serve", "--db", database_url, "--variant", "cached", "--port", "0"])
+    exit_code = main(["lab", "serve", "--db", database_url, "--variant", "cached", "--port", "0"])
 
     assert exit_code == 2
     assert "the variant cached: this database has no change log; `placebench seed --trees 0" in capsys.readouterr().err
@@ -174,7 +176,7 @@ def test_a_role_that_may_only_read_can_serve(database_url: str, reader: str, for
 def test_serve_without_a_database(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither --db nor the variable: exit code 2, and what to do."""
     monkeypatch.delenv("PLACEBENCH_DATABASE_URL", raising=False)
-    exit_code = main(["serve"])
+    exit_code = main(["lab", "serve"])
 
     assert exit_code == 2
     assert "which database? give --db postgresql://" in capsys.readouterr().err
@@ -197,7 +199,7 @@ def test_uwsgi_by_hand(seeded: str, tmp_path: Path) -> None:
     log = tmp_path / "uwsgi.log"
     environment = {**os.environ, "PLACEBENCH_DATABASE_URL": seeded, "PLACEBENCH_VARIANT": "naive"}
     by_hand = ChildSpec("uwsgi", list(map(str, command)), environment, tmp_path, log, stop_signal=signal.SIGINT)
-    with start(by_hand):
+    with start_child(by_hand):
         address = first(lambda: re.search(r"bound to TCP address (\S+) ", log.read_text() if log.exists() else ""))
 
         assert candidates(f"http://{address}") == 6

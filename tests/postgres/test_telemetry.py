@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.measure.wait_events import waits, watched_backends
+from placebench.measure.wait_events import read_waits, sample_wait_events
 from placebench.runtime.postgres import Server, open_connection
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, seed
@@ -26,7 +26,7 @@ def telemetry(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Itera
     spec = ServerSpec(
         database_url=url, processes=2, telemetry=folder / "served", environment={"PLACEBENCH_PROFILE": "light"}
     )
-    with serve(spec) as served, watched_backends(url, folder / "served"):
+    with serve(spec) as served, sample_wait_events(url, folder / "served"):
         load_spec = LoadSpec(
             url=served.url,
             request=topology.request,
@@ -92,4 +92,4 @@ def test_backends_are_counted_by_what_they_wait_for(server: Server, database_url
     """An idle one waits for its client to say something."""
     idle = create_engine(database_url)
     with idle.connect(), open_connection(database_url) as looking:
-        assert waits(looking) == {"backends idle Client:ClientRead": 1}
+        assert read_waits(looking) == {"backends idle Client:ClientRead": 1}

@@ -1,4 +1,4 @@
-"""`placebench workers` on a real PostgreSQL and real uWSGIs: every mix answers alike, and its memory is seen."""
+"""`placebench lab study workers` on a real PostgreSQL and real uWSGIs: the same responses of every mix."""
 
 import json
 from collections.abc import Callable
@@ -8,11 +8,11 @@ import pytest
 
 from placebench import results
 from placebench.cli import main
-from placebench.commands.workers import usual_mixes
+from placebench.commands.lab.study.workers import default_mixes
 from placebench.runtime.postgres import Server
 
 
-def test_every_mix_answers_the_same_and_its_family_is_weighed(
+def test_every_mix_sends_the_same_responses_and_its_memory_is_measured(
     server: Server,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -21,10 +21,10 @@ def test_every_mix_answers_the_same_and_its_family_is_weighed(
 ) -> None:
     """Two processes of the query and of a state of 20 000 records, read whole: pages that were shared are lost."""
     monkeypatch.setenv("PLACEBENCH_STATE_RECORDS", "20000")
-    folder, small = tmp_path / "run", ["--trees", "2", "--repeats", "1", "--json", "--db", server.url]
+    folder, small = tmp_path / "run", ["--trees", "2", "--replicates", "1", "--json", "--server", server.url]
 
     options = ["--mixes", "2x1", "--workloads", "query,state", "--requests", "60", "--out", str(folder)]
-    assert 0 == main(["workers", *small, *options])
+    assert 0 == main(["lab", "study", "workers", *small, *options])
     query, state = json.loads(capsys.readouterr().out)["rows"]
 
     assert [("query", 2, 1, 60), ("state", 2, 1, 60)] == [
@@ -34,16 +34,16 @@ def test_every_mix_answers_the_same_and_its_family_is_weighed(
     for row in (query, state):
         assert row["rss_bytes"] > row["pss_bytes"] > row["uss_bytes"] > 0
         assert row["cpu_s"] > 0
-    assert state["lost_bytes"] > 1 << 20
+    assert state["unshared_bytes"] > 1 << 20
     assert 5 == len(results.load(folder).measurements[0].values["memory"][0])
     assert "Sharing lost over time" in (folder / "index.html").read_text()
 
 
-def test_the_usual_mixes_fit_the_machine() -> None:
+def test_the_default_mixes_fit_the_machine() -> None:
     """Two cores: one worker, threads, processes and both, up to twice the cores; never less than two of a kind."""
-    assert ((1, 1), (1, 2), (1, 4), (2, 1), (4, 1), (2, 2)) == usual_mixes(2, quick=False)
-    assert ((1, 4), (4, 1), (2, 2)) == usual_mixes(1, quick=True)
-    assert (1, 16) in usual_mixes(64, quick=False)
+    assert ((1, 1), (1, 2), (1, 4), (2, 1), (4, 1), (2, 2)) == default_mixes(2, quick=False)
+    assert ((1, 4), (4, 1), (2, 2)) == default_mixes(1, quick=True)
+    assert (1, 16) in default_mixes(64, quick=False)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_the_usual_mixes_fit_the_machine() -> None:
 )
 def test_what_cannot_be_asked_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2 before anything is started."""
-    assert 2 == main(["workers", *options])
+    assert 2 == main(["lab", "study", "workers", *options])
 
     message = capsys.readouterr().err
-    assert message.startswith(f"placebench workers: {said}")
+    assert message.startswith(f"placebench lab study workers: {said}")
     assert 1 == message.count("\n")

@@ -19,6 +19,7 @@ from placebench.cli import main
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 KINDS = ("perfload", "experiment", "search", *POINTS)
+COMMANDS = (("open", "--json"), ("export",), ("diff",))
 VARIANTS = (None, 3, 2.5, {"a": 1}, [], [None], "naive", [""], ["../../etc/passwd"], ["x" * 300], DEEP, GONE)
 
 
@@ -57,7 +58,7 @@ def spoil(file: Path, value: Any, *place: str | int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_whole_run_is_read(kind: str, runs: dict[str, Path]) -> None:
     """What the other tests spoil is right before."""
-    assert 0 == ended("report", str(runs[kind]))[0]
+    assert 0 == ended("report", "open", str(runs[kind]))[0]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -70,13 +71,12 @@ def test_a_spoiled_run_is_read_or_refused(
     name = data.draw(st.sampled_from(documents(whole)))
     place = data.draw(st.sampled_from(list(places(json.loads((whole / name).read_text().partition("\n")[0])))))
     value = data.draw(st.sampled_from(VALUES))
-    option = data.draw(st.sampled_from(["--json", "--figures", "--diff"]))
+    command = data.draw(st.sampled_from(COMMANDS))
     folder = shutil.copytree(whole, tmp_path_factory.mktemp("spoiled") / "run")
     spoil(folder / name, value, *place)
-    with_what = [str(whole)] if option == "--diff" and name != "saturation.json" else []
-    code, said = ended(
-        "report", *(["--json"] if option == "--diff" and not with_what else [option]), str(folder), *with_what
-    )
+    if command == ("diff",):
+        command = ("diff", str(whole)) if name != "saturation.json" else ("open", "--json")
+    code, said = ended("report", *command, str(folder))
 
     assert code in (0, 2), "\n".join(said)
     if code == 2:
@@ -91,7 +91,7 @@ def test_a_spoiled_file_is_refused(kind: str, content: bytes, runs: dict[str, Pa
     for name in documents(runs[kind]):
         folder = shutil.copytree(runs[kind], tmp_path / name)
         (folder / name).write_bytes(content)
-        code, said = ended("report", str(folder))
+        code, said = ended("report", "open", str(folder))
 
         if name.endswith(".jsonl") and content == b"":
             assert code == 0
@@ -101,25 +101,28 @@ def test_a_spoiled_file_is_refused(kind: str, content: bytes, runs: dict[str, Pa
 
 
 @pytest.mark.parametrize("value", VARIANTS, ids=str)
-@pytest.mark.parametrize("options", [[], ["--json"], ["--figures"]], ids=str)
-def test_variants_that_are_none(value: Any, options: list[str], runs: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("open",), *COMMANDS[:2]], ids=str)
+def test_variants_that_are_none(value: Any, command: tuple[str, ...], runs: dict[str, Path], tmp_path: Path) -> None:
     """What a comparison is about is a list of names that files are called after, at least one."""
     folder = shutil.copytree(runs["perfload"], tmp_path / "run")
     spoil(folder / "run.json", value, "variants")
 
-    code, said = ended("report", *options, str(folder))
+    code, said = ended("report", *command, str(folder))
     assert (code, len(said)) == (2, 1)
     assert f"{folder}/run.json: " in said[0]
 
 
-@pytest.mark.parametrize("command", ["compare naive tuned", "link", "workers", "gauge", "headline"])
+@pytest.mark.parametrize(
+    "command",
+    ["compare naive tuned", *(f"lab study {name}" for name in ("network", "workers", "breakdown", "published"))],
+)
 def test_a_damaged_run_is_not_resumed(command: str, runs: dict[str, Path], tmp_path: Path) -> None:
     """It is refused before a PostgreSQL is looked for."""
     folder = shutil.copytree(runs["perfload"], tmp_path / "run")
     for value in VARIANTS:
         shutil.copy(runs["perfload"] / "run.json", folder)
         spoil(folder / "run.json", value, "variants")
-        code, said = ended(*command.split(), "--resume", "--out", str(folder), "--db", NOWHERE)
+        code, said = ended(*command.split(), "--resume", "--out", str(folder), "--server", NOWHERE)
 
         assert (code, len(said)) == (2, 1)
         assert f"{folder}/run.json: " in said[0]

@@ -15,8 +15,8 @@ from command_parsers import command_parsers
 
 from placebench import profiler
 from placebench.cli import parser
-from placebench.experiment.matrices import matrix_named
-from placebench.experiment.matrix import combine
+from placebench.experiment.combinations import combine
+from placebench.experiment.matrix_plan import matrix_named
 from placebench.topology import read_topology
 
 TOP = Path(__file__).parents[2]

@@ -1,80 +1,70 @@
-"""What a request may cost at most, and which statements broke it.
-
-The key piece is `Budget.broken_by`; the pytest plugin and `placebench profile` ask it.
-"""
+"""What must hold for a request, and which statements break it: `Budget`, of pytest's fixture and `profile check`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 from placebench.errors import ProfilerError
-from placebench.profiler.analysis.findings import Limits, duplicates, n_plus_one
+from placebench.gates import COUNT, Gate, parse_gate
+from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import group_statements
 from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Statement
 
 _MOST_STATEMENTS = 10
-_NAMES = {"round_trips": "round trips", "n_plus_one": "n+1"}
+METRICS = ("statements", "rows", "round_trips", "duplicates", "n_plus_one")
+_LABELS = {"round_trips": "round trips", "n_plus_one": "n+1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that one request may have of each; None: as much as it likes.
+    """What must hold for one request, as gates such as "statements <= 10".
 
     duplicates: statements that had run with the same values. n_plus_one: lines that run one statement 5 times or more.
     """
 
-    statements: int | None = None
-    rows: int | None = None
-    round_trips: int | None = None
-    duplicates: int | None = None
-    n_plus_one: int | None = None
+    gates: tuple[Gate, ...]
 
     @classmethod
-    def parse(cls, limits: Iterable[str]) -> Self:
-        """A budget from texts like "statements=10". Raises ProfilerError for an unknown name or no number."""
-        chosen: dict[str, int] = {}
-        for text in limits:
-            name, _, number = text.partition("=")
-            if name not in cls.names() or not number.isdigit():
-                raise ProfilerError(f"budget {text!r}: expected NAME=NUMBER with one of {', '.join(cls.names())}")
-            chosen[name] = int(number)
-        return cls(**chosen)
+    def parse(cls, texts: Iterable[str]) -> Self:
+        """Return a budget of these gates. Raises UsageError for a text that is none, or of an unknown metric."""
+        return cls(tuple(parse_gate(text, dict.fromkeys(METRICS, COUNT)) for text in texts))
 
     @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """What can be limited."""
-        return tuple(field.name for field in fields(cls))
+    def at_most(cls, **limits: float) -> Self:
+        """Return a budget of the most that one request may have: `Budget.at_most(statements=10)`."""
+        return cls.parse(f"{name} <= {limit}" for name, limit in limits.items())
 
     def check(self, mode: str) -> None:
-        """Raises ProfilerError if a recording in this mode cannot tell what the budget limits."""
-        if mode == "light" and self.duplicates is not None:
-            raise ProfilerError("budget duplicates: mode light compares no values; record in mode full")
+        """Raise ProfilerError if a recording in this mode has no figures for a gate."""
+        if mode == "light" and any(gate.metric == "duplicates" for gate in self.gates):
+            raise ProfilerError("gate of duplicates: mode light compares no values; record in mode full")
 
     def broken_by(self, recording: RecordingData) -> str:
-        """What was too much, each with statements and call sites; empty if the recording is within the budget.
+        """Return the gates that do not hold, with statements and call sites; empty if all hold.
 
         Of a merged recording the mean request counts.
         """
         seen = _seen(recording)
         broken = []
-        for name in self.names():
-            limit, value = getattr(self, name), seen[name] / recording.requests
-            if limit is not None and value > limit:
-                broken.append(f"{recording.name}: {value:g} {_NAMES.get(name, name)}, {limit} allowed")
+        for gate in self.gates:
+            value = seen[gate.metric] / recording.requests
+            if not gate.holds(value):
+                label = _LABELS.get(gate.metric, gate.metric)
+                broken.append(f"{recording.name}: {value:g} {label}, expected {gate.operator} {gate.value:g}")
         return "\n".join([*broken, *_culprits(recording)]) if broken else ""
 
 
 def _seen(recording: RecordingData) -> dict[str, int]:
     """What the recording has of each."""
-    limits = Limits()
+    findings = find(recording)
     return {
         "statements": recording.statement_count + recording.dropped,
         "rows": recording.row_count or 0,
         "round_trips": recording.round_trips or 0,
-        "duplicates": sum(finding.count for finding in duplicates(recording, limits)),
-        "n_plus_one": sum(1 for _ in n_plus_one(recording, limits)) * recording.requests,
+        "duplicates": sum(finding.count for finding in findings if finding.kind == "duplicate"),
+        "n_plus_one": sum(finding.kind == "n+1" for finding in findings) * recording.requests,
     }
 
 

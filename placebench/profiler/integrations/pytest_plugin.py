@@ -8,7 +8,7 @@
             client.get("/orders")
 
 This module is imported in every run of pytest where placebench is installed: it loads nothing until a test asks for a
-budget. Every engine of the process is watched; connections made before the first budget are counted without fetches.
+budget. Every engine of the process is profiled; connections made before the first budget are counted without fetches.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -51,7 +51,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContextManager[Recording]"]:
-    """Make blocks with a budget: `with sql_budget(statements=3) as recording:`."""
+    """Make blocks with a budget, such as `statements=3`, which give their recording."""
 
     def block(**limits: int) -> "AbstractContextManager[Recording]":
         return _within(request.config, request.node.name, limits)
@@ -63,16 +63,16 @@ def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContext
 def _within(config: pytest.Config, name: str, limits: Mapping[str, int]) -> "Iterator[Recording]":
     """Record the block, and fail the test if it broke its budget; an error of its own takes precedence."""
     # Loaded here: most runs of pytest have no budget.
-    from placebench.profiler.analysis.budget import Budget
+    from placebench.profiler.analysis.budget import METRICS, Budget
     from placebench.profiler.sql_profiler import SqlProfiler
 
-    unknown = set(limits) - set(Budget.names())
+    unknown = set(limits) - set(METRICS)
     if unknown:
-        raise pytest.UsageError(f"sql_budget knows no {', '.join(sorted(unknown))}: only {', '.join(Budget.names())}")
+        raise pytest.UsageError(f"sql_budget knows no {', '.join(sorted(unknown))}: only {', '.join(METRICS)}")
     if _PROFILER not in config.stash:
         config.stash[_PROFILER] = SqlProfiler()
     with config.stash[_PROFILER].record(name) as recording:
         yield recording
-    broken = Budget(**limits).broken_by(recording)
+    broken = Budget.at_most(**limits).broken_by(recording)
     if broken:
         pytest.fail(f"SQL budget broken\n{broken}", pytrace=False)

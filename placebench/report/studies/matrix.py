@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from placebench import units
-from placebench.experiment.matrices import AXES
+from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement
 from placebench.page.charts import Bar, bars
 from placebench.profiler.capture.sampling_thread import profile_function_defect

@@ -11,7 +11,7 @@ from placebench.report.studies.study import Column, Picture, Told, counted
 from placebench.results import Run
 from placebench.stats import median_interval
 
-_MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "lost_bytes", "client_cpu_s")
+_MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "unshared_bytes", "client_cpu_s")
 _CLIENT_IS_BUSY = 0.7
 _LOST = 4
 """Where the lost bytes stand in a sample of `memory`."""
@@ -132,7 +132,7 @@ _COLUMNS = (
     Column("pss_bytes", "PSS", units.size),
     Column("uss_bytes", "USS", units.size),
     Column("rss_bytes", "RSS", units.size),
-    Column("lost_bytes", "sharing lost", units.size),
+    Column("unshared_bytes", "memory un-shared", units.size),
     Column("client_cpu_share", "users' CPU", units.percent),
 )
 
@@ -181,7 +181,7 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
 
 
 def _loss(row: Mapping[str, Any]) -> Line:
-    over_time = [(at_s, max(0.0, lost_bytes / _MIB)) for at_s, lost_bytes in row["lost_over_time"]]
+    over_time = [(at_s, max(0.0, unshared_bytes / _MIB)) for at_s, unshared_bytes in row["lost_over_time"]]
     return Line(row["mix"], over_time, _role(row["processes"], row["threads"]))
 
 

@@ -81,9 +81,14 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     (tmp_path / "shop.py").write_text(APPLICATIONS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield lambda *options: main(["profile", *options])
+    yield lambda *options: main(["profile", "run", *options])
     if shop := sys.modules.pop("shop", None):
         shop.engine.dispose()  # from Python 3.13 on an SQLite connection that nobody closes is a warning
+
+
+def check(*options: str) -> int:
+    """`placebench profile check` with these options."""
+    return main(["profile", "check", *options])
 
 
 @pytest.mark.parametrize("app", ["shop:wsgi", "shop:factory()", "shop:asgi"])
@@ -91,7 +96,7 @@ def test_a_request_becomes_a_page_and_files(
     profile: Callable[..., int], app: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Page, flame, speedscope and JSON; the sums and findings are printed."""
-    code = profile("--app", app, "--request", "GET /x?6", "--repeat", "2")
+    code = profile(app, "--request", "GET /x?6", "--requests", "2")
 
     printed = capsys.readouterr().out
     recording = Recording.load("profile/recording.json")
@@ -108,17 +113,20 @@ def test_a_request_becomes_a_page_and_files(
     assert printed.splitlines()[-1].endswith("/profile/index.html")
 
 
-def test_a_broken_budget_is_exit_code_1(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_that_does_not_hold_is_exit_code_1(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
     """With the statement and its place."""
-    code = profile("--app", "shop:wsgi", "--request", "GET /?3", "--mode", "full", "--budget", "statements=2")
+    code = check("shop:wsgi", "--request", "GET /?3", "--mode", "full", "--gate", "statements <= 2")
+    within = check("shop:wsgi", "--request", "GET /?2", "--mode", "full", "--gate", "statements <= 2")
 
-    assert code == 1
-    assert "GET /: 3 statements, 2 allowed" in capsys.readouterr().err
+    assert (code, within) == (1, 0)
+    assert "GET /: 3 statements, expected <= 2" in capsys.readouterr().err
 
 
 def test_the_json_is_alone_on_stdout(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     """Sums, findings, statuses and files."""
-    code = profile("--app", "shop:wsgi", "--request", "GET /?5", "--mode", "full", "--json")
+    code = profile("shop:wsgi", "--request", "GET /?5", "--mode", "full", "--json")
 
     document = json.loads(capsys.readouterr().out)
     assert (code, document["statuses"], document["summary"]["statements"]) == (0, [200], 5)
@@ -127,19 +135,37 @@ def test_the_json_is_alone_on_stdout(profile: Callable[..., int], capsys: pytest
 
 def test_two_runs_can_be_compared(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     """The earlier recording is named by its file; its flame lies beside it, so that frames are compared too."""
-    profile("--app", "shop:wsgi", "--request", "GET /?4", "--out", "before")
-    code = profile("--app", "shop:wsgi", "--request", "GET /?2", "--out", "after", "--against", "before/recording.json")
+    profile("shop:wsgi", "--request", "GET /?4", "--out", "before")
+    profile("shop:wsgi", "--request", "GET /?2", "--out", "after")
+    capsys.readouterr()
+    code = main(["profile", "diff", "before", "after/recording.json", "-o", "after"])
 
-    told = capsys.readouterr().err
+    told = capsys.readouterr().out
     assert code == 0
     assert "4 → 2 x" in told
     assert "frames, self time" in told
-    assert Path("after/difference.html").is_file()
+    assert told.splitlines()[-1] == Path("after/difference.html").resolve().as_uri()
+    assert main(["profile", "diff", "before", "after", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["statements"]
+
+
+def test_a_saved_recording_is_shown(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    """What the run printed, with a page and a flame graph beside the file, or in another folder."""
+    profile("shop:wsgi", "--request", "GET /?6")
+    printed = capsys.readouterr().out.splitlines()
+    beside = main(["profile", "show", "profile"]), capsys.readouterr().out.splitlines()
+    elsewhere = main(["profile", "show", "profile/recording.json", "--json", "--out", "pages"])
+    files = json.loads(capsys.readouterr().out)["files"]
+
+    assert (0, printed[:-1]) == (beside[0], beside[1][:-1])
+    assert beside[1][-1] == Path("profile/recording.html").resolve().as_uri()
+    assert (elsewhere, files) == (0, {"page": "pages/recording.html", "flame": "pages/recording.flame.html"})
+    assert "recording.flame.html" in Path("pages/recording.html").read_text()
 
 
 def test_a_request_that_fails_is_exit_code_1(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     """Its page is written all the same."""
-    code = profile("--app", "shop:wsgi", "--request", "POST /", "--header", "X-Status: 503")
+    code = profile("shop:wsgi", "--request", "POST /", "--header", "X-Status: 503")
 
     assert code == 1
     assert "1 of 1 requests were answered with status 503" in capsys.readouterr().err
@@ -150,7 +176,7 @@ def test_an_application_that_raises_is_recorded(
     profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its traceback is shown, its statements are there: werkzeug's profiler loses just this request's profile."""
-    code = profile("--app", "shop:raising", "--request", "GET /", "--repeat", "2")
+    code = profile("shop:raising", "--request", "GET /", "--requests", "2")
 
     told = capsys.readouterr()
     recording = Recording.load("profile/recording.json")
@@ -164,15 +190,15 @@ def test_what_an_application_logs_for_its_server_is_shown(
     profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On standard error: Flask writes the traceback of a 500 there."""
-    profile("--app", "shop:silent", "--request", "GET /")
+    profile("shop:silent", "--request", "GET /")
 
     assert "a line for the server's log" in capsys.readouterr().err
 
 
 def test_an_interrupt_leaves_what_was_recorded(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     """Two of five requests: their page is written; one that comes before the first leaves nothing to write."""
-    code = profile("--app", "shop:interrupted", "--request", "GET /?3", "--repeat", "5", "--mode", "full")
-    at_once = profile("--app", "shop:interrupted", "--request", "GET /?1", "--mode", "full", "--out", "other")
+    code = profile("shop:interrupted", "--request", "GET /?3", "--requests", "5", "--mode", "full")
+    at_once = profile("shop:interrupted", "--request", "GET /?1", "--mode", "full", "--out", "other")
 
     assert (code, at_once) == (130, 130)
     assert "2 of 5 requests were made" in capsys.readouterr().err
@@ -186,34 +212,26 @@ def test_an_application_that_cannot_be_loaded_is_not_our_bug(
     """Its traceback, and one line."""
     (tmp_path / "wrong_shop.py").write_text("engine = 1 / 0")
 
-    assert profile("--app", "wrong_shop:app", "--request", "GET /") == 2
+    assert profile("wrong_shop:app", "--request", "GET /") == 2
     told = capsys.readouterr().err.splitlines()
     assert (
-        "placebench profile: application 'wrong_shop:app' could not be loaded: ZeroDivisionError, see above" == told[-1]
+        "placebench profile run: application 'wrong_shop:app' could not be loaded: ZeroDivisionError, see above"
+        == told[-1]
     )
     assert any("engine = 1 / 0" in line for line in told)
-
-
-def test_an_earlier_recording_that_is_none_costs_no_requests(profile: Callable[..., int]) -> None:
-    """It is read before the application is asked, or even loaded."""
-    assert profile("--app", "no_such_shop:app", "--request", "GET /", "--against", "none.json") == 2
-    assert not Path("profile").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--app", "shop"], "application 'shop': expected MODULE:CALLABLE"),
-        (["--app", "shop:nothing"], "application 'shop:nothing': shop has no 'nothing'"),
-        (["--app", "no_such_shop:app"], "there is no module 'no_such_shop'"),
-        (["--app", "shop:Broken()"], "the application's startup failed: no database"),
-        (["--app", "shop:wsgi", "--request", "x"], "request 'x': expected a method and a path"),
-        (["--app", "shop:wsgi", "--header", "x"], "header 'x': expected 'NAME: VALUE'"),
-        (["--app", "shop:wsgi", "--repeat", "0"], "argument --repeat: expected a whole number from 1 to "),
-        (["--app", "shop:wsgi", "--budget", "x=1"], "budget 'x=1': expected NAME=NUMBER"),
-        (["--app", "shop:wsgi", "--mode", "light", "--budget", "duplicates=0"], "mode light compares no values"),
-        (["--app", "shop:silent"], "the application returned without a response"),
-        (["--app", "shop:wsgi", "--against", "none.json"], "none.json cannot be read as a recording"),
+        (["shop"], "application 'shop': expected MODULE:CALLABLE"),
+        (["shop:nothing"], "application 'shop:nothing': shop has no 'nothing'"),
+        (["no_such_shop:app"], "there is no module 'no_such_shop'"),
+        (["shop:Broken()"], "the application's startup failed: no database"),
+        (["shop:wsgi", "--request", "x"], "request 'x': expected a method and a path"),
+        (["shop:wsgi", "--header", "x"], "header 'x': expected 'NAME: VALUE'"),
+        (["shop:wsgi", "--requests", "0"], "argument --requests: expected a whole number from 1 to "),
+        (["shop:silent"], "the application returned without a response"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -226,12 +244,34 @@ def test_a_mistake_is_one_line(
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["check", "shop:wsgi", "--request", "GET /"], "the following arguments are required: --gate"),
+        (["check", "shop:wsgi", "--request", "GET /", "--gate", "x <= 1"], "there is no metric 'x'"),
+        (
+            ["check", "shop:wsgi", "--request", "GET /", "--mode", "light", "--gate", "duplicates <= 0"],
+            "mode light compares no values",
+        ),
+        (["show", "none.json"], "none.json cannot be read as a recording"),
+        (["diff", "none.json", "none.json"], "none.json cannot be read as a recording"),
+    ],
+)
+def test_a_mistake_costs_no_request(
+    profile: Callable[..., int], words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and one line, before anything is written."""
+    assert main(["profile", *words]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not Path("profile").exists()
+
+
 def test_an_application_that_does_not_start_leaves_no_loop_behind(profile: Callable[..., int]) -> None:
     """Nor a profiler: an event loop that nobody closes is a warning somewhere else."""
     callbacks = len(gc.callbacks)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        profile("--request", "GET /", "--app", "shop:Broken()")
+        profile("--request", "GET /", "shop:Broken()")
         gc.collect()
 
     assert [str(each.message) for each in warned if each.category is ResourceWarning] == []

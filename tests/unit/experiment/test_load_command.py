@@ -18,9 +18,9 @@ Served = Callable[..., RunningServer]
 
 def test_load_prints_what_it_saw(served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Requests, quantiles with 10 samples above them, failures; every sample goes where --out says."""
-    out = tmp_path / "samples.json"
+    out = tmp_path / "load.json"
     exit_code = main(
-        ["load", "--url", served().url, "--path", "/work?size=1024", "--requests", "110", "--out", str(out)]
+        ["load", served().url, "--request", "/work?size=1024", "--requests", "110", "--out", str(tmp_path)]
     )
 
     printed = capsys.readouterr().out
@@ -36,7 +36,7 @@ def test_load_prints_what_it_saw(served: Served, tmp_path: Path, capsys: pytest.
 
 def test_load_fails_when_requests_fail(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 1, with the messages; too few requests for any quantile."""
-    exit_code = main(["load", "--url", served().url, "--path", "/work?status=500", "--requests", "3", "--json"])
+    exit_code = main(["load", served().url, "--request", "/work?status=500", "--requests", "3", "--json"])
 
     document = json.loads(capsys.readouterr().out)
     assert exit_code == 1
@@ -47,7 +47,7 @@ def test_load_fails_when_requests_fail(served: Served, capsys: pytest.CaptureFix
 
 def test_load_where_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2 and one line."""
-    exit_code = main(["load", "--url", "http://127.0.0.1:1"])
+    exit_code = main(["load", "http://127.0.0.1:1"])
 
     assert exit_code == 2
     assert capsys.readouterr().err.startswith("placebench load: nothing answers at http://127.0.0.1:1 (")
@@ -56,9 +56,9 @@ def test_load_where_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ctrl_c_reports_what_was_measured(served: Served, tmp_path: Path) -> None:
     """Exit code 130; what was asked until then is printed and kept, what was under way is in flight."""
     server = served()
-    out = tmp_path / "samples.json"
-    command = [sys.executable, "-m", "placebench", "load", "--url", server.url, "--path", "/work?sleep=0.05"]
-    options = ["--time", "60", "--json", "--out", str(out)]
+    out = tmp_path / "load.json"
+    command = [sys.executable, "-m", "placebench", "load", server.url, "--request", "/work?sleep=0.05"]
+    options = ["--time", "60", "--json", "--out", str(tmp_path)]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as load:
         while int(get(server.url, "/counts").body.split()[0]) < 5:
             time.sleep(0.02)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.measure.processes import Memory, MemorySampler, memory_of
+from placebench.measure.processes import Memory, MemorySampler, read_memory
 
 ROLLUP = """\
 5630bc300000-7ffcd1dc9000 ---p 00000000 00:00 0                          [rollup]
@@ -24,12 +24,12 @@ def test_what_the_kernel_says_in_kilobytes_is_bytes(tmp_path: Path) -> None:
     (tmp_path / "7" / "smaps_rollup").write_text(ROLLUP)
 
     expected = Memory(pss_bytes=184 << 10, uss_bytes=152 << 10, rss_bytes=1760 << 10, shared_dirty_bytes=8 << 10)
-    assert expected == memory_of(7, tmp_path)
+    assert expected == read_memory(7, tmp_path)
 
 
 def test_a_process_that_is_gone_takes_nothing(tmp_path: Path) -> None:
     """No process, no memory, no error."""
-    assert Memory() == memory_of(7, tmp_path)
+    assert Memory() == read_memory(7, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -51,6 +51,6 @@ def test_a_child_loses_the_pages_that_it_writes_to() -> None:
     os.write(to_child[1], b"2")
     os.waitpid(child, 0)
 
-    assert 8 << 20 <= sampler.lost_bytes < 10 << 20
-    assert sampler.samples[-1].workers_share_bytes >= 8 << 20
+    assert 8 << 20 <= sampler.unshared_bytes < 10 << 20
+    assert sampler.samples[-1].shared_bytes >= 8 << 20
     assert sampler.peak.rss_bytes > sampler.peak.pss_bytes > sampler.peak.uss_bytes

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import LoadError, ServerError
-from placebench.experiment.http_job import responses_of
 from placebench.experiment.http_request import get
+from placebench.experiment.load_run import responses_of
 from placebench.experiment.passes import PassSetup
 from placebench.runtime.wsgi_servers import RunningServer
 
@@ -27,7 +27,7 @@ def test_a_request_without_a_response_from_a_server_that_lives_is_one_line(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its address, after the master had the time to see that a worker is gone."""
-    monkeypatch.setattr("placebench.experiment.http_job._DEATH_LOGGED_WITHIN_S", 0.1)
+    monkeypatch.setattr("placebench.experiment.load_run._DEATH_LOGGED_WITHIN_S", 0.1)
     server = served()
 
     with pytest.raises(LoadError, match=re.escape(server.url)), responses_of(server):

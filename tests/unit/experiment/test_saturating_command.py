@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
-from placebench.experiment.capacity import Saturation, Step
+from placebench.experiment.capacity import LoadStep, Saturation
 from placebench.experiment.records import LoadResult
 from placebench.report.capacity import result_line, write_saturation
 from placebench.runtime.wsgi_servers import RunningServer
@@ -25,14 +25,14 @@ def test_users_are_doubled_until_answers_time_out(
         "--until-errors",
         "--users",
         "2",
-        "--answer-timeout",
+        "--response-timeout",
         "0.9",
         "--time",
         "0.7",
-        "--path",
+        "--request",
         "/work?sleep=0.3",
     ]
-    exit_code = main(["load", "--url", url, *options, "--out", str(folder), "--json"])
+    exit_code = main(["load", url, *options, "--out", str(folder), "--json"])
     document = json.loads(capsys.readouterr().out)
 
     assert exit_code == 0
@@ -41,38 +41,40 @@ def test_users_are_doubled_until_answers_time_out(
     assert document["headline"].startswith(f"{url} answers without errors up to 2 users; with 4 users ")
     assert LoadResult.load(folder / "step-02.json").failures > 0
     assert "Requests answered" in (folder / "index.html").read_text()
-    assert main(["report", str(folder)]) == 0
+    assert main(["report", "open", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == document["headline"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--slo", "p95=5"], "no objective 'p95=5': expected p50, p90, p95 or p99 and a time, as in --slo p95=500ms"),
+        (["--slo", "p95 <= 5"], "gate 'p95 <= 5': p95 is in one of us, ms, s"),
+        (["--slo", "p95 > 5ms"], "objective 'p95 > 5ms': expected a limit above 0 that is not exceeded"),
         (
-            ["--slo", "p95=5ms", "--requests", "9"],
-            "--requests has no meaning in a search: its steps take --time seconds",
+            ["--slo", "p95 <= 5ms", "--requests", "9"],
+            "--requests with --slo: a search makes a load of its own, in steps of --time",
         ),
-        (["--slo", "p95=5ms", "--locustfile", "noop"], "--locustfile noop: a search of a rate makes a load of its own"),
+        (["--slo", "p95 <= 5ms", "--locustfile", "x.py"], "--locustfile with --slo: a search makes a load of its own"),
+        (["--until-errors", "--check-writes"], "--check-writes with --until-errors: a search makes a load of its own"),
         (["--until-errors", "--users", "0"], "argument --users: expected a whole number from 1 to 100000, saw '0'"),
-        (["--slo", "p95=5ms"], "nothing answers at http://127.0.0.1:1"),
+        (["--slo", "p95 <= 5ms"], "nothing answers at http://127.0.0.1:1"),
     ],
 )
 def test_what_cannot_be_searched(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 2, one line, and no folder stays behind."""
-    exit_code = main(["load", "--url", "http://127.0.0.1:1", *options, "--out", str(tmp_path / "search")])
+    exit_code = main(["load", "http://127.0.0.1:1", *options, "--out", str(tmp_path / "search")])
 
     assert exit_code == 2
     assert capsys.readouterr().err.startswith(f"placebench load: {message}")
     assert not (tmp_path / "search").exists()
 
 
-def step(load: float, outcome: str, why: str = "") -> Step:
+def step(load: float, outcome: str, why: str = "") -> LoadStep:
     """A step of a search for a rate."""
     quantiles = {"p50": load / 1000, "p90": None, "p95": load / 200, "p99": None}
-    return Step(load, 200, 0, load, quantiles, 0.2, 0, outcome, why)  # type: ignore[arg-type]
+    return LoadStep(load, 200, 0, load, quantiles, 0.2, 0, outcome, why)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -96,15 +98,17 @@ def step(load: float, outcome: str, why: str = "") -> Step:
         ([step(20, "generator", "it was late")], "Nothing can be told of http://x: it was late."),
     ],
 )
-def test_the_result_is_one_sentence(steps: list[Step], line: str) -> None:
+def test_the_result_is_one_sentence(steps: list[LoadStep], line: str) -> None:
     """What holds, what does not; and a generator's limit is never the service's."""
-    assert result_line(Saturation("x", "", "http://x", "/", "rate", "p95=0.5s", 1, "complete", steps)) == line
+    assert result_line(Saturation("x", "", "http://x", "/", "rate", "p95 <= 0.5s", 1, "complete", steps)) == line
 
 
 def test_the_page_of_an_interrupted_search(tmp_path: Path) -> None:
     """Its chart leaves out what does not count, its table holds every step."""
     steps = [step(20, "held"), step(80, "generator", "it was late"), step(40, "broken", "p95 is 900 ms")]
-    made = Saturation("x", "2026-11-21T10:00:00+00:00", "http://x", "/a", "rate", "p95=0.5s", 7, "interrupted", steps)
+    made = Saturation(
+        "x", "2026-11-21T10:00:00+00:00", "http://x", "/a", "rate", "p95 <= 0.5s", 7, "interrupted", steps
+    )
     made.save(tmp_path / "saturation.json")
     page = write_saturation(tmp_path).read_text()
 

@@ -9,11 +9,11 @@ from placebench.experiment.records import LoadResult
 from placebench.experiment.validity import (
     RULES,
     MachineSample,
+    block_problem,
     describe,
     late_arrivals,
-    why_invalid,
-    why_invalid_block,
-    why_invalid_load,
+    load_problem,
+    machine_problem,
 )
 
 BEFORE = MachineSample(wall_s=1000.0, monotonic_s=50.0, stolen=100, total=10_000, load=1.0)
@@ -22,7 +22,7 @@ AFTER = MachineSample(wall_s=1010.0, monotonic_s=60.0, stolen=110, total=12_000,
 
 def test_a_quiet_machine_is_no_reason() -> None:
     """Ten seconds on both clocks, half a percent stolen, one more in the load average."""
-    assert why_invalid(BEFORE, AFTER, cores=2) is None
+    assert machine_problem(BEFORE, AFTER, cores=2) is None
 
 
 @pytest.mark.parametrize(
@@ -36,20 +36,20 @@ def test_a_quiet_machine_is_no_reason() -> None:
 )
 def test_what_the_machine_did(change: dict[str, float], reason: str) -> None:
     """Each rule says what was seen and what is allowed."""
-    assert why_invalid(BEFORE, replace(AFTER, **change), cores=2) == reason
+    assert machine_problem(BEFORE, replace(AFTER, **change), cores=2) == reason
 
 
 def test_a_failed_request() -> None:
     """One answer that is not 200 is enough, and the first is named."""
-    reason = why_invalid_block(["status 500", "status 503"], client_cpu_s=0.1, wall_s=10.0)
+    reason = block_problem(["status 500", "status 503"], client_cpu_s=0.1, wall_s=10.0)
 
     assert reason == "2 requests failed, first: status 500"
 
 
 def test_a_busy_client() -> None:
     """A client that computes for 8 of 10 s does not measure the server."""
-    assert why_invalid_block([], client_cpu_s=8.0, wall_s=10.0) == "the client used 80% of a core, at most 70% allowed"
-    assert why_invalid_block([], client_cpu_s=6.9, wall_s=10.0) is None
+    assert block_problem([], client_cpu_s=8.0, wall_s=10.0) == "the client used 80% of a core, at most 70% allowed"
+    assert block_problem([], client_cpu_s=6.9, wall_s=10.0) is None
 
 
 def test_a_moment_reads_the_kernel(tmp_path: Path) -> None:
@@ -92,15 +92,15 @@ def opened(waits_s: list[float], *, service_s: float = 0.02, client_cpu_s: float
 
 def test_a_generator_that_kept_its_schedule() -> None:
     """Two of 200 arrivals 20 ms late are 1 %, and a single one is allowed among however few."""
-    assert why_invalid_load(opened([0.0] * 198 + [0.02] * 2)) is None
-    assert why_invalid_load(opened([0.02, 0.0, 0.0])) is None
+    assert load_problem(opened([0.0] * 198 + [0.02] * 2)) is None
+    assert load_problem(opened([0.02, 0.0, 0.0])) is None
 
 
 def test_a_missed_schedule() -> None:
     """Three of 200 are more than 1 %."""
     seen = "the load generator started 3 of 200 arrivals late, at most 1% allowed"
 
-    assert why_invalid_load(opened([0.0] * 197 + [0.02] * 3)) == seen
+    assert load_problem(opened([0.0] * 197 + [0.02] * 3)) == seen
 
 
 def test_who_waits_for_the_service_is_not_late() -> None:
@@ -115,4 +115,4 @@ def test_a_busy_generator() -> None:
     """It computed for 0.8 of 1 s: its own queue is in the latencies."""
     seen = "the load generator used 80% of a core, at most 70% allowed"
 
-    assert why_invalid_load(opened([0.0] * 50, client_cpu_s=0.8)) == seen
+    assert load_problem(opened([0.0] * 50, client_cpu_s=0.8)) == seen

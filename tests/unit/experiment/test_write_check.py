@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from placebench.experiment.write_check import Holding, WriteCheck, check_writes
-from placebench.loadgen.write_log import Ledger, Write, read_ledger
+from placebench.loadgen.write_log import LoggedWrite, WriteLog, read_write_log
 
 ONE = {"rp": {"VCPU": 1}}
 HELD = Holding(ONE, 1)
 
 
-def claim(status: str | None) -> Write:
-    return Write("c", ONE, status)
+def claim(status: str | None) -> LoggedWrite:
+    return LoggedWrite("c", ONE, status)
 
 
-def release(status: str | None) -> Write:
-    return Write("c", None, status)
+def release(status: str | None) -> LoggedWrite:
+    return LoggedWrite("c", None, status)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def release(status: str | None) -> Write:
         ([claim("204"), release(None)], None, {"in_doubt_and_found": 1}),
     ],
 )
-def test_what_an_end_means(writes: list[Write], holding: Holding | None, said: dict[str, int]) -> None:
+def test_what_an_end_means(writes: list[LoggedWrite], holding: Holding | None, said: dict[str, int]) -> None:
     """An acknowledged write has to be found, a refused one not; after a 5xx and without an answer both are right."""
     made = check_writes(writes, {} if holding is None else {"c": holding})
 
@@ -49,7 +49,7 @@ def test_what_an_end_means(writes: list[Write], holding: Holding | None, said: d
 
 def test_nobody_can_tell_where_nobody_answers() -> None:
     """What was answered stands; what was found is not known, which is neither well nor ill."""
-    made = check_writes([claim("204"), Write("d", ONE, None)], "nobody answers")
+    made = check_writes([claim("204"), LoggedWrite("d", ONE, None)], "nobody answers")
 
     expected = WriteCheck(2, {"204": 1, "no answer": 1}, acknowledged=1, refused=0, in_doubt=1, reason="nobody answers")
     assert expected == made
@@ -59,14 +59,14 @@ def test_nobody_can_tell_where_nobody_answers() -> None:
 def test_a_ledger_that_was_cut_off(tmp_path: Path) -> None:
     """A write without a line for its answer, or with half of one, is in doubt; the consumers of two runs differ."""
     path = tmp_path / "ledger"
-    ledger = Ledger(path, seed=1, run="a")
+    ledger = WriteLog(path, seed=1, run="a")
     first, second = ledger.new_consumer(), ledger.new_consumer()
-    ledger.answered(ledger.sent(first, ONE), "204")
-    ledger.answered(ledger.sent(second, None), "204")
+    ledger.responded(ledger.sent(first, ONE), "204")
+    ledger.responded(ledger.sent(second, None), "204")
     path.write_text(path.read_text()[:-5])
 
-    assert [Write(first, ONE, "204"), Write(second, None, None)] == read_ledger(path)
-    other = Ledger(tmp_path / "other", seed=1, run="b")
+    assert [LoggedWrite(first, ONE, "204"), LoggedWrite(second, None, None)] == read_write_log(path)
+    other = WriteLog(tmp_path / "other", seed=1, run="b")
     assert first != other.new_consumer()
     for each in (ledger, other):
         each.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.errors import ProfilerError
+from placebench.errors import UsageError
 from placebench.profiler import Recording, Statement
 from placebench.profiler.analysis.budget import Budget
 from placebench.profiler.model.statement import Caller
@@ -62,16 +62,16 @@ def test_unknown():
 
 def test_a_recording_within_its_budget_breaks_nothing() -> None:
     """The limit itself is allowed."""
-    assert Budget(statements=6, rows=12, round_trips=6, n_plus_one=1).broken_by(RECORDING) == ""
+    assert Budget.at_most(statements=6, rows=12, round_trips=6, n_plus_one=1).broken_by(RECORDING) == ""
 
 
 def test_what_is_too_much_is_told_with_statement_and_place() -> None:
     """Each limit that was broken, then the statements."""
-    broken = Budget(statements=3, rows=12, n_plus_one=0).broken_by(RECORDING)
+    broken = Budget.at_most(statements=3, rows=12, n_plus_one=0).broken_by(RECORDING)
 
     assert broken.splitlines() == [
-        "GET /x: 6 statements, 3 allowed",
-        "GET /x: 1 n+1, 0 allowed",
+        "GET /x: 6 statements, expected <= 3",
+        "GET /x: 1 n+1, expected <= 0",
         "  6 x select ?",
         "      6 from /app/views.py:7 view",
     ]
@@ -81,14 +81,14 @@ def test_of_a_merged_recording_the_mean_request_counts() -> None:
     """Two requests of six statements are within a budget of six."""
     merged = Recording.merge([RECORDING, RECORDING])
 
-    assert Budget(statements=6, n_plus_one=1).broken_by(merged) == ""
-    assert Budget(statements=5).broken_by(merged).startswith("GET /x: 6 statements, 5 allowed")
+    assert Budget.at_most(statements=6, n_plus_one=1).broken_by(merged) == ""
+    assert Budget.at_most(statements=5).broken_by(merged).startswith("GET /x: 6 statements, expected <= 5")
 
 
-@pytest.mark.parametrize("text", ["statements", "statements=many", "queries=3"])
+@pytest.mark.parametrize("text", ["statements", "statements=3", "queries <= 3", "statements <= 1x"])
 def test_a_budget_that_is_none_is_an_error_of_the_user(text: str) -> None:
     """It names what can be limited."""
-    with pytest.raises(ProfilerError, match="expected NAME=NUMBER with one of statements, rows, round_trips"):
+    with pytest.raises(UsageError, match=text):
         Budget.parse([text])
 
 
@@ -99,11 +99,11 @@ def test_the_pytest_plugin_fails_a_test_that_broke_its_budget(tmp_path: Path) ->
     output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
 
     assert "4 failed, 1 passed" in output
-    assert "test_beyond: 7 statements, 2 allowed" in output
-    assert "test_beyond: 1 n+1, 0 allowed" in output
+    assert "test_beyond: 7 statements, expected <= 2" in output
+    assert "test_beyond: 1 n+1, expected <= 0" in output
     assert "7 x select ?" in output
     assert "test_it.py:11 ask" in output
-    assert "test_blocks: 1 duplicates, 0 allowed" in output
+    assert "test_blocks: 1 duplicates, expected <= 0" in output
     assert "assert 'mine' == 'yours'" in output
     assert "sql_budget knows no queries" in output
 

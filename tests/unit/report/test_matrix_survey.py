@@ -9,7 +9,7 @@ import pytest
 from failed_points import REASON, with_failures
 
 from placebench import results
-from placebench.experiment.matrices import AXES
+from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.report import document_of, text_of, write_report
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fake_experiment import write_experiment
 
 from placebench import results
-from placebench.experiment.calibration_store import found_out
+from placebench.experiment.environment import calibration_document
 from placebench.experiment.records import WirePass
 from placebench.report.export import in_lines, published
 from placebench.stats.calibration import calibrate
@@ -60,7 +60,7 @@ def test_what_the_machine_can_resolve_is_published_with_it(tmp_path: Path) -> No
     run = results.load(write_experiment(tmp_path / "run"))
     made = calibrate([0.0011114, -0.002, 0.003, -0.001, 0.002, -0.003], "cpu_s", margin=0.01, seed=1)
     head = replace(run.head, settings={**run.head.settings, "rounds": 64})
-    known = replace(run, head=replace(head, manifest={"calibration": found_out([made], head)}))
+    known = replace(run, head=replace(head, manifest={"calibration": calibration_document([made], head)}))
 
     assert published(run)["calibration"] is None
     assert published(known)["calibration"]["rounds"] == 64

@@ -113,10 +113,10 @@ def test_the_document_of_wrong_answers_is_empty_of_speeds(tmp_path: Path) -> Non
 
 
 def test_the_command_ends_with_the_address_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last line of `placebench report RUN` can be opened."""
+    """The last line of `placebench report open RUN` can be opened."""
     folder = write_run(tmp_path / "run")
 
-    assert main(["report", str(folder)]) == 0
+    assert main(["report", "open", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (folder / "index.html").as_uri()
 
 
@@ -124,7 +124,7 @@ def test_the_command_speaks_json_alone_on_stdout(tmp_path: Path, capsys: pytest.
     """The address goes to stderr then."""
     folder = write_run(tmp_path / "run")
 
-    assert main(["report", str(folder), "--json"]) == 0
+    assert main(["report", "open", str(folder), "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["headline"].startswith("tuned answers")
     assert said.err.splitlines()[-1] == (folder / "index.html").as_uri()
@@ -138,14 +138,14 @@ def test_without_a_name_the_newest_run_is_meant(
     folder = write_run(tmp_path / "run")
     (tmp_path / "latest").symlink_to("run")
 
-    assert main(["report"]) == 0
+    assert main(["report", "open"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (folder / "index.html").as_uri()
     assert (tmp_path / "index.html").is_file()
 
 
 def test_a_missing_run_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What was looked for, and what to do."""
-    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert main(["report", "open", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -31,7 +31,7 @@ def values(processes: int, client_cpu_s: float) -> dict[str, Any]:
         "pss_bytes": size,
         "uss_bytes": size // 2,
         "rss_bytes": size * 2,
-        "lost_bytes": 8 * MIB,
+        "unshared_bytes": 8 * MIB,
         "memory": [[0.0, size, size, size, 0], [0.5, size, size, size, 8 * MIB]],
     }
 

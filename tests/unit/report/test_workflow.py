@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import parser
-from placebench.report.gates import read_gate
+from placebench.report.gates import parse_gates
 
 WORKFLOW = Path(__file__).parents[3] / ".github" / "workflows" / "perfload.yml"
 
@@ -16,10 +16,10 @@ WORKFLOW = Path(__file__).parents[3] / ".github" / "workflows" / "perfload.yml"
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
 def test_its_gates_are_gates_of_counts() -> None:
     """Each can be read, and none is of a time: shared runners are noisy."""
-    gates = [read_gate(text) for text in re.findall(r"--fail-if '([^']*)'", WORKFLOW.read_text())]
+    gates = parse_gates(re.findall(r"--gate '([^']*)'", WORKFLOW.read_text()))
 
     assert [gate.metric for gate in gates] == ["statements", "round_trips", "rows"]
-    assert {(gate.relation, gate.limit) for gate in gates} == {("more", 1.0)}
+    assert {(gate.operator, gate.value, gate.is_ratio) for gate in gates} == {("<=", 1.0, True)}
 
 
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
@@ -39,9 +39,9 @@ def test_its_commands_are_understood() -> None:
     calls = [shlex.split(line) for line in re.findall(r"bin/placebench ([^|\n]+)", text)]
     perfload, compare = (parser().parse_args(call) for call in calls)
 
-    assert (perfload.command, perfload.quick, str(perfload.out)) == ("perfload", True, "profiles/perfload")
+    assert (perfload.command, perfload.preset, str(perfload.out)) == ("lab perfload", "quick", "profiles/perfload")
     assert (compare.command, str(compare.out), compare.trees) == ("compare", "profiles/compare", 100)
-    assert [variant.rpartition("=")[2] for variant in compare.variants] == ["base", "change"]
+    assert [compare.base, *compare.variants, str(compare.plan)] == ["base", "change", "plan.toml"]
 
 
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
@@ -51,7 +51,7 @@ def test_it_compares_variants_that_ask_the_database_each_time() -> None:
     named = re.findall(r"variant: \[(.*)\]", text)
 
     assert named == ["tuned, dedup"]
-    assert "env=PLACEBENCH_VARIANT=${{ matrix.variant }}" in text
+    assert 'PLACEBENCH_VARIANT = "${{ matrix.variant }}"' in text
 
 
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import wilcoxon
 
 from placebench.errors import TooFewReplicatesError, UndecidedError
-from placebench.stats import Interval, hodges_lehmann
+from placebench.stats import ConfidenceInterval, hodges_lehmann
 from placebench.stats.hodges_lehmann import (
     _normal_rank,
     _replicates_needed,
@@ -32,7 +32,7 @@ def test_six_values_by_hand() -> None:
     """Of 1 2 4 8 16 32 the limits are the least and the greatest; the 11th of 21 averages is (1 + 16) / 2 = 8.5."""
     interval = hodges_lehmann([32, 1, 16, 2, 8, 4])
 
-    assert Interval(estimate=8.5, low=1.0, high=32.0, confidence=0.95) == interval
+    assert ConfidenceInterval(estimate=8.5, low=1.0, high=32.0, confidence=0.95) == interval
 
 
 def test_the_example_of_hollander_and_wolfe() -> None:
@@ -122,7 +122,7 @@ def test_turning_the_question_round_turns_the_answer_round() -> None:
 
 def test_equal_values_have_an_interval_without_width() -> None:
     """Seven times the same log ratio is that log ratio."""
-    assert Interval(-0.5, -0.5, -0.5, 0.95) == hodges_lehmann([-0.5] * 7)
+    assert ConfidenceInterval(-0.5, -0.5, -0.5, 0.95) == hodges_lehmann([-0.5] * 7)
 
 
 @pytest.mark.parametrize(("values", "expected"), [([3.0], 3.0), ([1.0, 2.0], 1.5), ([1.0, 2.0, 6.0], 2.75)])

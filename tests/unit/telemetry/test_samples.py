@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.loadgen.samples import Samples
+from placebench.loadgen.samples import LoadSamples
 
 
 class Clock:
@@ -15,10 +15,10 @@ class Clock:
         return self.now
 
 
-def open_samples() -> tuple[Samples, Clock]:
+def open_samples() -> tuple[LoadSamples, Clock]:
     """Begun at 100 s on the clock."""
     clock = Clock()
-    samples = Samples("open", users=1, rate_per_s=2.0, seed=7, clock=clock, cpu_clock=lambda: clock.now / 10)
+    samples = LoadSamples("open", users=1, rate_per_s=2.0, seed=7, clock=clock, cpu_clock=lambda: clock.now / 10)
     samples.begin()
     return samples, clock
 
@@ -71,7 +71,7 @@ def test_failures_keep_a_few_different_messages() -> None:
 
 def test_a_run_without_samples_can_be_saved(tmp_path: Path) -> None:
     """Nothing was sent, nothing took time."""
-    samples = Samples("closed", users=1, rate_per_s=None, seed=1)
+    samples = LoadSamples("closed", users=1, rate_per_s=None, seed=1)
     samples.save(tmp_path / "samples.json")
 
     saved = json.loads((tmp_path / "samples.json").read_text())

@@ -1,0 +1,49 @@
+"""Signals that end a command: `interrupted_once` turns each into one KeyboardInterrupt."""
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EXIT_INTERRUPTED = 130
+
+
+def interrupts() -> list[signal.Signals]:
+    """The signals that end a command: of Ctrl-C, SIGQUIT, kill, and the end of the terminal; not that under nohup."""
+    closed = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, *closed]
+
+
+@contextmanager
+def interrupted_once() -> Iterator[None]:
+    """Each of `interrupts` interrupts once; further ones are ignored to the end, since tox repeats them."""
+    interrupted, numbers = False, interrupts()
+
+    def interrupt(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        leave_closed_streams()
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        if not interrupted:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def leave_closed_streams() -> None:
+    """Send what goes to a closed terminal or pipe to nowhere, instead of failing."""
+    poller = select.poll()
+    for descriptor in (1, 2):
+        poller.register(descriptor, 0)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor, events in poller.poll(0):
+        if events & (select.POLLERR | select.POLLHUP):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)

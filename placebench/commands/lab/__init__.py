@@ -1,0 +1,1 @@
+"""The commands of the laboratory: the benchmark of allocation candidates, and its reference service."""

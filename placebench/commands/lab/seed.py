@@ -1,0 +1,96 @@
+"""`placebench lab seed`: create the schema in the database that --db names, and fill it with an inventory data set."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from placebench import units
+from placebench.commands import Command, options
+from placebench.commands.output import emit, progress, say
+
+if TYPE_CHECKING:
+    from placebench.seeding import SeedReceipt
+
+
+def _configure(parser: ArgumentParser) -> None:
+    options.add_topology(parser)
+    options.add_utilization(parser)
+    options.add_size(parser, at_least=0)
+    parser.add_argument(
+        "--loader", default="copy", metavar="copy|sql|http", help="how the rows are written (default: copy)"
+    )
+    options.add_database(parser, f"database (default: ${options.DATABASE_VARIABLE})")
+    parser.add_argument("--reset", action="store_true", help="empty Placement's tables first, whoever filled them")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="REVISION",
+        help="optional revision of the schema: covering_indexes, kept_usages, for some variants; may be repeated",
+    )
+    parser.add_argument(
+        "--api-url",
+        type=options.service_url,
+        metavar="URL",
+        help="with --loader http: a service on this database (default: one is started)",
+    )
+    options.add_output(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Seed; prints the receipt."""
+    from placebench.runtime.postgres import check_database, normalise_url
+    from placebench.seeding import count_consumers_and_allocations, find_topology, migrate_options, seed
+
+    topology = find_topology(
+        arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
+    )
+    url = normalise_url(options.database_url(arguments.db))
+    check_database(url)
+    with _api(arguments, url) as api_url, progress("providers", topology.providers) as advance:
+        receipt = seed(
+            topology,
+            url,
+            loader=arguments.loader,
+            reset=arguments.reset,
+            api_url=api_url,
+            progress=lambda done, _: advance(done),
+            notice=say,
+        )
+    migrate_options(url, arguments.option)
+    used = count_consumers_and_allocations(url) if topology.trees and topology.is_used else (0, 0)
+    _emit(arguments, receipt, *used)
+    return 0
+
+
+@contextmanager
+def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
+    """The address of the API that by_http uses: the named one, or our own service for as long as it takes."""
+    if arguments.loader != "http" or arguments.api_url or arguments.trees == 0:
+        yield arguments.api_url
+        return
+    from placebench.runtime.wsgi_servers import ServerSpec, serve
+    from placebench.seeding import migrate
+
+    migrate(url)
+    with serve(ServerSpec(database_url=url, variant="tuned", processes=2, threads=4)) as server:
+        say(f"the reference service is at {server.url}")
+        yield server.url
+
+
+def _emit(arguments: Namespace, receipt: "SeedReceipt", consumers: int, allocations: int) -> None:
+    used = f", {units.count(consumers)} consumers with {units.count(allocations)} allocations" if consumers else ""
+    emit(
+        arguments,
+        text=lambda: (
+            f"{receipt.topology}, {units.count(receipt.trees)} trees, seed {receipt.seed}, by_{receipt.loader}:"
+            f" {units.count(receipt.providers)} providers, {units.count(receipt.inventories)} inventories,"
+            f" {units.count(receipt.provider_traits)} traits and {units.count(receipt.provider_aggregates)} aggregates"
+            f" of providers{used} in {units.duration(receipt.elapsed_s)}; digest {receipt.digest}"
+        ),
+        document=lambda: {**receipt.to_json(), "consumers": consumers, "allocations": allocations},
+    )
+
+
+COMMANDS = {"lab seed": Command(_configure, _run)}

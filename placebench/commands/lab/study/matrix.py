@@ -1,0 +1,52 @@
+"""`placebench lab study matrix`: a job over services, servers, clients and databases, against a control."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TypeVar
+
+from placebench.commands import Command, options
+from placebench.commands.lab.study import REPLICATES, add_study_options, is_quick, run_study, trees_of
+
+T = TypeVar("T")
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "matrix",
+        nargs="?",
+        default="stack",
+        metavar="NAME|FILE",
+        help="stack, profiler, sqlite or a .toml file (default: stack)",
+    )
+    options.add_placement(parser)
+    options.add_data(parser, plan="matrix", utilization=False)
+    add_study_options(parser, replicates=f"the matrix's, or {REPLICATES}")
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every combination."""
+    from placebench.experiment.combinations import combine
+    from placebench.experiment.matrix_plan import matrix_named
+    from placebench.experiment.matrix_study import matrix_study
+    from placebench.seeding import find_topology
+
+    matrix = matrix_named(arguments.matrix, quick=is_quick(arguments)).scaled(trees_of(arguments))
+    topology = find_topology(
+        _first(arguments.topology, matrix.topology, options.TOPOLOGY),
+        trees=max(job.trees for job in matrix.jobs),
+        seed=_first(arguments.seed, matrix.seed, options.SEED),
+    )
+    spec = matrix_study(
+        matrix,
+        combine(matrix, placement_python=arguments.placement_python),
+        request=_first(arguments.request, matrix.request, topology.request),
+        repeats=_first(arguments.replicates, matrix.repeats, REPLICATES),
+    )
+    return run_study(arguments, topology, spec)
+
+
+def _first(*values: T | None) -> T:
+    """The first that was given."""
+    return next(value for value in values if value is not None)
+
+
+COMMANDS = {"lab study matrix": Command(_configure, _run)}

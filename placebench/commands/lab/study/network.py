@@ -1,0 +1,132 @@
+"""`placebench lab study network`: what latency, bandwidth and proxies cost each variant, in seconds and bytes."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from placebench import limits
+from placebench.commands import Command, options
+from placebench.commands.lab.study import REPLICATES, add_study_options, is_quick, run_study, topology_of
+from placebench.errors import PlacebenchError
+
+if TYPE_CHECKING:
+    from placebench.experiment.variants import Variant
+
+_JOBS = ("query", "tiny", "waits")
+_LATENCIES = {"query": "0,0.5,5,26,50,180,250,370", "tiny": "0,0.5,5", "waits": "0,0.5,5,26,50,180,250,370"}
+_QUICK_LATENCIES = {"query": "0,50", "tiny": "0,5", "waits": "0,50"}
+_QUICK_TINY_OPERATIONS = 40
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--latency-ms",
+        metavar="MS,MS",
+        help="round-trip times of the network, 0 to 370 ms (default: 0,0.5,5,26,50,180,250,370; --job tiny: 0,0.5,5)",
+    )
+    parser.add_argument(
+        "--variants", default="naive,tuned", metavar="V,V", help="variants, the base first (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--job",
+        choices=_JOBS,
+        default="query",
+        help="query: the request; tiny: many small reads; waits: the request and 250 ms of pg_sleep() (default: query)",
+    )
+    parser.add_argument(
+        "--operations",
+        type=options.whole(1, limits.OPERATIONS),
+        metavar="N",
+        help="number of requests per job (default: 1; --job tiny: 1000)",
+    )
+    parser.add_argument(
+        "--between",
+        choices=("database", "client"),
+        default="database",
+        help="which side of the service is far away (default: database)",
+    )
+    parser.add_argument(
+        "--bandwidth-mbit",
+        type=options.number(0, limits.BANDWIDTH_MBIT, above=True),
+        metavar="X",
+        help="bandwidth in each direction (default: no limit)",
+    )
+    parser.add_argument(
+        "--proxies",
+        type=options.whole(1, limits.PROXIES),
+        default=1,
+        metavar="N",
+        help="number of proxies in between, each with that latency (default: 1)",
+    )
+    parser.add_argument(
+        "--compress", action="store_true", help="with --between client: measure responses compressed by gzip too"
+    )
+    options.add_placement(parser)
+    options.add_data(parser)
+    add_study_options(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every variant at every latency."""
+    from placebench.experiment.network_study import NetworkStudy
+    from placebench.runtime.network.delay_queue import LinkProfile
+
+    topology = topology_of(arguments)
+    latencies_ms = _latencies_ms(arguments)
+    bytes_per_s = None if arguments.bandwidth_mbit is None else arguments.bandwidth_mbit * 1e6 / 8
+    for latency_ms in latencies_ms:
+        LinkProfile(latency_ms / 1e3, bytes_per_s)
+    study = NetworkStudy(
+        variants=_variants(arguments),
+        latencies_ms=latencies_ms,
+        request=arguments.request or topology.request,
+        job=arguments.job,
+        operations=_operations(arguments),
+        between=arguments.between,
+        bytes_per_s=bytes_per_s,
+        proxies=arguments.proxies,
+        compress=_compress(arguments),
+    )
+    return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+def _latencies_ms(arguments: Namespace) -> tuple[float, ...]:
+    """The latencies, each once."""
+    default = _QUICK_LATENCIES if is_quick(arguments) else _LATENCIES
+    text = arguments.latency_ms or default[arguments.job]
+    try:
+        return tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError as error:
+        raise PlacebenchError(f"--latency-ms {text!r}: expected milliseconds with commas between, as 0,50") from error
+
+
+def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
+    from placebench.experiment.variants import read_variant, require_uwsgi
+
+    names = arguments.variants.split(",")
+    if len(set(names)) < len(names):
+        raise PlacebenchError(f"--variants {arguments.variants}: each once is enough, --replicates repeats a point")
+    variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in names)
+    for variant in variants:
+        if variant.request:
+            raise PlacebenchError(f"the variant {variant.name} uses no database: name variants, or placement")
+        if not variant.ours and (arguments.job == "waits" or arguments.compress):
+            what = "--job waits" if arguments.job == "waits" else "--compress"
+            raise PlacebenchError(f"{what} needs the reference service: leave {variant.name} out of --variants")
+    require_uwsgi(variants)
+    return variants
+
+
+def _operations(arguments: Namespace) -> int:
+    from placebench.experiment.network_study import TINY_OPERATIONS
+
+    usual = 1 if arguments.job != "tiny" else _QUICK_TINY_OPERATIONS if is_quick(arguments) else TINY_OPERATIONS
+    return int(usual if arguments.operations is None else arguments.operations)
+
+
+def _compress(arguments: Namespace) -> bool:
+    if arguments.compress and arguments.between != "client":
+        raise PlacebenchError("--compress is for responses to the client: add --between client")
+    return bool(arguments.compress)
+
+
+COMMANDS = {"lab study network": Command(_configure, _run)}

@@ -1,0 +1,266 @@
+"""The options that several commands have, and the types of their values.
+
+An option has the same name, metavar and meaning in every command that has it: each `add_…` function adds some to a
+command's parser. The types (`whole`, `number`, `path` …) refuse a value with what was expected and what was seen.
+"""
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench import addresses, limits
+from placebench.errors import DatabaseError, PlacebenchError
+
+if TYPE_CHECKING:
+    from argparse import _ActionsContainer
+
+TOPOLOGY, SEED = "nested-perfload", 1
+DATABASE_VARIABLE = "PLACEBENCH_DATABASE_URL"
+_SHOWN_AT_MOST = 60
+
+
+def add_output(parser: ArgumentParser, *, markdown: bool = False, page: bool = False) -> None:
+    """--json, --markdown and --open where the command has such a result, --quiet and --verbose."""
+    group = parser.add_argument_group("output")
+    formats = group.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="print the result as one JSON document")
+    if markdown:
+        formats.add_argument("--markdown", action="store_true", help="print the result as Markdown")
+    if page:
+        group.add_argument("--open", action="store_true", help="open the page in a browser")
+    loudness = group.add_mutually_exclusive_group()
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print no progress")
+    loudness.add_argument(
+        "-v", "--verbose", action="store_true", help="print the time of each progress line, and the traceback of errors"
+    )
+
+
+def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
+    """--server, --out and --resume, of every command that makes a run folder."""
+    parser.add_argument(
+        "--server",
+        type=text,
+        metavar="URL",
+        help="existing PostgreSQL server on which scratch databases are created (default: an embedded one)",
+    )
+    add_out(parser, "folder of the run (default: a new one in profiles/)")
+    if resume:
+        parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
+
+
+def add_out(parser: ArgumentParser, help: str, *, metavar: str = "DIR", default: Path | None = None) -> None:  # noqa: A002
+    """--out: where files go."""
+    parser.add_argument("-o", "--out", type=path, metavar=metavar, default=default, help=help)
+
+
+def add_database(parser: "_ActionsContainer", help: str) -> None:  # noqa: A002
+    """--db: the data that the command acts on."""
+    parser.add_argument("--db", type=text, metavar="URL", help=help)
+
+
+def database_url(given: str | None, *, what: str = "database") -> str:
+    """The URL that an option gave, or that of the environment; raises DatabaseError where there is neither."""
+    if url := given or os.environ.get(DATABASE_VARIABLE):
+        return url
+    option = "--server" if what == "server" else "--db"
+    raise DatabaseError(f"which {what}? give {option} postgresql://user:password@host/name, or set {DATABASE_VARIABLE}")
+
+
+def add_data(parser: ArgumentParser, *, plan: str = "", utilization: bool = True) -> None:
+    """--topology, --utilization and --request, and those of `add_size`.
+
+    plan: what has a topology and a seed of its own, which these options override; they are None unless given then.
+    """
+    add_topology(parser, plan=plan)
+    if utilization:
+        add_utilization(parser)
+    parser.add_argument(
+        "--request", type=request, metavar="PATH", help="path and query to request (default: the topology's)"
+    )
+    add_size(parser, plan=plan)
+
+
+def add_topology(parser: ArgumentParser, *, plan: str = "") -> None:
+    """--topology."""
+    default = f"the {plan}'s, or {TOPOLOGY}" if plan else TOPOLOGY
+    parser.add_argument(
+        "--topology",
+        default=None if plan else TOPOLOGY,
+        metavar="NAME|FILE",
+        help=f"inventory data set: a name or a .toml file (default: {default})",
+    )
+
+
+def add_utilization(parser: ArgumentParser) -> None:
+    """--utilization."""
+    parser.add_argument(
+        "--utilization",
+        type=share,
+        metavar="0..1",
+        help="share of the inventory that is allocated (default: the topology's)",
+    )
+
+
+def add_size(parser: ArgumentParser, *, plan: str = "", at_least: int = 1) -> None:
+    """--trees and --seed."""
+    parser.add_argument(
+        "--trees",
+        type=whole(at_least, limits.TREES),
+        metavar="N",
+        help="number of provider trees (default: the topology's)" + ("" if at_least else "; 0: the schema alone"),
+    )
+    add_seed(parser, "seed of ids and of every random choice", plan=plan)
+
+
+def add_seed(parser: ArgumentParser, help: str, *, plan: str = "") -> None:  # noqa: A002
+    """--seed."""
+    default = f"the {plan}'s, or {SEED}" if plan else SEED
+    parser.add_argument(
+        "--seed",
+        type=whole(limits.LEAST_SEED, limits.MOST_SEED),
+        default=None if plan else SEED,
+        metavar="N",
+        help=f"{help} (default: {default})",
+    )
+
+
+def add_replicates(parser: "_ActionsContainer", default: int | str, *, at_least: int = 0) -> None:
+    """--replicates; the default is decided by the command, since a preset may have another."""
+    parser.add_argument(
+        "-n",
+        "--replicates",
+        type=whole(at_least, limits.REPLICATES),
+        metavar="N",
+        help=f"number of replicates (default: {default})",
+    )
+
+
+def add_preset(parser: ArgumentParser, **presets: str) -> None:
+    """--preset with one of these names; each value says what the preset is."""
+    described = "; ".join(f"{name}: {meaning}" for name, meaning in presets.items())
+    parser.add_argument(
+        "--preset",
+        choices=list(presets),
+        help=f"how much is measured (default: default). {described}",
+    )
+
+
+def add_rounds(parser: ArgumentParser, default: int | str) -> None:
+    """--rounds."""
+    parser.add_argument(
+        "--rounds",
+        type=whole(1, limits.ROUNDS),
+        metavar="N",
+        help=f"number of rounds in a replicate (default: {default})",
+    )
+
+
+def add_telemetry(parser: ArgumentParser, help: str) -> None:  # noqa: A002
+    """--telemetry, of the commands that have a variable for it too."""
+    parser.add_argument(
+        "--telemetry",
+        type=path,
+        default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
+        metavar="DIR",
+        help=f"{help} (default: $PLACEBENCH_TELEMETRY)",
+    )
+
+
+def add_plan(parser: "_ActionsContainer") -> None:
+    """--plan."""
+    parser.add_argument(
+        "--plan",
+        type=path,
+        metavar="FILE",
+        help="variants, data and trials of a .toml file (default: [tool.placebench] of ./pyproject.toml)",
+    )
+
+
+def add_placement(parser: ArgumentParser) -> None:
+    """--placement-python."""
+    parser.add_argument(
+        "--placement-python",
+        type=path,
+        metavar="PATH",
+        help="Python of the environment that the real Placement is installed in (default: that of `tox -e oracle`)",
+    )
+
+
+def whole(at_least: int, at_most: int) -> Callable[[str], int]:
+    """A whole number of this range."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:  # also for more digits than Python reads
+            value = at_least - 1
+        if not at_least <= value <= at_most:
+            raise ArgumentTypeError(f"expected a whole number from {at_least} to {at_most}, saw {_shown(text)}")
+        return value
+
+    return read
+
+
+def number(at_least: float, at_most: float, *, above: bool = False) -> Callable[[str], float]:
+    """A number of this range; above: not its lower end."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not at_least <= value <= at_most or (above and value == at_least):
+            begin = f"above {at_least:g} and up" if above else f"from {at_least:g}"
+            raise ArgumentTypeError(f"expected a number {begin} to {at_most:g}, saw {_shown(text)}")
+        return value
+
+    return read
+
+
+request_count = whole(1, limits.REQUESTS)
+warmup_count = whole(0, limits.REQUESTS)
+worker_count = whole(1, limits.WORKERS)
+seconds = number(0, limits.SECONDS, above=True)
+share = number(0, 1)
+
+
+def text(given: str) -> str:
+    """Any text but none at all: an empty variable of a shell is a mistake, not a default."""
+    if not given:
+        raise ArgumentTypeError("expected a text, saw ''")
+    return given
+
+
+def path(text: str) -> Path:
+    """A path that may or may not be there; not one that no system takes, such as a name of 300 letters."""
+    try:
+        Path(text).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        raise ArgumentTypeError(f"{_shown(text)}: {getattr(error, 'strerror', None) or error}") from error
+    if not text:
+        raise ArgumentTypeError("expected a path, saw ''")
+    return Path(text)
+
+
+def request(text: str) -> str:
+    """A path and query that can be sent as it is."""
+    try:
+        return addresses.check_request(text)
+    except PlacebenchError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def service_url(text: str) -> str:
+    """The URL of a service."""
+    try:
+        return addresses.service_address(text).geturl()
+    except PlacebenchError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_AT_MOST else f"{text[:_SHOWN_AT_MOST]} …")

@@ -1,0 +1,159 @@
+"""What a command prints: its result on stdout (`emit`), and progress on stderr (`say`, `steps`, `progress`).
+
+The result is text, one JSON document (`--json`) or Markdown (`--markdown`), alone on stdout, so that it can be piped.
+Progress is a bar on a terminal and plain lines elsewhere; `--quiet` leaves it out.
+"""
+
+import itertools
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Advance = Callable[[int], None]
+_PLAIN_LINE_EVERY_S = 5.0
+_BEGAN_S = time.monotonic()
+_verbosity = {"quiet": False, "verbose": False}
+
+
+def set_verbosity(arguments: Namespace) -> None:
+    """Print as much from now on as --quiet and --verbose say."""
+    _verbosity.update({name: getattr(arguments, name, False) for name in _verbosity})
+
+
+def is_verbose() -> bool:
+    """Whether --verbose was given."""
+    return _verbosity["verbose"]
+
+
+def emit(
+    arguments: Namespace,
+    *,
+    text: Callable[[], str],
+    document: Callable[[], Mapping[str, Any]],
+    markdown: Callable[[], str] | None = None,
+    page: Path | None = None,
+) -> None:
+    """Print the result in the format that *arguments* ask for; only that one is rendered.
+
+    The address of *page* is the last line: of stdout below text, of stderr else. With --open a browser opens it.
+    """
+    is_markdown = markdown is not None and getattr(arguments, "markdown", False)
+    if arguments.json:
+        print_json(document())
+    elif markdown is not None and is_markdown:
+        print_result(markdown().rstrip())
+    else:
+        print_result(text())
+    if page is not None:
+        (say if arguments.json or is_markdown else print_result)(page.resolve().as_uri())
+        if getattr(arguments, "open", False) and not open_page(page):
+            say("no browser on this machine: open the address above on another one")
+
+
+def emit_run(arguments: Namespace, folder: Path) -> None:
+    """Print the result of the run in *folder*, and the address of its page."""
+    from placebench import results
+    from placebench.report import document_of, text_of
+
+    run = results.load(folder)
+    emit(
+        arguments,
+        text=lambda: text_of(run),
+        document=lambda: document_of(run),
+        markdown=lambda: (folder / "summary.md").read_text(),
+        page=folder / "index.html",
+    )
+
+
+def open_page(page: Path) -> bool:
+    """Open *page* in a graphical browser; return whether there is one."""
+    import webbrowser
+
+    has_screen = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
+    return has_screen and webbrowser.open(page.resolve().as_uri())
+
+
+def say(message: str) -> None:
+    """Print one line of progress; --verbose adds the seconds since the command began."""
+    if not _verbosity["quiet"]:
+        elapsed = f"[{time.monotonic() - _BEGAN_S:8.3f} s] " if is_verbose() else ""
+        warn(f"{elapsed}{message}")
+
+
+def warn(message: str) -> None:
+    """Print one line on stderr, with --quiet too."""
+    print(message, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def print_result(text: str) -> None:
+    """Print the result of the command, on stdout."""
+    print(text, flush=True)  # noqa: T201
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print the result of the command as one JSON document."""
+    print_result(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Advance]:
+    """Show work of *total* steps; yields `advance(done)`, to be called with how many steps are done so far."""
+    if _has_bar():
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with _bar(*columns) as bar:
+            task = bar.add_task(label, total=total)
+            yield lambda done: bar.update(task, completed=done)
+    else:
+        yield _plain_lines(label, total)
+
+
+@contextmanager
+def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show work of *total* named steps; yields `announce(step)`, to be called as each begins.
+
+    A step that fails and is repeated is announced once; `say` reports the failure, above the bar on a terminal.
+    """
+    if not _has_bar():
+        numbers = itertools.count(1)
+        yield lambda step: say(f"[{next(numbers)}/{total}] {step}")
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with _bar(*columns) as bar:
+        task = bar.add_task(label, total=total)
+        begun = itertools.count()
+        yield lambda step: bar.update(task, completed=next(begun), description=step)
+        bar.update(task, completed=total, description="done")
+
+
+def _has_bar() -> bool:
+    return sys.stderr.isatty() and not _verbosity["quiet"]
+
+
+def _bar(*columns: Any) -> Any:
+    """A progress bar on stderr."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def _plain_lines(label: str, total: int) -> Advance:
+    said_at = time.monotonic()
+
+    def advance(done: int) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= _PLAIN_LINE_EVERY_S:
+            said_at = time.monotonic()
+            say(f"{label}: {done} of {total}")
+
+    return advance

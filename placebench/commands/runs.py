@@ -1,0 +1,116 @@
+"""What the commands that make a run share: its folder, its PostgreSQL, its progress, its page and its result.
+
+The main function is `run_comparison`, of compare, calibrate and steps. The folder of a run is found or made by
+`run_folder`, and given its page by `reported` however the work in it ends.
+"""
+
+import shutil
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench.commands.output import say, steps
+from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError
+
+if TYPE_CHECKING:
+    from placebench.experiment.compare_run import CompareSettings
+    from placebench.topology import Topology
+
+_NEEDED = 6
+
+
+def run_comparison(
+    arguments: Namespace,
+    topology: "Topology",
+    settings: "CompareSettings",
+    *,
+    name: str,
+    emit: Callable[[Path], object] = lambda _: None,
+    check: Callable[[Path], object] = lambda _: None,
+) -> Path:
+    """Make the replicates of a comparison, in a new folder called after *name* or the one to resume; return the folder.
+
+    emit: is called with the folder at the end, however the run ended; check: after a run that came to its end, to raise
+    what a gate says. Raises TooFewReplicatesError where too few replicates are valid; a gate that failed goes first.
+    """
+    from placebench.experiment.compare_run import CompareRun
+    from placebench.experiment.databases import check_settings
+    from placebench.runtime.postgres import open_server
+
+    if topology.trees < 1:
+        raise PlacebenchError(f"--trees {topology.trees} leaves nothing to request: give 1 or more")
+    with run_folder(arguments, name) as folder, open_server(arguments.server) as server:
+        check_settings(settings.variants, server)
+        comparing = CompareRun(topology, settings, folder, server)
+        with steps(arguments.command, comparing.steps) as announce, reported(folder, emit):
+            comparing.run(announce, note=say)
+    check(folder)
+    valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
+    if settings.replicates and valid < _NEEDED:
+        discarded = f" ({invalid} were discarded: --resume makes others in their place)" if invalid else ""
+        raise TooFewReplicatesError(f"inconclusive: {valid} replicates, {_NEEDED} needed{discarded}")
+    return folder
+
+
+@contextmanager
+def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
+    """A new folder for a run of this name (--out, or in profiles/), or with --resume that of the run to go on with.
+
+    No other process works in it inside the `with` block; it is removed afterwards where the run did not even begin.
+    Raises RunFolderError where there is none to resume, or the named one is not empty.
+    """
+    from placebench.experiment.run_folder import lock
+
+    folder = _claimed(arguments, name)
+    try:
+        with lock(folder):
+            yield folder
+    finally:
+        if not (folder / "run.json").is_file():
+            shutil.rmtree(folder / "log", ignore_errors=True)
+            with suppress(OSError):  # it holds something that is not ours
+                folder.rmdir()
+
+
+def _claimed(arguments: Namespace, name: str) -> Path:
+    from placebench import paths
+    from placebench.experiment.records import RunHead
+    from placebench.experiment.run_folder import claim_folder, new_folder
+
+    if not getattr(arguments, "resume", False):
+        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles_folder())
+    made = sorted(paths.profiles_folder().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
+    if not made or not (made[-1] / "run.json").is_file():
+        where = arguments.out or paths.profiles_folder()
+        raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume out")
+    RunHead.load(made[-1] / "run.json")  # before anything is started for a run that cannot be read
+    return made[-1]
+
+
+@contextmanager
+def reported(folder: Path, emit: Callable[[Path], object]) -> Iterator[None]:
+    """Write the page of what was measured, however the `with` block ends, and call *emit* with the folder.
+
+    A run that could not even write its head, as on a full disk, has neither.
+    """
+    from placebench.report import write_report
+
+    try:
+        yield
+    finally:
+        if (folder / "run.json").is_file():
+            write_report(folder)
+            list_run(folder)
+            emit(folder)
+
+
+def list_run(folder: Path) -> None:
+    """Add the run to the list of the folder where runs land; one that --out put elsewhere is not listed."""
+    from placebench import paths
+    from placebench.report import write_index
+
+    if folder.parent == paths.profiles_folder():
+        with suppress(OSError):
+            write_index(folder.parent)

@@ -1,0 +1,239 @@
+"""Which combinations of a matrix can run: `combine` gives each point its variant, its Python and what is missing.
+
+`Installed` is what one Python environment holds, read by that Python; versions that a point names are put in place
+before what is installed.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import MissingExtraError, PlacebenchError
+from placebench.experiment.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
+from placebench.experiment.source_checkout import Origin, read_origin
+from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_variant
+from placebench.reference.variants import variant as reference_variant
+from placebench.runtime.wsgi_servers import uwsgi_program
+
+_PORTABLE = "objects"
+"""The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""
+_SQLALCHEMY = (2, 1)
+_PSYCOPG2 = ("psycopg2-binary", "psycopg2")
+_PSYCOPG3 = ("psycopg",)
+_OURS, _THEIRS = "placebench", "openstack-placement"
+_INSPECTION = """
+import importlib.metadata, importlib.util, json, platform
+found = {"python": platform.python_version()}
+for name in ("placebench", "openstack-placement", "sqlalchemy", "psycopg2", "psycopg2-binary", "psycopg", "gunicorn"):
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+if "placebench" not in found and importlib.util.find_spec("placebench"):
+    import placebench
+    found["placebench"] = placebench.__version__
+import sqlite3
+found["sqlite"] = sqlite3.sqlite_version
+print(json.dumps(found))
+"""
+_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The environment of one Python."""
+
+    python: str
+    versions: Mapping[str, str]
+    """By the name of the package; python and sqlite among them."""
+    uwsgi: bool
+
+    def version(self, *names: str) -> str | None:
+        """The version of the first of these packages that is there."""
+        return next((self.versions[name] for name in names if name in self.versions), None)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One point, with every axis, and what runs there."""
+
+    point: Mapping[str, Any]
+    variant: Variant | None
+    """None where it is not installed; `missing` says so."""
+    installed: Installed
+    missing: str = ""
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """PACKAGE==VERSION by its axis, put in place before what is installed."""
+
+    def __getitem__(self, axis: str) -> Any:
+        return self.point[axis]
+
+    @property
+    def reason(self) -> str | None:
+        """Why it cannot be run; None when it can."""
+        return self.missing or next((text for applies, text in self._rules() if applies), None)
+
+    def _rules(self) -> Sequence[tuple[bool, str]]:
+        inside, server, database = self["client"] == "in-process", self["server"], self["database"]
+        foreign, noop = self.variant is not None and not self.variant.ours, self["service"] == CONTROL
+        alone = self["users"] == self["threads"] == self["processes"] == 1
+        python, (driver, *_) = self.installed.python, (*_drivers(self.variant), "")
+        return (
+            (inside and server != "none", "a client in the process has no server: it goes with server none"),
+            (not inside and server == "none", "a client over http needs a server"),
+            (inside and not alone, "in the process requests come one by one: users, threads and processes are 1"),
+            (self._has_settings(), "settings of PostgreSQL: placebench compare has them"),
+            (
+                self["version"] != INSTALLED and "version" not in self.pinned and not noop,
+                f"no version of {self['service']} is on the package index: name a python, or a table with app and rev",
+            ),
+            (not foreign and _is_before(self["sqlalchemy"], _SQLALCHEMY), "placebench needs SQLAlchemy 2.1 or later"),
+            (database == "sqlite" and self["driver"] != INSTALLED, "SQLite's driver is Python's own: name a python"),
+            (server == "wsgiref" and self["processes"] > 1, "wsgiref serves in one process"),
+            (database == "none" and not noop, f"{self['service']} needs a database"),
+            (database == "sqlite" and not self._portable(), f"{self['service']} runs on PostgreSQL alone"),
+            (self["profiler"] != "off" and foreign, f"the profiler is not installed in {self['service']}"),
+            (server == "uwsgi" and not self.installed.uwsgi, f"no uwsgi there: {python} -m pip install pyuwsgi"),
+            (server == "gunicorn" and not self._has("gunicorn"), f"no gunicorn: {python} -m pip install gunicorn"),
+            (
+                not foreign and not self._has("placebench"),
+                f"no placebench: {python} -m pip install placebench[bench]",
+            ),
+            (
+                database == "postgresql" and not noop and not self._has_driver(),
+                f"no driver in it: {python} -m pip install {driver}",
+            ),
+        )
+
+    def _portable(self) -> bool:
+        if self.variant is None or not self.variant.ours or self["service"] == CONTROL:
+            return True
+        chosen = reference_variant(self.variant.variables["PLACEBENCH_VARIANT"])
+        return chosen.algorithm == _PORTABLE and not (chosen.postgresql_only or chosen.revisions)
+
+    def _has_settings(self) -> bool:
+        return self.variant is not None and bool(self.variant.postgres)
+
+    def _has_driver(self) -> bool:
+        drivers = _drivers(self.variant)
+        return not drivers or "driver" in self.pinned or self._has(*drivers)
+
+    def _has(self, *packages: str) -> bool:
+        return self.installed.version(*packages) is not None
+
+    @property
+    def versions(self) -> dict[str, str | None]:
+        """Of Python, the service, SQLAlchemy and the driver."""
+        return _versions(self.point, self.variant, self.installed, self.pinned)
+
+
+def _is_before(version: str, first: tuple[int, ...]) -> bool:
+    """Whether a version, or "installed", is one of numbers before *first*."""
+    numbers = [int(part) for part in version.split(".")[: len(first)] if part.isdecimal()]
+    return len(numbers) == len(first) and tuple(numbers) < first
+
+
+def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tuple[Point, Combination]]:
+    """Return every point of the matrix in its order; each environment is inspected once.
+
+    Raises VariantError for a service that does not exist, PlacebenchError for a Python that does not run or a version
+    that is none.
+    """
+    seen: dict[Path | None, Installed] = {}
+    made = []
+    for point in matrix.points:
+        full = {**AXES, **point}
+        variant, missing = find_variant(full["service"], matrix.tables, placement_python=placement_python)
+        python = _python(full["python"], variant, matrix.folder)
+        if python not in seen:
+            seen[python] = _installed(python)
+        pinned = dict(_pins(full, variant))
+        if variant is not None:
+            variant = replace(
+                variant, python=str(python) if python else None, origin=_with(variant.origin, tuple(pinned.values()))
+            )
+        made.append((point, Combination(full, variant, seen[python], missing, pinned)))
+    return made
+
+
+def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:
+    """The same with these packages before the environment's; raises PlacebenchError for what is no version."""
+    if origin is None:
+        return read_origin(folder=Path(), revision=None, packages=packages)
+    return replace(origin, packages=(*origin.packages, *packages))
+
+
+def _python(named: str, variant: Variant | None, folder: Path) -> Path | None:
+    """Of the point; where that is this one, of the service itself."""
+    if named != THIS:
+        return (folder / Path(named).expanduser()).absolute()
+    return Path(variant.python) if variant and variant.python else None
+
+
+def _installed(python: Path | None = None) -> Installed:
+    """Inspect *python* (None: this one); raises PlacebenchError for one that is missing or does not run."""
+    program_path = str(python or sys.executable)
+    if not Path(program_path).is_file():
+        raise PlacebenchError(f"no Python at {python}: name the python of an environment")
+    try:
+        ended = subprocess.run([program_path, "-c", _INSPECTION], capture_output=True, text=True, timeout=_WITHIN_S)
+        versions = dict(json.loads(ended.stdout))
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise PlacebenchError(f"{python} does not say what it holds ({error}): is it Python 3.11 or later?") from error
+    return Installed(program_path, versions, _has_uwsgi(python))
+
+
+def _has_uwsgi(python: Path | None) -> bool:
+    try:
+        uwsgi_program(python)
+    except MissingExtraError:
+        return False
+    return True
+
+
+def _pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[str, str]]:
+    """Each axis that names a version, with PACKAGE==VERSION; none for a service that no package index has."""
+    packages = {
+        "version": _THEIRS if point["service"] == PLACEMENT else None,
+        "sqlalchemy": "sqlalchemy",
+        "driver": "psycopg[binary]" if _drivers(variant) == _PSYCOPG3 else _PSYCOPG2[0],
+    }
+    for axis, package in packages.items():
+        if package and point[axis] != INSTALLED:
+            yield axis, f"{package}=={point[axis]}"
+
+
+def _drivers(variant: Variant | None) -> tuple[str, ...]:
+    """The packages of which one has to be there for PostgreSQL; nobody knows those of anybody's application."""
+    if variant is None or not (variant.ours or variant.name == PLACEMENT):
+        return ()
+    return _PSYCOPG3 if "driver:psycopg3" in variant.name else _PSYCOPG2
+
+
+def _versions(
+    point: Mapping[str, Any], variant: Variant | None, installed: Installed, pinned: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Of python, service, sqlalchemy and driver; None for what is not there, or does not say."""
+    service = _OURS if variant is not None and variant.ours else _THEIRS if point["service"] == PLACEMENT else ""
+    driver = _named(installed, *_drivers(variant), pin=pinned.get("driver"))
+    return {
+        "python": installed.versions["python"],
+        "service": _named(installed, service, pin=pinned.get("version")),
+        "sqlalchemy": _version(pinned.get("sqlalchemy")) or installed.version("sqlalchemy"),
+        "driver": {"postgresql": driver, "sqlite": f"sqlite {installed.version('sqlite')}"}.get(point["database"]),
+    }
+
+
+def _named(installed: Installed, *packages: str, pin: str | None) -> str | None:
+    """'psycopg2-binary 2.9.13': the pin, or the first of the packages that is installed."""
+    if pin:
+        return pin.replace("[binary]", "").replace("==", " ")
+    return next((f"{name} {installed.versions[name]}" for name in packages if name in installed.versions), None)
+
+
+def _version(pin: str | None) -> str | None:
+    return pin.partition("==")[2] if pin else None

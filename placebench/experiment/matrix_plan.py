@@ -1,0 +1,184 @@
+"""Matrices as files: a job over every combination of the values of some axes, compared with a control.
+
+The main function is `matrix_named`; `names` are those that placebench brings.
+
+    title = "What does the profiler cost?"
+    repeats = 5                                  # also: topology, request, seed
+    [axes]
+    service = ["naive", "tuned"]                 # every axis in AXES that is left out has its one usual value
+    profiler = ["light", "full"]
+    [control]                                    # what they are compared with
+    profiler = "off"
+    [[jobs]]
+    requests = 16
+    trees = 100
+    [quick.axes]                                 # what --quick takes instead, and [[quick.jobs]]
+    service = ["tuned"]
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, UnsetType, defstruct
+
+from placebench import limits
+from placebench.addresses import REQUEST
+from placebench.decoding import Seed, check, read_toml
+from placebench.errors import PlacebenchError
+from placebench.experiment.variants import VariantTables, check_tables
+from placebench.paths import is_file
+
+THIS = "this"
+INSTALLED = "installed"
+AXES: Mapping[str, Any] = {
+    "service": "tuned",
+    "server": "uwsgi",
+    "client": "http",
+    "database": "postgresql",
+    "python": THIS,
+    "version": INSTALLED,
+    "sqlalchemy": INSTALLED,
+    "driver": INSTALLED,
+    "users": 1,
+    "threads": 1,
+    "processes": 1,
+    "profiler": "off",
+}
+"""What can be varied, each with its usual value."""
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "server": ("uwsgi", "gunicorn", "wsgiref", "none"),
+    "client": ("http", "in-process"),
+    "database": ("postgresql", "sqlite", "none"),
+    "profiler": ("off", "light", "full"),
+}
+_HERE = Path(__file__).with_name("matrices")
+
+Point = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """So many requests, on a database of so many trees."""
+
+    requests: int
+    trees: int
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What a file states; None where the command line or the topology decides."""
+
+    name: str
+    title: str
+    axes: Mapping[str, Sequence[Any]]
+    control: Mapping[str, Any]
+    jobs: Sequence[Job]
+    topology: str | None = None
+    request: str | None = None
+    seed: int | None = None
+    repeats: int | None = None
+    folder: Path = field(default=_HERE, compare=False)
+    """Where the file lies; a relative python starts there."""
+    tables: VariantTables = field(default_factory=VariantTables)
+    """What the names on the axis service mean."""
+
+    @property
+    def combinations(self) -> list[Point]:
+        """Every combination for every job; an axis that only the control names has its usual value."""
+        usual = {axis: AXES[axis] for axis in self.control}
+        return [
+            {**usual, **dict(zip(self.axes, values, strict=True)), "requests": job.requests, "trees": job.trees}
+            for job, values in product(self.jobs, product(*self.axes.values()))
+        ]
+
+    @property
+    def points(self) -> list[Point]:
+        """The combinations, and each control after the first that needs it; nothing twice."""
+        found: list[Point] = []
+        for point in self.combinations:
+            found.extend(each for each in (point, {**point, **self.control}) if each not in found)
+        return found
+
+    def scaled(self, trees: int | None) -> "Matrix":
+        """The same with *trees* trees in the largest job, the others in proportion; None changes nothing."""
+        if trees is None:
+            return self
+        most = max(job.trees for job in self.jobs)
+        jobs = [Job(job.requests, max(1, round(job.trees * trees / most))) for job in self.jobs]
+        return Matrix(**{**vars(self), "jobs": jobs})
+
+
+def _kind(axis: str) -> Any:
+    """Of one value of the axis."""
+    if isinstance(AXES[axis], int):
+        return Annotated[int, Meta(ge=1, le=limits.WORKERS)]
+    return Literal[_CHOICES[axis]] if axis in _CHOICES else str
+
+
+_AXES: Any = defstruct(
+    "axes",
+    [(axis, Annotated[list[_kind(axis)], Meta(min_length=1)] | UnsetType, UNSET) for axis in AXES],  # type: ignore[misc]
+    forbid_unknown_fields=True,
+)
+_CONTROL: Any = defstruct(
+    "control", [(axis, _kind(axis) | UnsetType, UNSET) for axis in AXES], forbid_unknown_fields=True
+)
+_JOB: Any = defstruct(
+    "job",
+    [
+        ("requests", Annotated[int, Meta(ge=1, le=limits.REQUESTS)]),
+        ("trees", Annotated[int, Meta(ge=1, le=limits.TREES)]),
+    ],
+    forbid_unknown_fields=True,
+)
+_JOBS = Annotated[list[_JOB], Meta(min_length=1)]
+_QUICK: Any = defstruct(
+    "quick", [("axes", _AXES | UnsetType, UNSET), ("jobs", _JOBS | UnsetType, UNSET)], forbid_unknown_fields=True
+)
+_FILE: Any = defstruct(
+    "matrix",
+    [
+        ("title", str | UnsetType, UNSET),
+        ("topology", str | UnsetType, UNSET),
+        ("request", Annotated[str, Meta(pattern=f"^{REQUEST}$")] | UnsetType, UNSET),
+        ("seed", Seed | UnsetType, UNSET),
+        ("repeats", Annotated[int, Meta(ge=1, le=limits.REPEATS)] | UnsetType, UNSET),
+        ("axes", _AXES | UnsetType, UNSET),
+        ("control", _CONTROL | UnsetType, UNSET),
+        ("jobs", _JOBS),
+        ("quick", _QUICK | UnsetType, UNSET),
+        ("variants", dict[str, Any] | UnsetType, UNSET),
+    ],
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+"""A whole file. The document stays as it is: the axes have the order in which they stand there."""
+
+
+def names() -> list[str]:
+    """The matrices that placebench brings."""
+    return sorted(path.stem for path in _HERE.glob("*.toml"))
+
+
+def matrix_named(name: str, *, quick: bool = False) -> Matrix:
+    """The matrix of this name or in this file; raises PlacebenchError that names the file and the key."""
+    path = _HERE / f"{name}.toml" if name in names() else Path(name)
+    if not is_file(path):
+        raise PlacebenchError(f"no matrix {name!r}: expected {', '.join(names())} or a .toml file")
+    given = read_toml(path, dict[str, Any], error=PlacebenchError)
+    check(given, _FILE, str(path), error=PlacebenchError)
+    shorter = given.get("quick", {}) if quick else {}
+    axes = {**given.get("axes", {}), **shorter.get("axes", {})}
+    return Matrix(
+        name=path.stem,
+        title=given.get("title", path.stem),
+        axes={axis: list(dict.fromkeys(values)) for axis, values in axes.items()},
+        control=given.get("control", {}),
+        jobs=[Job(**each) for each in shorter.get("jobs", given["jobs"])],
+        folder=path.resolve().parent,
+        tables=VariantTables(check_tables(given.get("variants", {}), str(path)), folder=path.resolve().parent),
+        **{key: given.get(key) for key in ("topology", "request", "seed", "repeats")},
+    )

@@ -1,0 +1,219 @@
+"""The matrix: a job at each combination, against a server of its own; `matrix_study` is the study of a `Matrix`."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import PlacebenchError, ServerError
+from placebench.experiment.client_process import HttpClient, app_client, http_client, responses_folder
+from placebench.experiment.combinations import Combination
+from placebench.experiment.load_run import JobResult, http_job
+from placebench.experiment.matrix_plan import AXES, Matrix, Point
+from placebench.experiment.same_responses import SameResponses
+from placebench.experiment.study import Measure, Restartable, StudySetup, StudySpec
+from placebench.experiment.variants import Variant, in_place
+from placebench.measure.meters import ServerMeter
+from placebench.runtime.supervisor import Supervisor, new_scratch_path
+from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.seeding import seed
+
+_LOADERS = {"postgresql": "copy", "sqlite": "sql"}
+"""By which a database is filled; by_copy is PostgreSQL's own, by_sql runs on both."""
+_Key = tuple[tuple[str, Any], ...]
+_MODES = {"off": "", "light": "light", "full": "flame"}
+
+
+def matrix_study(
+    matrix: Matrix, combinations: list[tuple[Point, Combination]], *, request: str, repeats: int
+) -> StudySpec:
+    """Return the study that measures what of the matrix can be run.
+
+    Raises PlacebenchError where nothing can, with the first reason.
+    """
+    wanted = matrix.combinations
+    reasons = [(point, each.reason) for point, each in combinations]
+    possible = tuple(point for point, reason in reasons if reason is None)
+    if not possible:
+        raise PlacebenchError(f"nothing in the matrix {matrix.name} can be run: {reasons[0][1]}")
+    variants = {_key(point): each for point, each in combinations}
+
+    @contextmanager
+    def prepare(setup: StudySetup) -> Iterator[Measure]:
+        scratch = new_scratch_path("placebench-matrix-")
+        with (
+            Supervisor(scratch),
+            _put_in_place(variants, scratch / "sources") as placed,
+            Restartable(lambda: http_client(setup.folder)) as client,
+        ):
+            rig = _Rig(setup, request, scratch, client)
+            yield lambda point, repeat: rig.measure(placed[_key(point)], repeat)
+
+    return StudySpec(
+        "matrix",
+        possible,
+        repeats,
+        prepare,
+        request,
+        settings={
+            "matrix": matrix.name,
+            "title": matrix.title,
+            "control": dict(matrix.control),
+            "usual": dict(AXES),
+            "applications": {
+                point["service"]: each.variant.to_json()
+                for point, each in combinations
+                if each.variant is not None and point.get("service") in matrix.tables.variants
+            },
+            "versions": [{"point": point, **variants[_key(point)].versions} for point in possible],
+        },
+        variants=tuple(dict.fromkeys(variants[_key(point)]["service"] for point in possible)),
+        impossible=tuple((point, reason) for point, reason in reasons if reason and point in wanted),
+    )
+
+
+def _key(point: Mapping[str, Any]) -> _Key:
+    """The point as something to look up by."""
+    return tuple(sorted(point.items()))
+
+
+@contextmanager
+def _put_in_place(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
+    """Those that can be run, their revisions and versions put in place, each once however many points have it.
+
+    One that could not be put in place says so in `missing`.
+    """
+    runs = {name: each for name, each in combinations.items() if each.reason is None}
+    variants = [each.variant for each in runs.values() if each.variant is not None]
+    each_once = [variant for number, variant in enumerate(variants) if variant not in variants[:number]]
+    with ExitStack() as stack:
+        placed = [_placed(variant, folder / str(number), stack) for number, variant in enumerate(each_once)]
+        yield {
+            name: replace(each, **placed[each_once.index(each.variant)]) for name, each in runs.items() if each.variant
+        }
+
+
+def _placed(variant: Variant, folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """What its combinations have then: the variant that can be served, or in `missing` why there is none."""
+    try:
+        (placed,) = stack.enter_context(in_place((variant,), folder))
+    except PlacebenchError as error:
+        return {"missing": str(error)}
+    return {"variant": placed}
+
+
+class _Rig:
+    """What the measurements of one session share: the data, the client, and the first responses."""
+
+    def __init__(self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient]) -> None:
+        self._setup, self._request, self._scratch, self._client = setup, request, scratch, client
+        self._files: dict[int, str] = {}
+        self._same: dict[int, SameResponses] = {}
+
+    def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
+        """Duration and CPU of the whole job, in seconds, and how many results came.
+
+        Raises GateFailedError for a response that differs, LoadError for a request that failed, ServerError for a
+        combination that could not be put in place or does not start.
+        """
+        if combination.missing:
+            raise ServerError(combination.missing)
+        spec = self._spec(combination, repeat)
+        measured = self._inside(combination, spec) if combination["client"] == "in-process" else None
+        done = measured or self._over_http(combination, spec)
+        shutil.rmtree(self._profiles, ignore_errors=True)
+        return {
+            "duration_s": done.duration_s,
+            "cpu_s": done.cpu_s,
+            "body_bytes": done.body_bytes,
+            "results": combination["requests"] * self._results(combination),
+        }
+
+    def _over_http(self, combination: Combination, spec: ServerSpec) -> JobResult:
+        request = self._request_of(combination)
+        with self._client.in_use() as client, serve(spec, combination["server"]) as server:
+            if same := self._same_responses(combination):
+                same.request(_name(combination), self._request, server.url)
+            done = http_job(
+                server,
+                request,
+                client=client,
+                requests=combination["requests"],
+                users=combination["users"],
+                slots=spec.processes * spec.threads,
+                meter=ServerMeter(server.worker_pids, spec.database_url),
+                folder=self._setup.folder,
+            )
+            server.check()
+        return self._check(combination, done)
+
+    def _inside(self, combination: Combination, spec: ServerSpec) -> JobResult:
+        request, python = self._request_of(combination), str(spec.python or sys.executable)
+        with app_client(python, spec.module, spec.variables(), self._setup.folder) as app:
+            if same := self._same_responses(combination):
+                same.request_by(_name(combination), self._request, app.body)
+            app.drive([request] * 2)
+            with ServerMeter(lambda: [app.pid], spec.database_url) as meter:
+                driven = app.drive([request] * combination["requests"])
+        return self._check(combination, JobResult.of_client(driven, meter.read()))
+
+    def _check(self, combination: Combination, done: JobResult) -> JobResult:
+        if same := self._same_responses(combination):
+            bodies = responses_folder(self._setup.folder)
+            same.check_bodies(_name(combination), self._request, done.digests, bodies)
+        return done
+
+    def _same_responses(self, combination: Combination) -> SameResponses | None:
+        """Of those that get the same request on the same data; None for a variant with a request of its own."""
+        if combination.variant is None or combination.variant.request is not None:
+            return None
+        trees = combination["trees"]
+        if trees not in self._same:
+            self._same[trees] = self._setup.same_responses()
+        return self._same[trees]
+
+    def _request_of(self, combination: Combination) -> str:
+        assert combination.variant is not None
+        return combination.variant.request or self._request
+
+    def _results(self, combination: Combination) -> int:
+        """How many candidates one response holds; 0 for what is no response with candidates."""
+        same = self._same_responses(combination)
+        return same.candidates(self._request) if same else 0
+
+    def _spec(self, combination: Combination, repeat: int) -> ServerSpec:
+        assert combination.variant is not None
+        url = self._database(combination["database"], combination["trees"], combination.variant.revisions)
+        log = self._setup.folder / "log" / f"{combination['server']}.log"
+        spec = combination.variant.spec(url, hash_seed=repeat, log=log)
+        profile = _MODES[combination["profiler"]]
+        profiled = {"PLACEBENCH_PROFILE": profile, "PLACEBENCH_PROFILE_DIR": str(self._profiles)} if profile else {}
+        return replace(
+            spec,
+            processes=combination["processes"],
+            threads=combination["threads"],
+            environment={**spec.environment, **profiled},
+        )
+
+    @property
+    def _profiles(self) -> Path:
+        return self._scratch / "profiles"
+
+    def _database(self, kind: str, trees: int, revisions: tuple[str, ...]) -> str:
+        """The URL of the database of this kind with so many trees; a file that is never opened for none."""
+        if kind == "none":
+            return f"sqlite:///{self._scratch}/none.db"
+        if kind == "postgresql":
+            return self._setup.data.with_trees(trees, revisions)
+        if trees not in self._files:
+            url = f"sqlite:///{self._scratch}/{trees}.db"
+            seed(replace(self._setup.data.topology, trees=trees), url, loader=_LOADERS[kind])
+            self._files[trees] = url
+        return self._files[trees]
+
+
+def _name(combination: Combination) -> str:
+    return f"{combination['service']} ({combination['server']}, {combination['database']})"

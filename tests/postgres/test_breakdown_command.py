@@ -1,0 +1,54 @@
+"""`placebench lab study breakdown` on a real PostgreSQL, uWSGI and locust: its parts add up."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placebench import results
+from placebench.cli import main
+from placebench.runtime.postgres import Server
+
+
+def test_the_parts_of_every_row_are_the_clients_latency(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
+) -> None:
+    """A no-op without a statement, and a provider with one; the telemetry stays in the run."""
+    folder, small = tmp_path / "run", ["--trees", "2", "-n", "1", "--json", "--server", server.url]
+
+    assert 0 == main(
+        ["lab", "study", "breakdown", *small, "--endpoints", "one-provider", "--time", "0.3", "--out", str(folder)]
+    )
+    noop, provider = json.loads(capsys.readouterr().out)["rows"]
+
+    assert ("no-op", 1.0, 0.0, 0.0) == tuple(
+        noop[name] for name in ("endpoint", "share_of_noop", "statements", "unexplained_s")
+    )
+    assert documented("breakdown") <= set(noop)
+    assert ("one provider", 1.0) == (provider["endpoint"], provider["statements"])
+    parts = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")
+    for row in (noop, provider):
+        assert pytest.approx(row["client_s"]) == sum(row[part] for part in parts)
+        assert all(row[part] >= 0 for part in parts)
+    assert 0 < provider["database_share"] < 1
+    assert "latency is made of" in (folder / "index.html").read_text()
+    assert 0 == results.load(folder).telemetry.truncated
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--endpoints", "rest"], "--endpoints names 'rest': expected no-op, candidates, candidates-limit-10,"),
+        (["--time", "0"], "argument --time: expected a number above 0 and up to 604800, saw '0'"),
+        (["--processes", "65"], "argument --processes: expected a whole number from 1 to 64, saw '65'"),
+        (["--variant", "nimble"], "no variant 'nimble'"),
+    ],
+)
+def test_what_cannot_be_gauged_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 before anything is started."""
+    assert 2 == main(["lab", "study", "breakdown", *options])
+
+    message = capsys.readouterr().err
+    assert message.startswith(f"placebench lab study breakdown: {said}")
+    assert 1 == message.count("\n")

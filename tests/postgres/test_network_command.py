@@ -1,0 +1,115 @@
+"""`placebench lab study network` on a real PostgreSQL: counts are exact, waiting is added."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from placebench.cli import main
+from placebench.errors import LoadError
+from placebench.experiment.databases import SeededData
+from placebench.experiment.network_study import NetworkStudy
+from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.study import StudySetup
+from placebench.experiment.variants import read_variant
+from placebench.runtime.postgres import Server
+from placebench.seeding import find_topology
+
+
+def asked(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
+    """The rows of a small run."""
+    small = ["--trees", "2", "-n", "1", "--json", "--server", server.url]
+
+    assert 0 == main(["lab", "study", "network", *small, *options])
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    return rows
+
+
+def test_a_variant_waits_a_latency_for_each_of_its_turnarounds(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
+) -> None:
+    """The same bytes and turnarounds at 0 and at 20 ms; naive makes more of both than tuned, and waits for each."""
+    rows = asked(server, capsys, "--latency-ms", "0,20", "--out", str(tmp_path / "run"))
+
+    naive, naive_away, tuned, tuned_away = rows
+    assert documented("network") <= set(naive)
+    for near, away in ((naive, naive_away), (tuned, tuned_away)):
+        for name in ("round_trips", "bytes_sent", "bytes_received", "body_bytes"):
+            assert near[name] == away[name] > 0
+        assert away["elapsed_s"] >= away["idle_s"] >= away["round_trips"] * 0.020
+    assert naive["round_trips"] > tuned["round_trips"]
+    assert pytest.approx(0.020 * (naive["round_trips"] - tuned["round_trips"])) == tuned_away["predicted_growth_s"]
+    assert naive["cpu_s"] > 0
+    assert (tmp_path / "run" / "index.html").is_file()
+
+
+def test_compressed_answers_are_fewer_bytes_between_client_and_service(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One connection and one turnaround a request either way; gzip takes a fraction of the bytes."""
+    options = ("--between", "client", "--compress", "--variants", "tuned", "--latency-ms", "5", "--proxies", "2")
+    plain, packed = asked(server, capsys, *options, "--out", str(tmp_path / "run"))
+
+    assert ("tuned", "tuned, gzip") == (plain["variant"], packed["variant"])
+    assert {(1, 1)} == {(row["connections"], row["round_trips"]) for row in (plain, packed)}
+    assert packed["bytes_received"] < plain["bytes_received"] / 2
+
+
+def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
+    """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
+    topology = find_topology("nested-perfload", trees=2, seed=1)
+    variants = (read_variant("tuned"),)
+    tiny = NetworkStudy(variants, (0.0,), topology.request, job="tiny", operations=6)
+    waits = NetworkStudy(variants, (0.0,), topology.request, job="waits")
+    point = {"variant": "tuned", "latency_ms": 0.0}
+
+    def setup(name: str) -> StudySetup:
+        folder = claim_folder(tmp_path / name)
+        return StudySetup(SeededData(server, topology, folder), folder)
+
+    with tiny.spec(repeats=1).prepare(setup("tiny")) as measure:
+        few = measure(point, 0)
+    with waits.spec(repeats=1).prepare(setup("waits")) as measure:
+        waited = measure(point, 0)
+        for proxy in proxies():
+            os.kill(proxy, signal.SIGKILL)
+        with pytest.raises(LoadError, match=r"the link dropped: its process is gone[^\n]*$"):
+            measure(point, 1)
+        anew = measure(point, 1)
+
+    assert few["round_trips"] % 6 == 0
+    assert min(waited["elapsed_s"], anew["elapsed_s"]) >= 0.25
+
+
+def proxies() -> list[int]:
+    """The processes of the links that this process has up."""
+    below = psutil.Process().children(recursive=True)
+    return [each.pid for each in below if "placebench.runtime.network.proxy" in each.cmdline()]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--latency-ms=-5"], "a latency of -5 ms: expected 0 to 370 ms"),
+        (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, as 0,50"),
+        (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
+        (["--proxies", "9"], "argument --proxies: expected a whole number from 1 to 8, saw '9'"),
+        (["--compress"], "--compress is for responses to the client: add --between client"),
+        (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
+        (["--variants", "noop"], "the variant noop uses no database: name variants, or placement"),
+        (["--variants", "nimble"], "no variant 'nimble'"),
+        (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 before anything is started."""
+    assert 2 == main(["lab", "study", "network", *options])
+
+    message = capsys.readouterr().err
+    assert message.startswith(f"placebench lab study network: {said}")
+    assert 1 == message.count("\n")

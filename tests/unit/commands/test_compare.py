@@ -1,0 +1,71 @@
+"""What `compare` and `lab steps` refuse before anything is started: one line each, exit code 2."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench.cli import main
+
+COMMAND = "placebench compare: "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["naive", "fastest"], "no variant 'fastest': expected naive, tuned, naive+NAME+NAME, "),
+        (["naive", "tuned-speed"], "no variant 'tuned-speed': expected "),
+        (["naive"], "two variants are needed, the base first: name them, or describe them in [tool.placebench] of"),
+        (["naive", "placement"], "the variant placement needs the Python of an environment with openstack-placement"),
+        (
+            ["naive", "tuned", "--gate", "latency < 3"],
+            "gate 'latency < 3': there is no metric 'latency', METRIC one of cpu_s, ",
+        ),
+        (
+            ["naive", "tuned", "--gate", "faster, please"],
+            "gate 'faster, please': expected METRIC <, <=, > or >= NUMBER",
+        ),
+        (["naive", "tuned", "--replicates", "-1"], "argument -n/--replicates: expected a whole number from 0 to "),
+        (["naive", "tuned", "--rounds", "0"], "argument --rounds: expected a whole number from 1 to 10000, saw '0'"),
+        (
+            ["naive", "tuned", "--request", "orders"],
+            "argument --request: the request 'orders' is no path: expected /path?query",
+        ),
+        (["naive", "tuned", "--trees", "0"], "argument --trees: expected a whole number from 1 to 10000000, saw '0'"),
+        (["naive", "tuned", "--topology", "none"], "no topology 'none': there are "),
+    ],
+)
+def test_a_comparison_that_cannot_be_made(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It says what was seen and what was expected, and leaves no folder."""
+    assert 2 == main(["compare", *arguments, "--out", str(tmp_path / "run")])
+
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(COMMAND + line)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The file, the key and what there is; the same limits as on the command line."""
+    wrong, none = tmp_path / "wrong.toml", tmp_path / "none.toml"
+    wrong.write_text('variants = ["naive", "tuned"]\nreplicats = 3\n')
+    none.write_text('variants = ["naive", "tuned"]\nrounds = 0\n')
+    assert [2, 2] == [main(["compare", "--plan", str(each)]) for each in (wrong, none)]
+
+    key, rounds = capsys.readouterr().err.splitlines()
+    assert key.startswith(f"placebench compare: {wrong}: unknown key 'replicats', expected one of name, variants, ")
+    assert rounds.startswith(f"placebench compare: {none}: rounds: expected a whole number >= 1, saw 0")
+
+
+def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Neither its page nor a difference is made; it is named."""
+    newer = '{"format_version": 99, "name": "later"}'
+    (tmp_path / "run.json").write_text(newer)
+    folder = str(tmp_path)
+    codes = [main(["report", "open", folder]), main(["report", "diff", folder, folder])]
+
+    assert codes == [2, 2]
+    for said in capsys.readouterr().err.splitlines():
+        assert f"{folder}/run.json: format 99 was written by a newer placebench, this one reads 2: " in said
+    assert (tmp_path / "run.json").read_text() == newer
+    assert [each.name for each in tmp_path.iterdir()] == ["run.json"]

@@ -1,0 +1,64 @@
+"""What the options take, and what they say of the rest."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placebench.commands import options
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (options.whole(1, 5), "5", 5),
+        (options.whole(-(2**63), 2**63 - 1), "-9223372036854775808", -(2**63)),
+        (options.number(0, 1), "0", 0.0),
+        (options.seconds, "0.5", 0.5),
+        (options.request, '/a?b=c:1,2&d="!"', '/a?b=c:1,2&d="!"'),
+        (options.service_url, "http://[::1]:8000/placement", "http://[::1]:8000/placement"),
+        (options.path, "not/there/yet", Path("not/there/yet")),
+    ],
+)
+def test_what_is_in_range_is_taken(read: Callable[[str], Any], text: str, value: Any) -> None:
+    """The ends of a range belong to it, but where it is above something."""
+    assert value == read(text)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "told"),
+    [
+        (options.whole(1, 5), "6", "expected a whole number from 1 to 5, saw '6'"),
+        (options.whole(1, 5), "1.0", "expected a whole number from 1 to 5, saw '1.0'"),
+        (options.whole(1, 5), "1" * 5000, f"expected a whole number from 1 to 5, saw '{'1' * 60} …'"),
+        (options.seconds, "0", "expected a number above 0 and up to 604800, saw '0'"),
+        (options.seconds, "nan", "expected a number above 0 and up to 604800, saw 'nan'"),
+        (options.seconds, "1e400", "expected a number above 0 and up to 604800, saw '1e400'"),
+        (options.share, "-0.1", "expected a number from 0 to 1, saw '-0.1'"),
+        (options.request, "orders", "the request 'orders' is no path: expected /path?query"),
+        (options.request, "/a b?c=é", "the request '/a b?c=é' has to be sent percent-encoded: /a%20b?c=%C3%A9"),
+        (options.request, "/a#b", "the request '/a#b' is no path: expected /path?query"),
+        (
+            options.service_url,
+            "http://[::1",
+            "'http://[::1' is not the URL of a service, such as http://127.0.0.1:8000",
+        ),
+        (
+            options.service_url,
+            "http://a:99999",
+            "'http://a:99999' is not the URL of a service, such as http://127.0.0.1:8000",
+        ),
+        (options.service_url, "ftp://a", "'ftp://a' is not the URL of a service, such as http://127.0.0.1:8000"),
+        (options.path, "x" * 300, f"'{'x' * 60} …': File name too long"),
+        (options.path, "", "expected a path, saw ''"),
+        (options.text, "", "expected a text, saw ''"),
+    ],
+)
+def test_what_is_not_is_told_with_what_was_expected(read: Callable[[str], Any], text: str, told: str) -> None:
+    """One line, however long the value is."""
+    with pytest.raises(ArgumentTypeError) as raised:
+        read(text)
+
+    assert told == str(raised.value)
