@@ -63,7 +63,7 @@ class Combinations(ABC, Generic[_Solution]):
         """The provider and its ancestors, from the bottom up."""
 
     def combine(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:
-        """Yield the allowed combinations of one anchor, grown group by group, each dropped where it cannot stand.
+        """Yield the allowed combinations of one anchor, grown group by group, each dropped where it is not allowed.
 
         Args:
             options: The solutions of each group at the anchor.
@@ -92,7 +92,7 @@ class Combinations(ABC, Generic[_Solution]):
             dead_ends.add(self._state(placed))
 
     def allows(self, placed: Sequence[_Solution], checked: int = 0) -> bool:
-        """Whether the solutions of the first groups can stand together; the first *checked* of them are known to."""
+        """Whether the solutions of the first groups are allowed together; the first *checked* are known to be."""
         return self._keep_apart(placed) and self._keep_together(placed, checked) and self._fit(placed, checked)
 
     def _keep_apart(self, placed: Sequence[_Solution]) -> bool:
