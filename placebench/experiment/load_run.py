@@ -32,7 +32,12 @@ from placebench.runtime.wsgi_servers import RunningServer
 WARM_UPS_A_THREAD = 2
 _DEATH_LOGGED_WITHIN_S = 3.0
 """uWSGI's master looks once a second for workers that are gone."""
-LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
+LOCUSTFILES = {
+    "closed": "candidates_closed.py",
+    "open": "candidates_open.py",
+    "claims": "claims.py",
+    "noop": "noop.py",
+}
 _Progress = Callable[[int, int], None]
 _PROGRESS_EVERY_S = 0.5
 _CONNECT_TIMEOUT_S = 10.0

@@ -63,6 +63,11 @@ def matrix_study(
             "title": matrix.title,
             "control": dict(matrix.control),
             "usual": dict(AXES),
+            "applications": {
+                point["service"]: each.variant.to_json()
+                for point, each in combinations
+                if each.variant is not None and point.get("service") in matrix.tables.variants
+            },
             "versions": [{"point": point, **variants[_key(point)].versions} for point in possible],
         },
         variants=tuple(dict.fromkeys(variants[_key(point)]["service"] for point in possible)),

@@ -8,7 +8,7 @@
             client.get("/orders")
 
 This module is imported in every run of pytest where placebench is installed: it loads nothing until a test asks for a
-budget. Every engine of the process is watched; connections made before the first budget are counted without fetches.
+budget. Every engine of the process is profiled; connections made before the first budget are counted without fetches.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
