@@ -1,99 +1,78 @@
-"""A run as text for a terminal: the first sentence and the ladder as an aligned table.
+"""A report as text: `render_text` for a terminal, `render_markdown` and `render_junit` for CI, `render_json`."""
 
-The key piece is `terminal_table`.
-"""
-
+import json
 from collections.abc import Sequence
+from xml.etree import ElementTree
 
-from placebench import units
-from placebench.report import sentences
-from placebench.report.figures import Counted, Figures, Loaded, Rung, figures_of
-from placebench.report.headline import headline
-from placebench.results import Run
-from placebench.stats import Comparison
+from markupsafe import Markup
 
-_HEADINGS = ("variant", "throughput", "p50", "p95", "CPU/request", "peak PSS", "statements", "rows", "body", "in GC")
+from placebench.report.model import Report, Table, Text
 
-_COMPARED = ("variant", "baseline", "variant", "ratio", "low", "high", "could have seen", "verdict")
+_JUNIT_TAGS = {"failed": "failure", "inconclusive": "skipped"}
 
 
-def terminal_table(run: Run) -> str:
-    """The first sentence, how the run ended, and a line for each rung; no speeds where the answers differ."""
-    figures = figures_of(run)
-    lines = [headline(figures), *_doubts(figures)]
-    if figures.rungs:
-        lines += ["", *aligned([_HEADINGS, *(_row(rung) for rung in figures.rungs)])]
-    return "\n".join(lines)
+def render_text(report: Report) -> str:
+    """Return headline, notices, summary and the tables of the overview for a terminal."""
+    lines = [report.headline, *report.notices, *map(_plain, report.summary)]
+    for table in report.overview:
+        lines += ["", *align([[_plain(column.label) for column in table.columns], *_cells(table)])]
+    return "\n".join([*lines, *(f"  {each}" for each in report.remarks)])
 
 
-def comparison_table(run: Run) -> str:
-    """The first sentence, how the run ended, and a line for each variant and metric; no speeds where answers differ."""
-    figures = figures_of(run)
-    lines = [headline(figures), *_doubts(figures)]
-    if figures.comparisons:
-        lines += ["", *aligned([_COMPARED, *(_compared(each, figures) for each in figures.comparisons)])]
-    reasons = dict.fromkeys(
-        each.reason for each in figures.comparisons if each.reason and each.baseline_value is not None
-    )
-    return "\n".join([*lines, *(f"  {reason}" for reason in reasons)])
+def render_markdown(report: Report) -> str:
+    """Return the same as Markdown, with the gates."""
+    lines = [f"### {report.headline}", ""]
+    lines += [f"* {each}" for each in (*report.notices, *map(_plain, report.summary))]
+    gates = [each for each in report.checks if each.variant]
+    if gates:
+        rows = [[f"`{each.name}`", each.variant, f"**{each.outcome}**", each.measured] for each in gates]
+        lines += ["", *_markdown_table(["gate", "variant", "outcome", "measured"], rows)]
+    for table in report.overview:
+        lines += ["", *_markdown_table([_plain(column.label) for column in table.columns], _cells(table))]
+    lines += ["", *(f"* {each}" for each in report.remarks)] if report.remarks else []
+    return "\n".join([*lines, *(["", report.about] if report.about else []), ""])
 
 
-def _compared(comparison: Comparison, figures: Figures) -> tuple[str, ...]:
-    return (
-        f"{figures.names[comparison.baseline, comparison.variant]}: {sentences.METRIC_LABELS[comparison.metric]}",
-        sentences.value_text(comparison, comparison.baseline_value),
-        sentences.value_text(comparison, comparison.variant_value),
-        *(units.ratio(each) for each in (comparison.ratio, comparison.low, comparison.high)),
-        sentences.detectable_text(comparison),
-        sentences.verdict_text(comparison),
-    )
+def render_junit(report: Report) -> bytes:
+    """Return the checks as JUnit XML: a test for the responses, and one for each gate and variant."""
+    suite = ElementTree.Element("testsuite", name=f"placebench {report.name}")
+    for each in report.checks:
+        classname = f"placebench.{each.variant}" if each.variant else "placebench"
+        case = ElementTree.SubElement(suite, "testcase", classname=classname, name=each.name)
+        if each.outcome != "passed":
+            message = f"{each.outcome}: {each.measured}" if each.variant else each.measured
+            ElementTree.SubElement(case, _JUNIT_TAGS[each.outcome], message=message)
+    for name, outcome in (("failures", "failed"), ("skipped", "inconclusive")):
+        suite.set(name, str(sum(each.outcome == outcome for each in report.checks)))
+    suite.set("tests", str(len(report.checks)))
+    document: bytes = ElementTree.tostring(suite, xml_declaration=True)
+    return document
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines: the first column to the left, the others to the right."""
+def render_json(report: Report) -> str:
+    """Return the document as JSON."""
+    return json.dumps(report.document, indent=1, ensure_ascii=False)
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines: the first column to the left, the others to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return ["  ".join(_padded(row, widths)).rstrip() for row in rows]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
 
 
-def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+def _cells(table: Table) -> list[list[str]]:
+    return [[_plain(column.cell(row)) for column in table.columns] for row in table.rows]
 
 
-def _doubts(figures: Figures) -> list[str]:
-    head = figures.run.head
-    lines = (
-        sentences.ending(head),
-        *sentences.failed_parts(head),
-        sentences.unmeasured(head),
-        figures.answers.difference,
-    )
-    return [line for line in lines if line]
+def _plain(text: Text) -> str:
+    """*text* without tags."""
+    return text.striptags() if isinstance(text, Markup) else text
 
 
-def _row(rung: Rung) -> tuple[str, ...]:
-    missing = (units.NOT_MEASURED,)
-    closed, counted = rung.closed, rung.counted
-    return (
-        rung.label,
-        *(_load_cells(closed) if closed else missing * 5),
-        *(_work_cells(counted) if counted else missing * 4),
-    )
+def _markdown_table(labels: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in (labels, *rows)]
+    return [lines[0], "| --- " * len(labels) + "|", *lines[1:]]
 
 
-def _load_cells(closed: Loaded) -> tuple[str, ...]:
-    return (
-        units.rate(closed.throughput_per_s),
-        sentences.quantile_text(closed.latency.quantiles["p50"]),
-        sentences.quantile_text(closed.latency.quantiles["p95"]),
-        units.duration(closed.cpu_s),
-        units.size(closed.peak_pss_bytes),
-    )
-
-
-def _work_cells(counted: Counted) -> tuple[str, ...]:
-    return (
-        units.average(counted.statements),
-        units.average(counted.rows),
-        units.size(counted.body_bytes),
-        units.percent(counted.gc_share),
-    )
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")

@@ -84,9 +84,8 @@ def test_quiet_prints_the_result_alone(recording: Path, tmp_path: Path, capsys: 
 
     assert codes == [0, 2]
     assert json.loads(out)["summary"]["name"] == "GET /"
-    assert err.splitlines() == [
-        "placebench profile show: none.json cannot be read as a recording: No such file or directory"
-    ]
+    (line,) = err.splitlines()
+    assert line.startswith("placebench profile show: none.json")
     assert capsys.readouterr().err == ""
 
 
