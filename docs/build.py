@@ -5,6 +5,7 @@ Zensical in strict mode, and refuses a site that links to a missing file or requ
 """
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,8 @@ BUILD = TOP / "build" / "docs"
 PAGES, SITE = BUILD / "pages", BUILD / "site"
 FIX = ("select(Order))", "select(Order).options(selectinload(Order.items)))")
 """What the tutorial changes in its shop."""
+WIDTH = 82
+"""Of a block of code on a page, in letters."""
 
 
 def main() -> None:
@@ -48,6 +51,7 @@ def command_line() -> str:
     """The help of each command as Markdown, a heading per command."""
     from placebench.cli import parser
 
+    os.environ["COLUMNS"] = str(WIDTH + 2)
     return "\n\n".join(
         f"## `{each.prog}`\n\n```text\n{each.format_help().rstrip()}\n```" for each in commands(parser())
     )
@@ -55,7 +59,6 @@ def command_line() -> str:
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """The parser and those of all its subcommands, depth first."""
-    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=100)
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from placebench import units
-from placebench.experiment.capacity import Saturation, Step, parse_objective
+from placebench.experiment.capacity import LoadStep, Saturation, parse_objective
 from placebench.page.charts import Line, Role, lines
 from placebench.report.effects import percentile_text
 from placebench.report.environment import request_block
@@ -88,7 +88,7 @@ def _with(made: Saturation, load: float) -> str:
     return f"{_at(made)} {_amount(made, load)}"
 
 
-def _load(made: Saturation, step: Step) -> str:
+def _load(made: Saturation, step: LoadStep) -> str:
     return units.rate(step.load) if made.kind == "rate" else units.count(step.load)
 
 
@@ -126,7 +126,7 @@ def _charts(made: Saturation) -> list[Section]:
     return drawn
 
 
-def _latency_chart(made: Saturation, steps: Sequence[Step], where: Callable[[float], str]) -> Chart:
+def _latency_chart(made: Saturation, steps: Sequence[LoadStep], where: Callable[[float], str]) -> Chart:
     objective = parse_objective(made.objective) if made.objective else None
     name = objective.name if objective else "p95"
     top = objective.limit_s * _SHOWN_UP_TO if objective else float("inf")
@@ -146,6 +146,6 @@ def _latency_chart(made: Saturation, steps: Sequence[Step], where: Callable[[flo
     return Chart(svg, rate if made.kind == "rate" else "Against closed-loop users.")
 
 
-def _line(name: str, steps: Sequence[Step], top: float, role: Role) -> Line:
+def _line(name: str, steps: Sequence[LoadStep], top: float, role: Role) -> Line:
     latencies = [(step.load, step.latency_s.get(name)) for step in steps]
     return Line(name, [(load, min(value, top)) for load, value in latencies if value is not None], role)

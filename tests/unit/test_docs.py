@@ -42,6 +42,11 @@ def commands(page: Path) -> Iterator[list[str]]:
             yield shlex.split(line, comments=True)
 
 
+def name_of(page: Path) -> str:
+    """Its path in the repository."""
+    return str(page.relative_to(TOP))
+
+
 def change(ratio: float) -> str:
     """A ratio as the change that it is, in percent with a sign."""
     percent = (ratio - 1) * 100
@@ -59,7 +64,7 @@ def cpu_effects(name: str) -> dict[str, str]:
     return {each["change"]: effect(each) for each in figures["comparisons"] if each["metric"] == "cpu_s"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     """Each link and image is a file of the repository; pages of the gallery that a build makes are left out."""
     made = {"shop.html", "shop-flame.html", "shop-fixed.html", "shop-difference.html"}
@@ -68,8 +73,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert Path(link).name in made or (page.parent / link).exists(), link
 
 
-# The other pages join when the command line has the shape that they describe.
-@pytest.mark.parametrize("page", [])
+@pytest.mark.parametrize("page", [each for each in PAGES if any(commands(each))], ids=name_of)
 def test_commands_parse(page: Path) -> None:
     """Each command of a page parses, and the options in its tables are options of its commands."""
     for words in commands(page):

@@ -196,12 +196,27 @@ def test_limits_are_passed_as_shown() -> None:
     assert run(block("docs/reference/findings.md"), {"recording": Recording("r", "full")})["findings"] == ()
 
 
-# The commands of the tutorial join when the command line has their shape: placebench profile run, and profile diff.
-@pytest.mark.parametrize("commands", [])
-def test_the_commands_of_the_tutorial_run(here: Path, commands: str) -> None:
-    """Each with exit code 0, on the shop of the tutorial."""
-    from placebench.cli import main
+def test_the_commands_of_the_tutorial_run(here: Path) -> None:
+    """docs/start/first-profile.md: on its shop before and after the change, with what it shows."""
+    source, page = (DOCS / "start" / "shop.py").read_text(), (DOCS / "start" / "first-profile.md").read_text("utf-8")
+    before, after = re.findall(r"^```sh\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    (change,) = re.findall(r"replace `(.+?)` by `(.+?)`", page)
 
-    (here / "shop.py").write_text((DOCS / "start" / "shop.py").read_text())
+    printed = []
+    for shop, commands in ((source, before), (source.replace(*change), after)):
+        Path("shop.py").write_text(shop)
+        for command in commands.splitlines():
+            called = [sys.executable, "-m", *shlex.split(command)]
+            printed.append(subprocess.run(called, capture_output=True, text=True, check=True).stdout)
 
-    assert [main(shlex.split(command)[1:]) for command in commands.splitlines()] == [0] * len(commands.splitlines())
+    found = re.search(r"^n\+1:.*(\n    .*)+", printed[0], re.MULTILINE)
+    assert found is not None
+    assert skeleton(found[0]) == skeleton(block("docs/start/first-profile.md", "n+1:", language="text"))[-4:]
+    assert [re.search(r"statements (\d+) ", text)[1] for text in printed[:2]] == ["51", "2"]
+    assert differing(printed[2]) == differing(block("docs/start/first-profile.md", "gone", language="text"))
+    assert {"index.html", "recording.json"} <= {path.name for path in (here / "before").iterdir()}
+
+
+def differing(printed: str) -> set[tuple[str, str]]:
+    """Each statement of a difference with what became of it."""
+    return set(re.findall(r"^  (gone|new|same) .* x +(SELECT .*)$", printed, re.MULTILINE))
