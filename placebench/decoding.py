@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from placebench.errors import PlacebenchError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 """So large that a float still holds it exactly."""
@@ -41,17 +41,17 @@ _NESTED_AT_MOST = 16
 _TOO_DEEP = "nested deeper than anything that placebench writes"
 
 
-def read_json(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> T:
+def read_json(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T:
     """The JSON document in a file as a *kind*; raises *error* for one that is none, or cannot be read."""
     return decode_json(_content(path, error), kind, str(path), error=error)
 
 
-def decode_json(content: bytes, kind: type[T], source: str, *, error: type[PlacebenchError]) -> T:
+def decode_json(content: bytes, kind: type[_T], source: str, *, error: type[PlacebenchError]) -> _T:
     """The same of content at hand; source: what the message begins with."""
     return _decoded(content, kind, msgspec.json.decode, source, error)
 
 
-def read_lines(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> list[T]:
+def read_lines(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> list[_T]:
     """Each line of a file as a *kind*; a last line that a kill cut short is left out, and a missing file has none."""
     if not path.is_file():
         return []
@@ -61,7 +61,7 @@ def read_lines(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> li
     ]
 
 
-def read_toml(path: Path, kind: type[T], *, error: type[PlacebenchError]) -> T:
+def read_toml(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T:
     """As `read_json`, of a TOML file."""
     return _decoded(_content(path, error), kind, msgspec.toml.decode, str(path), error)
 
@@ -86,9 +86,11 @@ def _content(path: Path, error: type[PlacebenchError]) -> bytes:
         raise error(f"{path}: cannot be read: {getattr(found, 'strerror', None) or found}") from found
 
 
-def _decoded(content: bytes, kind: type[T], decode: Callable[..., Any], source: str, error: type[PlacebenchError]) -> T:
+def _decoded(
+    content: bytes, kind: type[_T], decode: Callable[..., Any], source: str, error: type[PlacebenchError]
+) -> _T:
     try:
-        made: T = decode(content, type=kind)
+        made: _T = decode(content, type=kind)
     except msgspec.ValidationError as found:
         raise error(f"{source}: {_described(found, _unchecked(content, decode), kind)}") from found
     except RecursionError as found:

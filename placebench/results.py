@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from placebench.telemetry import Telemetry
 
-R = TypeVar("R", bound=Record)
+_R = TypeVar("_R", bound=Record)
 
 _SAMPLES = ("started_s", "latency_s", "service_s", "body_bytes")
 _COUNTS = ("statements", "rows", "round_trips", "bytes_sent", "bytes_received", "body_bytes")
@@ -152,7 +152,7 @@ def load(folder: Path | str) -> Run:
     )
 
 
-def _each(variants: Iterable[str], kind: type[R], folder: Path, name: str) -> dict[str, R]:
+def _each(variants: Iterable[str], kind: type[_R], folder: Path, name: str) -> dict[str, _R]:
     """The record of each variant that has a file of this name."""
     paths = {variant: folder / name.format(variant) for variant in variants}
     return {variant: kind.load(path) for variant, path in paths.items() if path.is_file()}

@@ -23,7 +23,7 @@ from sqlalchemy import (
 metadata = MetaData()
 
 # What only an optional revision makes (schema/options), and nothing but the variant that asks for it reads.
-options = MetaData()
+option_metadata = MetaData()
 
 
 def utc_now() -> datetime:
@@ -198,7 +198,7 @@ placebench_created_tables = Table(
 
 placebench_usages = Table(
     "placebench_usages",
-    options,
+    option_metadata,
     Column("resource_provider_id", Integer, primary_key=True, autoincrement=False),
     Column("resource_class_id", Integer, primary_key=True, autoincrement=False),
     Column("used", BigInteger, nullable=False),

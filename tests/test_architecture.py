@@ -168,7 +168,7 @@ def test_no_modules_import_each_other() -> None:
     assert len(order) == len(TREES)
 
 
-CLASSES_DEFINED_TWICE: set[str] = {"Claim", "Finding", "FrameChange", "StatementChange", "Step"}
+CLASSES_DEFINED_TWICE: set[str] = {"Entry", "Finding", "FrameChange", "StatementChange", "Step"}
 """Those that are still there; only ever fewer."""
 
 
@@ -183,7 +183,7 @@ def test_a_class_name_exists_once() -> None:
     assert {name for name, places in modules.items() if len(places) > 1} - CLASSES_DEFINED_TWICE == set()
 
 
-MODULES_WITH_ONE_IMPORTER = 51
+MODULES_WITH_ONE_IMPORTER = 46
 """At most; most of them are what a package's `__init__` offers, one handler of many, or a process of its own."""
 
 

@@ -56,7 +56,7 @@ def _run(arguments: Namespace) -> int:
     settings = CompareSettings(
         variants=read_variants([arguments.variant, arguments.variant]),
         request=arguments.request or topology.request,
-        replicates=_REPLICATES[arguments.preset] if arguments.replicates is None else arguments.replicates,
+        replicates=_REPLICATES[arguments.preset or "default"] if arguments.replicates is None else arguments.replicates,
         rounds=arguments.rounds or (_QUICK_ROUNDS if is_quick else _ROUNDS),
     )
     folder = run_comparison(arguments, topology, settings, name="calibrate")

@@ -1,39 +1,45 @@
 """`placebench compare`: versions of a service, measured in interleaved blocks, with an interval and a verdict each."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit_run
 from placebench.commands.runs import run_comparison
+from placebench.errors import UsageError
 
 if TYPE_CHECKING:
+    from placebench.experiment.trials import Experiment
     from placebench.gates import Gate
 
+T = TypeVar("T")
 _REPLICATES = {"quick": 6, "default": 12, "publish": 30}
 
 
 def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument("base", metavar="BASE", help="variant that the others are compared with")
+    parser.add_argument(
+        "base", nargs="?", metavar="BASE", help="variant that the others are compared with (default: all of the plan)"
+    )
     parser.add_argument(
         "variants",
-        nargs="+",
+        nargs="*",
         metavar="VARIANT",
-        help="a variant of the reference service, noop, placement, or app=module:callable,python=PATH,rev=REVISION; "
-        "each with settings of PostgreSQL if wanted: tuned,pg:work_mem=64kB",
+        help="variant: a table of the plan, a git revision if the plan has a table app, a variant of the reference "
+        "service, noop, or placement",
     )
-    options.add_data(parser)
+    options.add_plan(parser)
     amount = parser.add_mutually_exclusive_group()
-    options.add_replicates(amount, "12, or the preset's")
+    options.add_replicates(amount, "the plan's, or 12")
     amount.add_argument(
         "--sequential",
         action="store_true",
         help="interim analyses: may stop after 12, 24 or 36 replicates, with confidence intervals of 97.79 %%",
     )
     options.add_preset(parser, **{name: f"{number} replicates" for name, number in _REPLICATES.items()})
-    options.add_rounds(parser, 24)
+    add_comparison(parser, rounds="the plan's, or 24")
     parser.add_argument(
         "--gate",
         action="append",
@@ -42,6 +48,12 @@ def _configure(parser: ArgumentParser) -> None:
         help="what must hold: 'statements <= 18', or 'cpu_s < 1.03x' of the base; exit code 1 where it does not, "
         "3 where that is inconclusive; may be repeated",
     )
+
+
+def add_comparison(parser: ArgumentParser, *, rounds: str) -> None:
+    """The options of every comparison of a plan but how many replicates it has."""
+    options.add_data(parser, plan="plan")
+    options.add_rounds(parser, rounds)
     options.add_placement(parser)
     options.add_run(parser)
     options.add_output(parser, markdown=True, page=True)
@@ -49,37 +61,87 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when the run is interrupted or fails."""
-    from placebench.experiment.compare_run import ROUNDS, CompareSettings
-    from placebench.experiment.variants import read_variants
-    from placebench.report.gates import check_gates, parse_gates
-    from placebench.seeding import find_topology
+    from placebench.experiment.trials import read_plan
+    from placebench.report.gates import parse_gates
 
     gates = parse_gates(arguments.gate)
+    plan = read_plan(arguments.plan)
+    if arguments.base is not None:
+        plan = replace(plan, variants=(arguments.base, *arguments.variants), trials=())
+    if len(plan.variants) < 2:
+        where = arguments.plan or "[tool.placebench] of ./pyproject.toml"
+        raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}")
+    if arguments.preset and arguments.replicates is None:
+        plan = replace(plan, replicates=_REPLICATES[arguments.preset])
+    compare_plan(arguments, plan, gates=gates, sequential=arguments.sequential)
+    return 0
+
+
+def compare_plan(
+    arguments: Namespace,
+    plan: "Experiment",
+    *,
+    postgres: Mapping[str, str] = {},
+    gates: "Sequence[Gate]" = (),
+    sequential: bool = False,
+) -> None:
+    """Compare the variants of *plan*; the options override what it says.
+
+    postgres: settings of PostgreSQL that every variant has too.
+    """
+    from placebench.experiment.compare_run import ROUNDS, CompareSettings
+    from placebench.experiment.variants import read_variants
+    from placebench.report.gates import check_gates
+    from placebench.seeding import find_topology
+
     topology = find_topology(
-        arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
+        _first(arguments.topology, plan.topology, options.TOPOLOGY),
+        trees=_first(arguments.trees, plan.trees),
+        seed=_first(arguments.seed, plan.seed, options.SEED),
+        utilization=_first(arguments.utilization, plan.utilization),
     )
+    variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
+    names = dict(zip(plan.variants, (each.name for each in variants), strict=True)) if plan.trials else {}
     settings = CompareSettings(
-        variants=read_variants([arguments.base, *arguments.variants], placement_python=arguments.placement_python),
-        request=arguments.request or topology.request,
-        replicates=_REPLICATES[arguments.preset] if arguments.replicates is None else arguments.replicates,
-        sequential=arguments.sequential,
-        rounds=ROUNDS if arguments.rounds is None else arguments.rounds,
+        variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
+        request=arguments.request or plan.request or topology.request,
+        replicates=_first(arguments.replicates, plan.replicates, _REPLICATES["default"]),
+        sequential=sequential,
+        rounds=_first(arguments.rounds, plan.rounds, ROUNDS),
+        trials=tuple(
+            replace(
+                each,
+                name=names.get(each.name, each.name),
+                baseline=names[each.baseline],
+                variant=names[each.variant],
+            )
+            for each in plan.trials
+        ),
     )
     run_comparison(
         arguments,
         topology,
         settings,
-        name="compare",
+        name=plan.name,
         emit=lambda folder: _emit(arguments, folder, gates),
         check=lambda folder: check_gates(gates, folder),
     )
-    return 0
+
+
+def _first(*values: T) -> T:
+    """The first that was given; the last where none was."""
+    return next((value for value in values if value is not None), values[-1])
 
 
 def _emit(arguments: Namespace, folder: Path, gates: "Sequence[Gate]") -> None:
-    """Write the files for CI, and print the result."""
+    """Write the files for CI, and of trials the table of their results, and print the result."""
+    from placebench import results
     from placebench.report.ci_files import hand_over
+    from placebench.report.optimizations import write_ledger
 
+    run = results.load(folder)
+    if run.head.settings.get("trials"):
+        write_ledger(run)
     hand_over(folder, gates)
     emit_run(arguments, folder)
 

@@ -10,7 +10,7 @@ EXIT_INTERRUPTED = 130
 
 
 def interrupts() -> list[signal.Signals]:
-    """The signals that end a command: of Ctrl-C, Ctrl-\\, kill, and the end of the terminal; not that under nohup."""
+    """The signals that end a command: of Ctrl-C, SIGQUIT, kill, and the end of the terminal; not that under nohup."""
     closed = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, *closed]
 

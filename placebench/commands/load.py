@@ -16,7 +16,7 @@ from placebench.errors import LoadError, PlacebenchError, UndecidedError
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.experiment.capacity import Step
+    from placebench.experiment.capacity import LoadStep
     from placebench.experiment.load_run import LoadSpec
     from placebench.experiment.records import LoadResult
     from placebench.experiment.write_check import WriteCheck
@@ -99,7 +99,7 @@ def _configure_kind(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.experiment.load_run import LoadInterrupted
-    from placebench.runtime.supervisor import Supervisor, fresh_folder
+    from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
     if arguments.db and not (arguments.check_writes or arguments.locustfile):
         raise LoadError("--db without --check-writes: nothing is looked for there")
@@ -109,7 +109,7 @@ def _run(arguments: Namespace) -> int:
         return _search(arguments)
     if arguments.out:
         check_writable(make_folder(arguments.out) / _RESULT)
-    with Supervisor(folder := fresh_folder("placebench-load-")):
+    with Supervisor(folder := new_scratch_path("placebench-load-")):
         try:
             result = _load(_spec(arguments), folder)
         except LoadInterrupted as interrupted:
@@ -241,15 +241,17 @@ def _search(arguments: Namespace) -> int:
 
     objective = parse_objective(arguments.slo) if arguments.slo else None
     spec = _search_spec(arguments)
-    folder = claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
-    search = CapacitySearch(spec, folder, step_s=arguments.time or _TIME_S, tell=lambda step: say(_step_line(step)))
+    folder = (
+        claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
+    )
+    search = CapacitySearch(spec, folder, step_s=arguments.time or _TIME_S, report=lambda step: say(_step_line(step)))
     try:
         if objective:
             search.rate(objective, arguments.rate)
         else:
             search.users(arguments.users, _MOST_USERS)
     except PlacebenchError:
-        if not search.made.steps:
+        if not search.result.steps:
             shutil.rmtree(folder)
             raise
         _emit_search(folder, arguments)
@@ -259,8 +261,8 @@ def _search(arguments: Namespace) -> int:
         _emit_search(folder, arguments)
         return EXIT_INTERRUPTED
     _emit_search(folder, arguments)
-    if search.made.held is None and search.made.broken is None:
-        raise UndecidedError(f"inconclusive: {search.made.steps[-1].why}")
+    if search.result.held is None and search.result.broken is None:
+        raise UndecidedError(f"inconclusive: {search.result.steps[-1].why}")
     return 0
 
 
@@ -294,7 +296,7 @@ def _emit_search(folder: Path, arguments: Namespace) -> None:
     emit(arguments, text=lambda: result_line(made), document=lambda: saturation_document(folder, made), page=page)
 
 
-def _step_line(step: "Step") -> str:
+def _step_line(step: "LoadStep") -> str:
     """One step as it ends."""
     p95 = step.latency_s["p95"] if step.latency_s["p95"] is not None else step.latency_s["p50"]
     outcome = {"held": "holds", "broken": "does not hold", "generator": "discarded"}[step.outcome]

@@ -143,7 +143,6 @@ def add_preset(parser: ArgumentParser, **presets: str) -> None:
     parser.add_argument(
         "--preset",
         choices=list(presets),
-        default="default",
         help=f"how much is measured (default: default). {described}",
     )
 
@@ -166,6 +165,16 @@ def add_telemetry(parser: ArgumentParser, help: str) -> None:  # noqa: A002
         default=os.environ.get("PLACEBENCH_TELEMETRY") or None,
         metavar="DIR",
         help=f"{help} (default: $PLACEBENCH_TELEMETRY)",
+    )
+
+
+def add_plan(parser: "_ActionsContainer") -> None:
+    """--plan."""
+    parser.add_argument(
+        "--plan",
+        type=path,
+        metavar="FILE",
+        help="variants, data and trials of a .toml file (default: [tool.placebench] of ./pyproject.toml)",
     )
 
 

@@ -17,13 +17,13 @@ from placebench.gates import SECONDS, parse_gate
 from placebench.stats import percentile, samples_needed
 
 Outcome = Literal["held", "broken", "generator"]
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-RESOLUTION = 0.05
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_RESOLUTION = 0.05
 """The highest rate that holds and the lowest that does not lie so close at the end."""
-BEHIND_AT_MOST = 0.05
-"""So far the rate of the answers may lie below that of the arrivals; beyond it a queue grows, which a longer step would
-show. Few arrivals lie further apart by chance: twice the root of their number is always allowed."""
-MOST_STEPS = 30
+_BEHIND_AT_MOST = 0.05
+"""So far the rate of the responses may lie below that of the arrivals; beyond it a queue grows, which a longer step
+would show. Few arrivals lie further apart by chance: twice the root of their number is always allowed."""
+_MOST_STEPS = 30
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Objective:
     @property
     def samples(self) -> int:
         """How many requests a step takes for the percentile."""
-        return samples_needed(QUANTILES[self.name])
+        return samples_needed(PERCENTILES[self.name])
 
     def __str__(self) -> str:
         return f"{self.name} <= {self.limit_s:g}s"
@@ -44,14 +44,14 @@ class Objective:
 
 def parse_objective(text: str) -> Objective:
     """Return the objective that a gate such as 'p95 <= 500ms' states; raises UsageError for any other text."""
-    gate = parse_gate(text, dict.fromkeys(QUANTILES, SECONDS))
+    gate = parse_gate(text, dict.fromkeys(PERCENTILES, SECONDS))
     if gate.operator not in ("<", "<=") or not 0 < gate.value <= limits.SECONDS:
         raise UsageError(f"objective {text!r}: expected a limit above 0 that is not exceeded, as 'p95 <= 500ms'")
     return Objective(gate.metric, gate.value)
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStep:
     """One load of the search."""
 
     load: Positive
@@ -60,7 +60,7 @@ class Step:
     failures: Count
     throughput_per_s: Amount
     latency_s: dict[str, Amount | None]
-    """Quantiles by name; None where too few requests were slower."""
+    """Percentiles by name; None where too few requests were slower."""
     client_cpu: Amount
     """Share of a core that the generator used."""
     missed: Count
@@ -82,10 +82,10 @@ class Saturation(Record):
     """As `parse_objective` reads it; None for a search of users."""
     seed: Seed
     status: str = "running"
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LoadStep] = field(default_factory=list)
 
     @property
-    def held(self) -> Step | None:
+    def held(self) -> LoadStep | None:
         """The step with the highest load below everything that was broken."""
         limit = min((each.load for each in self.steps if each.outcome == "broken"), default=math.inf)
         return max(
@@ -95,12 +95,12 @@ class Saturation(Record):
         )
 
     @property
-    def broken(self) -> Step | None:
-        """The step with the lowest load that the service did not bear."""
+    def broken(self) -> LoadStep | None:
+        """The step with the lowest load that was too much for the service."""
         return min((each for each in self.steps if each.outcome == "broken"), key=lambda each: each.load, default=None)
 
     @property
-    def unclear(self) -> Step | None:
+    def unclear(self) -> LoadStep | None:
         """The step at which the generator was the limit, where that hides what the service could do."""
         failed = [each for each in self.steps if each.outcome == "generator"]
         lowest = min(failed, key=lambda each: each.load, default=None)
@@ -116,39 +116,39 @@ class Saturation(Record):
         return {**asdict(self), **found, "limited_by": limited_by}
 
 
-def highest_rate(measure: Callable[[float], Step], start: float) -> Iterator[Step]:
+def highest_rate(measure: Callable[[float], LoadStep], start: float) -> Iterator[LoadStep]:
     """Steps by doubling until one does not hold, then between the two, until they lie 5 % apart; 30 loads at the most.
 
     A step in which the generator was the limit is made once more; if it was again, the search goes on below it.
     """
     held, above = 0.0, math.inf
     load = start
-    for _ in range(MOST_STEPS):
-        step = yield from _made(measure, load)
+    for _ in range(_MOST_STEPS):
+        step = yield from _step_twice(measure, load)
         if step.outcome == "held":
             held = load
         else:
             above = load
-        if above <= held * (1 + RESOLUTION):
+        if above <= held * (1 + _RESOLUTION):
             return
         load = _three_digits(2 * held if above == math.inf else above / 2 if not held else math.sqrt(held * above))
         if load in (held, above):
             return
 
 
-def until_errors(measure: Callable[[float], Step], start: int, most: int) -> Iterator[Step]:
+def until_errors(measure: Callable[[float], LoadStep], start: int, most: int) -> Iterator[LoadStep]:
     """Steps of twice as many users each, from *start*, until requests fail or the next would have more than *most*.
 
     A step in which the generator was the limit is made once more; if it was again, the search ends.
     """
     users = start
-    step = yield from _made(measure, users)
+    step = yield from _step_twice(measure, users)
     while step.outcome == "held" and 2 * users <= most:
         users *= 2
-        step = yield from _made(measure, users)
+        step = yield from _step_twice(measure, users)
 
 
-def _made(measure: Callable[[float], Step], load: float) -> Generator[Step, None, Step]:
+def _step_twice(measure: Callable[[float], LoadStep], load: float) -> Generator[LoadStep, None, LoadStep]:
     """One step, and once more where the generator was its limit; returns the last."""
     step = measure(load)
     yield step
@@ -158,17 +158,17 @@ def _made(measure: Callable[[float], Step], load: float) -> Generator[Step, None
     return step
 
 
-def judged(load: float, result: LoadResult, objective: Objective | None, *, at_once: int) -> Step:
+def judge_load(load: float, result: LoadResult, objective: Objective | None, *, at_once: int) -> LoadStep:
     """What a load run says about the service: held, broken, or nothing because the generator was the limit."""
     ordered = sorted(result.latency_s)
-    quantiles = {name: percentile(ordered, share) for name, share in QUANTILES.items()}
+    percentiles = {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
     outcome, why = _outcome(result, ordered, objective, at_once)
-    return Step(
+    return LoadStep(
         load=load,
         requests=result.requests,
         failures=result.failures,
         throughput_per_s=result.throughput_per_s,
-        latency_s=quantiles,
+        latency_s=percentiles,
         client_cpu=result.client_cpu_s / result.elapsed_s if result.elapsed_s else 0.0,
         missed=result.missed,
         outcome=outcome,
@@ -186,22 +186,22 @@ def _outcome(
         return "broken", f"{result.failures} of {result.requests} requests failed{first}"
     if objective is None:
         return "held", ""
-    place = math.ceil(QUANTILES[objective.name] * len(ordered)) - 1
+    place = math.ceil(PERCENTILES[objective.name] * len(ordered)) - 1
     seen_s = ordered[max(0, place)]
     if seen_s > objective.limit_s:
         return "broken", f"{objective.name} is {units.duration(seen_s)}"
-    came, answered = middle_rates(result)
-    behind_at_most = max(BEHIND_AT_MOST, 2 / math.sqrt(result.requests))
-    if answered < (1 - behind_at_most) * came:
-        return "broken", f"a queue grows: {units.rate(came)} came, {units.rate(answered)} were answered"
+    came, done = _middle_rates(result)
+    behind_at_most = max(_BEHIND_AT_MOST, 2 / math.sqrt(result.requests))
+    if done < (1 - behind_at_most) * came:
+        return "broken", f"a queue grows: {units.rate(came)} came, {units.rate(done)} were answered"
     return "held", ""
 
 
-def middle_rates(result: LoadResult) -> tuple[float, float]:
-    """Arrivals and answers a second, without the first and the last tenth of each.
+def _middle_rates(result: LoadResult) -> tuple[float, float]:
+    """Arrivals and responses per second, without the first and the last tenth of each.
 
     Arrivals that were due, and not the nominal rate: by chance more or fewer come. Without their ends neither a slow
-    last answer counts nor a latency that stays the same. Infinite where one moment was the whole middle.
+    last response counts nor a latency that stays the same. Infinite where one moment was the whole middle.
     """
     ends_s = (started + latency for started, latency in zip(result.started_s, result.latency_s, strict=True))
     return _middle_rate(result.started_s), _middle_rate(ends_s)
@@ -219,22 +219,22 @@ def _three_digits(load: float) -> float:
     return float(f"{load:.3g}")
 
 
-Tell = Callable[[Step], None]
-_FIRST_LOOK = 10
-_LONGEST_ANSWER = 10.0
-"""How many times the objective's limit an answer may take before it is given up, and counts as failed."""
+_Report = Callable[[LoadStep], None]
+_FIRST_REQUESTS = 10
+_LONGEST_RESPONSE = 10.0
+"""How many times the objective's limit a response may take before it is given up, and counts as failed."""
 
 
 class CapacitySearch:
     """One search in one folder."""
 
-    def __init__(self, spec: LoadSpec, folder: Path, *, step_s: float, tell: Tell) -> None:
-        """spec: what each step has of url, request, seed and response_timeout_s. tell: is given each step."""
+    def __init__(self, spec: LoadSpec, folder: Path, *, step_s: float, report: _Report) -> None:
+        """spec: what each step has of url, request, seed and response_timeout_s. report: is called with each step."""
         self._spec = spec
         self._folder = folder
         self._step_s = step_s
-        self._tell = tell
-        self.made = Saturation(
+        self._report = report
+        self.result = Saturation(
             name=folder.name,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             url=spec.url,
@@ -246,51 +246,51 @@ class CapacitySearch:
 
     def rate(self, objective: Objective, start: float | None) -> Saturation:
         """The highest rate of arrivals under *objective*; from half of what a single user gets, unless from *start*."""
-        timeout_s = min(self._spec.response_timeout_s, max(_LONGEST_ANSWER, _LONGEST_ANSWER * objective.limit_s))
+        timeout_s = min(self._spec.response_timeout_s, max(_LONGEST_RESPONSE, _LONGEST_RESPONSE * objective.limit_s))
         self._spec = replace(self._spec, kind="open", response_timeout_s=timeout_s)
-        self.made = replace(self.made, kind="rate", objective=str(objective))
-        return self._searched(self._rates(objective, start))
+        self.result = replace(self.result, kind="rate", objective=str(objective))
+        return self._search(self._rates(objective, start))
 
     def users(self, start: int, most: int) -> Saturation:
         """Users doubled from *start* until errors or timeouts begin."""
         self._spec = replace(self._spec, kind="closed")
-        return self._searched(until_errors(self._with_users, start, most))
+        return self._search(until_errors(self._with_users, start, most))
 
-    def _rates(self, objective: Objective, start: float | None) -> Iterator[Step]:
+    def _rates(self, objective: Objective, start: float | None) -> Iterator[LoadStep]:
         yield from highest_rate(lambda rate: self._at_rate(rate, objective), start or self._start())
 
-    def _searched(self, steps: Iterator[Step]) -> Saturation:
+    def _search(self, steps: Iterator[LoadStep]) -> Saturation:
         status = "failed"
         try:
             for step in steps:
-                self._keep(steps=[*self.made.steps, step])
-                self._tell(step)
+                self._save(steps=[*self.result.steps, step])
+                self._report(step)
             status = "complete"
         except KeyboardInterrupt:
             status = "interrupted"
             raise
         finally:
-            self._keep(status=status)
-        return self.made
+            self._save(status=status)
+        return self.result
 
-    def _keep(self, **changes: Any) -> None:
-        self.made = replace(self.made, **changes)
-        self.made.save(self._folder / "saturation.json")
+    def _save(self, **changes: Any) -> None:
+        self.result = replace(self.result, **changes)
+        self.result.save(self._folder / "saturation.json")
 
     def _start(self) -> float:
         """Half of what one user gets from the warm service: well below what it takes."""
-        look = replace(self._spec, kind="closed", users=1, requests=_FIRST_LOOK, warmup=2, time_s=None)
-        result = run_load(look, folder=self._folder / "log")
+        first = replace(self._spec, kind="closed", users=1, requests=_FIRST_REQUESTS, warmup=2, time_s=None)
+        result = run_load(first, folder=self._folder / "log")
         return float(f"{result.throughput_per_s / 2:.3g}")
 
-    def _at_rate(self, rate: float, objective: Objective) -> Step:
+    def _at_rate(self, rate: float, objective: Objective) -> LoadStep:
         time_s = max(self._step_s, 1.2 * objective.samples / rate)
         return self._step(rate, replace(self._spec, rate_per_s=rate, time_s=time_s), objective)
 
-    def _with_users(self, users: float) -> Step:
+    def _with_users(self, users: float) -> LoadStep:
         return self._step(users, replace(self._spec, users=int(users), time_s=self._step_s), None)
 
-    def _step(self, load: float, spec: LoadSpec, objective: Objective | None) -> Step:
+    def _step(self, load: float, spec: LoadSpec, objective: Objective | None) -> LoadStep:
         result = run_load(spec, folder=self._folder / "log")
-        result.save(self._folder / f"step-{len(self.made.steps) + 1:02}.json")
-        return judged(load, result, objective, at_once=spec.at_once)
+        result.save(self._folder / f"step-{len(self.result.steps) + 1:02}.json")
+        return judge_load(load, result, objective, at_once=spec.at_once)

@@ -89,7 +89,7 @@ class Combination:
             (self._has_settings(), "settings of PostgreSQL: placebench compare has them"),
             (
                 self["version"] != INSTALLED and "version" not in self.pinned and not noop,
-                f"no version of {self['service']} is on the package index: name a python, or app=…,rev=REVISION",
+                f"no version of {self['service']} is on the package index: name a python, or a table with app and rev",
             ),
             (not foreign and _is_before(self["sqlalchemy"], _SQLALCHEMY), "placebench needs SQLAlchemy 2.1 or later"),
             (database == "sqlite" and self["driver"] != INSTALLED, "SQLite's driver is Python's own: name a python"),
@@ -110,10 +110,9 @@ class Combination:
         )
 
     def _portable(self) -> bool:
-        ours = self.variant is not None and self.variant.ours and self["service"] != CONTROL
-        if not ours:
+        if self.variant is None or not self.variant.ours or self["service"] == CONTROL:
             return True
-        chosen = reference_variant(self["service"].partition(",")[0])
+        chosen = reference_variant(self.variant.variables["PLACEBENCH_VARIANT"])
         return chosen.algorithm == _PORTABLE and not (chosen.postgresql_only or chosen.revisions)
 
     def _has_settings(self) -> bool:
@@ -148,7 +147,7 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
     made = []
     for point in matrix.points:
         full = {**AXES, **point}
-        variant, missing = find_variant(full["service"], placement_python)
+        variant, missing = find_variant(full["service"], matrix.tables, placement_python=placement_python)
         python = _python(full["python"], variant, matrix.folder)
         if python not in seen:
             seen[python] = _installed(python)

@@ -13,9 +13,9 @@ from msgspec import Meta
 
 from placebench.decoding import Amount, Count, Positive
 
-P = TypeVar("P")
-S = TypeVar("S")
-V = TypeVar("V")
+_P = TypeVar("_P")
+_S = TypeVar("_S")
+_V = TypeVar("_V")
 LONGEST_NAME: Final = 160
 """Letters of a variant's name: it is part of the names of files, which have 255 bytes at most."""
 _FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@-]+$", max_length=LONGEST_NAME + 8)]
@@ -144,19 +144,19 @@ class _Impossible(TypedDict):
     reason: str
 
 
-class _Study(TypedDict, Generic[P]):
-    points: list[P]
+class _Study(TypedDict, Generic[_P]):
+    points: list[_P]
     repeats: Count
     impossible: list[_Impossible]
 
 
-class _StudyHead(Head, Generic[S]):
-    settings: S
+class _StudyHead(Head, Generic[_S]):
+    settings: _S
 
 
-class _Measured(TypedDict, Generic[P, V]):
-    point: P
-    values: V
+class _Measured(TypedDict, Generic[_P, _V]):
+    point: _P
+    values: _V
 
 
 class _BreakdownPoint(TypedDict):

@@ -64,7 +64,7 @@ def manifest(database_url: str) -> dict[str, Any]:
         "packages": _packages(),
         "postgresql": _postgresql(database_url),
         "server_cpu": MEASURED if isinstance(seen := inspect_backends(database_url), Backends) else seen,
-        "calibration": kept_calibration(),
+        "calibration": read_calibration(),
     }
 
 
@@ -191,7 +191,7 @@ def calibration_document(calibrations: Sequence[MetricCalibration], head: RunHea
 
 def keep_calibration(document: Mapping[str, Any]) -> bool:
     """Keep *document* in place of what was kept before; returns False where that rests on more, and stays."""
-    before = kept_calibration()
+    before = read_calibration()
     if before and before["machine"] == document["machine"] and _weight(before) > _weight(document):
         return False
     path = calibration_file()
@@ -209,7 +209,7 @@ def _weight(document: Mapping[str, Any]) -> int:
     return rounds * replicates
 
 
-def kept_calibration() -> dict[str, Any] | None:
+def read_calibration() -> dict[str, Any] | None:
     """Return what was last kept on this machine; None where nothing was, or nothing that can be read."""
     path = calibration_file()
     try:

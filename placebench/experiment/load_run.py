@@ -26,13 +26,18 @@ from placebench.loadgen.write_log import read_write_log, write_log_path
 from placebench.measure.meters import Meters, ServerMeter
 from placebench.paths import is_file, resource_folder
 from placebench.runtime.postgres import open_connection
-from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, fresh_folder, start
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
 from placebench.runtime.wsgi_servers import RunningServer
 
 WARM_UPS_A_THREAD = 2
 _DEATH_LOGGED_WITHIN_S = 3.0
 """uWSGI's master looks once a second for workers that are gone."""
-LOCUSTFILES = {"closed": "candidates_closed.py", "open": "candidates_open.py", "claims": "claims.py", "noop": "noop.py"}
+LOCUSTFILES = {
+    "closed": "candidates_closed.py",
+    "open": "candidates_open.py",
+    "claims": "claims.py",
+    "noop": "noop.py",
+}
 _Progress = Callable[[int, int], None]
 _PROGRESS_EVERY_S = 0.5
 _CONNECT_TIMEOUT_S = 10.0
@@ -87,10 +92,10 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None)
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
-    scratch = fresh_folder("locust-", folder.absolute())
+    scratch = new_scratch_path("locust-", folder.absolute())
     samples_file = scratch / "samples.json"
     with Supervisor(scratch) as supervisor:
-        child = start(_child(spec, scratch, samples_file, log), supervisor)
+        child = start_child(_child(spec, scratch, samples_file, log), supervisor)
         try:
             exit_code = _wait(child, spec, samples_file, progress)
         except KeyboardInterrupt:

@@ -28,6 +28,7 @@ from placebench import limits
 from placebench.addresses import REQUEST
 from placebench.decoding import Seed, check, read_toml
 from placebench.errors import PlacebenchError
+from placebench.experiment.variants import VariantTables, check_tables
 from placebench.paths import is_file
 
 THIS = "this"
@@ -81,6 +82,8 @@ class Matrix:
     repeats: int | None = None
     folder: Path = field(default=_HERE, compare=False)
     """Where the file lies; a relative python starts there."""
+    tables: VariantTables = field(default_factory=VariantTables)
+    """What the names on the axis service mean."""
 
     @property
     def combinations(self) -> list[Point]:
@@ -147,6 +150,7 @@ _FILE: Any = defstruct(
         ("control", _CONTROL | UnsetType, UNSET),
         ("jobs", _JOBS),
         ("quick", _QUICK | UnsetType, UNSET),
+        ("variants", dict[str, Any] | UnsetType, UNSET),
     ],
     kw_only=True,
     forbid_unknown_fields=True,
@@ -175,5 +179,6 @@ def matrix_named(name: str, *, quick: bool = False) -> Matrix:
         control=given.get("control", {}),
         jobs=[Job(**each) for each in shorter.get("jobs", given["jobs"])],
         folder=path.resolve().parent,
+        tables=VariantTables(check_tables(given.get("variants", {}), str(path)), folder=path.resolve().parent),
         **{key: given.get(key) for key in ("topology", "request", "seed", "repeats")},
     )

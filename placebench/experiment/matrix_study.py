@@ -17,7 +17,7 @@ from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import Variant, in_place
 from placebench.measure.meters import ServerMeter
-from placebench.runtime.supervisor import Supervisor, fresh_folder
+from placebench.runtime.supervisor import Supervisor, new_scratch_path
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import seed
 
@@ -43,7 +43,7 @@ def matrix_study(
 
     @contextmanager
     def prepare(setup: StudySetup) -> Iterator[Measure]:
-        scratch = fresh_folder("placebench-matrix-")
+        scratch = new_scratch_path("placebench-matrix-")
         with (
             Supervisor(scratch),
             _put_in_place(variants, scratch / "sources") as placed,
@@ -63,6 +63,11 @@ def matrix_study(
             "title": matrix.title,
             "control": dict(matrix.control),
             "usual": dict(AXES),
+            "applications": {
+                point["service"]: each.variant.to_json()
+                for point, each in combinations
+                if each.variant is not None and point.get("service") in matrix.tables.variants
+            },
             "versions": [{"point": point, **variants[_key(point)].versions} for point in possible],
         },
         variants=tuple(dict.fromkeys(variants[_key(point)]["service"] for point in possible)),

@@ -51,7 +51,9 @@ class PassSetup:
         """Return the variant's service, ready for requests, its telemetry in *part*; use it in a `with` block."""
         log = self.folder / "log" / f"uwsgi-{variant}.log"
         if variant == PLACEMENT:  # it knows nothing of our telemetry, nor of our environment
-            placement = read_variant(PLACEMENT, Path(self.placement_python) if self.placement_python else None)
+            placement = read_variant(
+                PLACEMENT, placement_python=Path(self.placement_python) if self.placement_python else None
+            )
             spec = placement.spec(self.database_url, hash_seed=self.seed, log=log)
         else:
             spec = ServerSpec(self.database_url, variant, environment=environment, log=log, telemetry=part)

@@ -106,7 +106,7 @@ def find_services(names: Sequence[str], *, placement_python: Path | None = None)
 
 
 def _find(name: str, placement_python: Path | None) -> Variant | str:
-    variant, missing = find_variant(name, placement_python)
+    variant, missing = find_variant(name, placement_python=placement_python)
     if variant is None:
         return missing
     try:

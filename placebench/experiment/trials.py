@@ -1,18 +1,17 @@
 """What an experiment compares: pairs of variants by name, from the catalogue of optimizations or from a TOML file."""
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from msgspec import Meta, Struct, to_builtins
-from msgspec.structs import asdict
 
 from placebench import limits
 from placebench.addresses import REQUEST
-from placebench.decoding import Seed, read_toml
+from placebench.decoding import Seed, check, read_toml
 from placebench.errors import MissingExtraError, PlacebenchError
+from placebench.experiment.variants import VariantTable, VariantTables, check_tables
 from placebench.paths import is_file
 from placebench.reference.optimizations.optimization import OBJECTS, Optimization
 from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, cumulative, differing
@@ -60,6 +59,8 @@ class Experiment:
     replicates: int | None = None
     rounds: int | None = None
     utilization: float | None = None
+    tables: VariantTables = field(default_factory=VariantTables)
+    """What the names of the variants mean."""
 
 
 def _cumulative_trials() -> Experiment:
@@ -117,7 +118,7 @@ def _further(step: Optimization) -> Iterator[Trial]:
 
 
 _METRICS = (*METRICS, *COUNTED)
-_SUFFIX = re.compile(r"([a-z-]+)([+,].*)")
+_DATA = ("request", "topology", "trees", "seed", "replicates", "rounds", "utilization")
 _STEPS = {each.name: each for each in CATALOGUE}
 
 
@@ -137,7 +138,9 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole file."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
-    variants: Annotated[list[str], Meta(min_length=2)]
+    variants: list[str] | dict[str, Any] = []
+    """By name, or tables by name, which are checked by themselves."""
+    app: VariantTable | None = None
     trials: list[_Trial] = []
     request: Annotated[str, Meta(pattern=f"^{REQUEST}$")] | None = None
     topology: str | None = None
@@ -148,51 +151,70 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
-def experiment_named(name: str) -> Experiment:
-    """Return the experiment: cumulative, leave-one-out, of a step (with what every variant has), or of a TOML file.
+def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
+    """Return the experiment of the catalogue: cumulative, leave-one-out, or the name of one optimization.
 
-    Raises PlacebenchError for anything else.
+    everywhere: what every variant has too, such as "+driver:psycopg3". Raises PlacebenchError for another name.
     """
-    found = _SUFFIX.fullmatch(name)
-    base, suffix = found.groups() if found else (name, "")
-    if base in _STEPS:
-        return _everywhere(_step_trials(_STEPS[base]), suffix)
-    if made := {"cumulative": _cumulative_trials, "leave-one-out": _leave_one_out_trials}.get(base):
-        return _everywhere(made(), suffix)
-    return read_experiment(Path(name))
+    series = {"cumulative": _cumulative_trials, "leave-one-out": _leave_one_out_trials}
+    if name in series:
+        made = series[name]()
+    elif name in _STEPS:
+        made = _step_trials(_STEPS[name])
+    else:
+        raise PlacebenchError(f"no optimization {name!r}: expected one of {', '.join(_STEPS)}")
+    trials = (
+        replace(each, baseline=each.baseline + everywhere, variant=each.variant + everywhere) for each in made.trials
+    )
+    return replace(made, variants=tuple(variant + everywhere for variant in made.variants), trials=tuple(trials))
 
 
-def _everywhere(made: Experiment, suffix: str) -> Experiment:
-    """The same experiment with *suffix* at every variant: +step:way, or ,pg:NAME=VALUE."""
-    trials = (replace(each, baseline=each.baseline + suffix, variant=each.variant + suffix) for each in made.trials)
-    return replace(made, variants=tuple(variant + suffix for variant in made.variants), trials=tuple(trials))
-
-
-def read_experiment(path: Path) -> Experiment:
-    """The experiment in a TOML file; raises PlacebenchError that names the file and the key.
+def read_plan(path: Path | None) -> Experiment:
+    """Return the plan in a file, or in `[tool.placebench]` of the pyproject.toml of the current folder, if it has one.
 
     name = "containers"
-    variants = ["naive", "naive+sets"]
     trees = 500
+
+    [variants.naive]
+    [variants."naive+sets"]
+    [variants.little-memory]
+    variant = "naive"
+    pg = { work_mem = "64kB" }
+
     [[trials]]
     name = "sets"
     baseline = "naive"
     variant = "naive+sets"
+
+    Raises PlacebenchError that names the file and the key.
     """
+    if path is None:
+        path = Path("pyproject.toml")
+        tool = read_toml(path, dict[str, Any], error=PlacebenchError).get("tool", {}) if is_file(path) else {}
+        table = tool.get("placebench", {}) if isinstance(tool, dict) else {}
+        given: _File = check(table, _File, str(path), at="tool.placebench", error=PlacebenchError)
+        return _experiment(path, given, name="compare", at="tool.placebench.variants")
     if not is_file(path):
-        expected = f"cumulative, leave-one-out, a file, or one of {', '.join(_STEPS)}"
-        raise PlacebenchError(f"no experiment {str(path)!r}: expected {expected}")
-    given = read_toml(path, _File, error=PlacebenchError)
-    if twice := [each for each in given.variants if given.variants.count(each) > 1]:
+        raise PlacebenchError(f"no plan {path}: expected a .toml file")
+    return _experiment(path, read_toml(path, _File, error=PlacebenchError), name=path.stem)
+
+
+def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") -> Experiment:
+    names = tuple(given.variants)
+    if twice := [each for each in names if names.count(each) > 1]:
         raise PlacebenchError(
             f"{path}: variants names {twice[0]!r} twice: `placebench compare` compares a variant with itself"
         )
     for each in given.trials:
-        _check_trial(path, each, given.variants)
+        _check_trial(path, each, names)
     own = [_own(**to_builtins(each)) for each in given.trials]
-    trials = tuple(own) or tuple(_own(given.variants[0], variant) for variant in given.variants[1:])
+    tables = check_tables(given.variants, str(path), at=at) if isinstance(given.variants, dict) else {}
     return Experiment(
-        **{**asdict(given), "name": given.name or path.stem, "variants": tuple(given.variants), "trials": trials}
+        name=given.name or name,
+        variants=names,
+        trials=tuple(own) or tuple(_own(names[0], variant) for variant in names[1:]),
+        tables=VariantTables(tables, given.app, path.parent),
+        **{key: getattr(given, key) for key in _DATA},
     )
 
 

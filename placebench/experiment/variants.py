@@ -1,14 +1,12 @@
-"""What can be compared: variants of the reference service, the real Placement, the control, anybody's WSGI application.
+"""What can be compared: variants of the reference service, the real Placement, the control, your own application.
 
-The main function is `read_variants`:
+The main function is `read_variants`. A name is one of these, in this order:
 
-    tuned-slots                                     a variant of the reference service
-    noop                                            the control: `GET /` of the tuned variant, which touches no database
-    placement                                       openstack-placement as installed beside --placement-python
-    app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,name=NAME
-                                                    a WSGI application; {database_url} in a value is its database
-    ANY,pg:work_mem=64kB,pg:jit=on                  any of these on a PostgreSQL with settings of its own
-    app=…,rev=REVISION,with=PACKAGE==VERSION        the same at a revision of its git repository, or with that version
+    NAME in `VariantTables`     a table `[variants.NAME]` of a plan, or `[tool.placebench.variants.NAME]`
+    tuned-slots                 a variant of the reference service
+    noop                        the control: `GET /` of the tuned variant, which touches no database
+    placement                   openstack-placement as installed beside --placement-python
+    a git revision              where the plan has a table `[app]`, the application at that revision
 
 Each variant runs in its own environment, as shipped, under a uWSGI of that environment.
 """
@@ -20,8 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta, Struct
+
+from placebench.decoding import check
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
 from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.source_checkout import Origin, checked_out, read_origin
@@ -31,9 +32,6 @@ from placebench.runtime.wsgi_servers import ServerSpec, uwsgi_program
 
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.reference.wsgi:application"
-_KEYS = ("app", "python", "path", "env", "name", "rev", "with")
-_REPEATED = ("env", "with")
-_SETTING = "pg:"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@-]+")
 # No authentication, no debug log, and nothing written at its start.
 _PLACEMENT_VARIABLES = {
@@ -42,6 +40,48 @@ _PLACEMENT_VARIABLES = {
     "OS_API__AUTH_STRATEGY": "noauth2",
     "OS_DEFAULT__DEBUG": "False",
 }
+
+
+class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"packages": "with"}):
+    """One table of a plan: a variant of the reference service, or an application, and what is special about it."""
+
+    variant: str | None = None
+    """Of the reference service, noop or placement; by default the name of the table."""
+    app: Annotated[str, Meta(pattern=r"^[^:]+:[^:]+$")] | None = None
+    """An application, as module:callable."""
+    rev: str | None = None
+    """The git revision to take it from."""
+    path: str | None = None
+    """The folder that Python finds it in, from the plan's folder on."""
+    python: str | None = None
+    """The Python of the environment that it is installed in, from the plan's folder on."""
+    packages: tuple[str, ...] = ()
+    """PACKAGE==VERSION, put before what is installed."""
+    env: dict[str, str] = {}
+    """Of its environment; {database_url} stands for its database's URL."""
+    pg: dict[str, str | int | float | bool] = {}
+    """Settings of a PostgreSQL of its own."""
+
+
+@dataclass(frozen=True)
+class VariantTables:
+    """The variants of a plan by name, and its application, which a table inherits that names nothing else."""
+
+    variants: Mapping[str, VariantTable] = field(default_factory=dict)
+    app: VariantTable | None = None
+    folder: Path = Path()
+    """The plan's own."""
+
+
+_NO_TABLES = VariantTables()
+
+
+def check_tables(tables: Mapping[str, Any], source: str, *, at: str = "variants") -> dict[str, VariantTable]:
+    """Return the tables of a plan; raises PlacebenchError that names the source, the table and the key."""
+    return {
+        name: check(table, VariantTable, source, at=f"{at}.{name}", error=PlacebenchError)
+        for name, table in tables.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -89,19 +129,21 @@ class Variant:
         return {**made, "origin": self.origin.to_json()} if self.origin else made
 
 
-def read_variants(texts: Sequence[str], *, placement_python: Path | None = None) -> tuple[Variant, ...]:
-    """The variants that a command line names, baseline first; the same one twice is an A/A comparison.
+def read_variants(
+    names: Sequence[str], tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None
+) -> tuple[Variant, ...]:
+    """Return the variants of these names, the base first; the same one twice is an A/A comparison.
 
     Raises VariantError for a name that does not exist, PlacebenchError for an application that cannot be served and
     MissingExtraError for an environment without uWSGI.
     """
-    if len(texts) < 2:
-        named = "one variant was" if texts else "no variants were"
-        raise PlacebenchError(f"{named} named: a comparison needs two, the baseline first")
+    if len(names) < 2:
+        named = "one variant was" if names else "no variants were"
+        raise PlacebenchError(f"{named} named: a comparison needs two, the base first")
     seen: Counter[str] = Counter()
     variants = []
-    for text in texts:
-        variant = read_variant(text, placement_python)
+    for name in names:
+        variant = read_variant(name, tables, placement_python=placement_python)
         seen[variant.name] += 1
         variants.append(
             variant if seen[variant.name] == 1 else replace(variant, name=f"{variant.name}.{seen[variant.name]}")
@@ -116,52 +158,73 @@ def require_uwsgi(variants: Sequence[Variant]) -> None:
         uwsgi_program(Path(variant.python) if variant.python else None)
 
 
-def read_variant(text: str, placement_python: Path | None = None) -> Variant:
-    """The variant of this name, with the settings of its PostgreSQL that stand in parts of their own.
-
-    Raises as `read_variants` does, but for a uWSGI that is missing.
-    """
-    parts = text.split(",")
-    settings = dict(_setting(text, part) for part in parts if part.startswith(_SETTING))
-    variant = _read_name(",".join(part for part in parts if not part.startswith(_SETTING)), placement_python)
-    name = ",".join((variant.name, *(f"{_SETTING}{key}={value}" for key, value in settings.items())))
+def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None) -> Variant:
+    """Return the variant of this name. Raises as `read_variants` does, but for a uWSGI that is missing."""
     if len(name) > LONGEST_NAME:
         raise PlacebenchError(
             f"the variant {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one "
-            f"of {LONGEST_NAME} at most, an application by name="
+            f"of {LONGEST_NAME} at most"
         )
-    return replace(variant, name=_NOT_IN_A_NAME.sub("_", name), postgres=settings)
+    if name in tables.variants:
+        variant = _of_table(name, tables.variants[name], tables, placement_python)
+    else:
+        variant = _of_name(name, tables, placement_python)
+    return replace(variant, name=_NOT_IN_A_NAME.sub("_", name))
 
 
-def find_variant(text: str, placement_python: Path | None = None) -> tuple[Variant | None, str]:
+def find_variant(
+    name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None
+) -> tuple[Variant | None, str]:
     """Return the variant of this name; or None and why what it needs is not installed."""
     try:
-        return read_variant(text, placement_python), ""
+        return read_variant(name, tables, placement_python=placement_python), ""
     except MissingExtraError as error:
         return None, str(error)
 
 
-def _setting(text: str, part: str) -> tuple[str, str]:
-    name, sign, value = part.removeprefix(_SETTING).partition("=")
-    if not (name and sign and value):
-        raise PlacebenchError(f"{part!r} in the variant {text!r}: expected pg:NAME=VALUE, such as pg:work_mem=64kB")
-    return name.lower(), value
+def _of_table(name: str, table: VariantTable, tables: VariantTables, placement_python: Path | None) -> Variant:
+    """The variant that a table describes."""
+    if table.app is None and table.variant is None and tables.app is not None:
+        table = _inherited(table, tables.app)
+    if table.app is not None:
+        variant = _application(name, table, tables.folder)
+    else:
+        if strange := [key for key in ("rev", "path", "python", "packages") if getattr(table, key)]:
+            key = strange[0].replace("packages", "with")
+            raise PlacebenchError(f"the variant {name} has {key} and no application: expected app = 'module:callable'")
+        variant = _of_name(table.variant or name, _NO_TABLES, placement_python)
+        variant = replace(variant, variables={**variant.variables, **table.env})
+    return replace(variant, postgres={key.lower(): _setting(value) for key, value in table.pg.items()})
 
 
-def _read_name(text: str, placement_python: Path | None) -> Variant:
-    if text == CONTROL:
+def _inherited(table: VariantTable, app: VariantTable) -> VariantTable:
+    """The table with all that it does not say itself from the application's."""
+    given = {key: getattr(table, key) or getattr(app, key) for key in ("app", "rev", "path", "python", "packages")}
+    return VariantTable(**given, env={**app.env, **table.env}, pg={**app.pg, **table.pg})
+
+
+def _setting(value: str | float | bool) -> str:
+    """As PostgreSQL reads it."""
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)
+
+
+def _of_name(name: str, tables: VariantTables, placement_python: Path | None) -> Variant:
+    """The control, Placement, a variant of the reference service, or a revision of the application."""
+    if name == CONTROL:
         return Variant(CONTROL, variables={"PLACEBENCH_VARIANT": "tuned"}, request="/")
-    if text == PLACEMENT:
+    if name == PLACEMENT:
         return _placement(placement_python)
-    if "=" in text:
-        return _application(text)
     try:
-        chosen = reference_variant(text)
+        chosen = reference_variant(name)
     except VariantError as error:
-        raise VariantError(f"{error}; or {CONTROL}, {PLACEMENT}, app=module:callable,python=PATH") from error
+        if tables.app is None:
+            own = "a table [tool.placebench.variants.NAME] in pyproject.toml, or [variants.NAME] in --plan FILE"
+            raise VariantError(f"{error}; or {CONTROL}, {PLACEMENT}, {own}") from error
+        revision = VariantTable(rev=name)
+        return _of_table(name, revision, tables, placement_python)
     return Variant(
-        text,
-        variables={"PLACEBENCH_VARIANT": text},
+        name,
+        variables={"PLACEBENCH_VARIANT": name},
         workers=chosen.worker.workers or (1, 1),
         revisions=chosen.revisions,
     )
@@ -190,42 +253,17 @@ def _of_tox() -> Path | None:
     return made if made.is_file() else None
 
 
-def _application(text: str) -> Variant:
-    given: dict[str, str] = {}
-    variables: dict[str, str] = {}
-    packages: list[str] = []
-    for part in text.split(","):
-        key, _, value = part.partition("=")
-        if key not in _KEYS or not value or (key in given and key not in _REPEATED):
-            raise PlacebenchError(
-                f"{part!r} in the variant {text!r}: expected app=module:callable,python=PATH,path=DIR,env=NAME=VALUE,"
-                "rev=REVISION,with=PACKAGE==VERSION,name=NAME, each once but env and with"
-            )
-        if key == "env":
-            name, sign, said = value.partition("=")
-            if not sign:
-                raise PlacebenchError(f"env={value} in the variant {text!r}: expected env=NAME=VALUE")
-            variables[name] = said
-        packages += [value] if key == "with" else []
-        given[key] = value
-    if ":" not in given.get("app", ""):
-        raise PlacebenchError(f"the variant {text!r} names no application: expected app=module:callable")
-    if "path" in given:
-        variables["PYTHONPATH"] = str(Path(given["path"]).absolute())
+def _application(name: str, table: VariantTable, folder: Path) -> Variant:
+    """An application as a table describes it; paths start in *folder*."""
+    path = folder / (table.path or ".")
     return Variant(
-        _NOT_IN_A_NAME.sub("_", given.get("name", _called(given, packages))),
-        module=given["app"],
-        variables=variables,
-        python=str(_existing(Path(given["python"]))) if "python" in given else None,
+        name,
+        module=table.app or "",
+        variables={**table.env, **({"PYTHONPATH": str(path.absolute())} if table.path else {})},
+        python=str(_existing(folder / Path(table.python).expanduser())) if table.python else None,
         ours=False,
-        origin=read_origin(folder=Path(given.get("path", ".")), revision=given.get("rev"), packages=packages),
+        origin=read_origin(folder=path, revision=table.rev, packages=table.packages),
     )
-
-
-def _called(given: Mapping[str, str], packages: Sequence[str]) -> str:
-    """A variant that was given no name: its application, with what makes it another one."""
-    revision = f"@{given['rev']}" if "rev" in given else ""
-    return "+".join([given["app"] + revision, *packages])
 
 
 @contextmanager

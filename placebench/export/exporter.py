@@ -113,7 +113,7 @@ def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ..
 
 
 def _nodes(tree: _Tree) -> tuple[Node, ...]:
-    """The providers as nodes: p, below it p_0, p_1, …, below p_0 p_0_0, …"""
+    """The providers as nodes: p, below it p_0, p_1 and so on, below p_0 p_0_0."""
     nodes: list[Node] = []
     below = [0] * len(tree.providers)
     for provider, parent in zip(tree.providers, tree.parents, strict=True):

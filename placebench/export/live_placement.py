@@ -21,7 +21,7 @@ from placebench.topology import Inventory
 
 _CONCURRENCY = 8
 _TIMEOUT_S = 60.0
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _Api:
             maxsize=_CONCURRENCY, block=True, headers=headers, timeout=_TIMEOUT_S, retries=retries
         )
 
-    def get(self, path: str, kind: type[T]) -> T:
+    def get(self, path: str, kind: type[_T]) -> _T:
         """The document at the path as a *kind*; raises ExportError for any other response, and for none."""
         try:
             response = self._pool.request("GET", self._url + path)

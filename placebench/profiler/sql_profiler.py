@@ -147,7 +147,7 @@ class SqlProfiler:
         mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
             "plans" (PostgreSQL's plans too: its times and bytes hold the sending of plans). "sampled" is full with an
             estimated flame graph, by a thread that samples 50 times per second: for a server under load.
-        explain: in mode "plans", ask EXPLAIN for estimates where the role may not see the actual plan.
+        explain: in mode "plans", have EXPLAIN estimate plans where the role may not see the actual plan.
         parameters: keep bound values, literals and the messages of errors; they may be secrets.
         A record inside of a record belongs to both. Raises ProfilerError for an unknown mode.
         """
@@ -214,7 +214,7 @@ class SqlProfiler:
         admitted = Keep(0, "slowest") if folder is None else keep
         return RequestSampler(Options(mode=mode), admitted, sampling or Sampling()), store
 
-    # What the middleware asks for; `record` is made of the same.
+    # What the middleware needs; `record` is made of the same.
 
     def give_up(self, error: Exception) -> None:
         """Switch the profiler off because of *error*, and log it once."""

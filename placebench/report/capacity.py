@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from placebench import units
-from placebench.experiment.capacity import QUANTILES, Saturation, Step, parse_objective
+from placebench.experiment.capacity import PERCENTILES, LoadStep, Saturation, parse_objective
 from placebench.page import charts, shell
 from placebench.page.charts import Line, Role
 from placebench.report.templating import templates, write_page
@@ -60,7 +60,7 @@ def write_saturation(folder: Path) -> Path:
             headline=result_line(made),
             ended=_ENDED.get(made.status, ""),
             drawn=_charts(made),
-            quantiles=list(QUANTILES),
+            quantiles=list(PERCENTILES),
             outcomes=OUTCOMES,
             ordered=sorted(made.steps, key=lambda step: step.load),
         )
@@ -100,7 +100,7 @@ def _charts(made: Saturation) -> list[tuple[str, Markup]]:
     return drawn
 
 
-def _latency(made: Saturation, steps: list[Step], where: Callable[[float], str]) -> Markup:
+def _latency(made: Saturation, steps: list[LoadStep], where: Callable[[float], str]) -> Markup:
     objective = parse_objective(made.objective) if made.objective else None
     name = objective.name if objective else "p95"
     top = objective.limit_s * _SHOWN_UP_TO if objective else float("inf")
@@ -118,6 +118,6 @@ def _latency(made: Saturation, steps: list[Step], where: Callable[[float], str])
     )
 
 
-def _line(name: str, steps: list[Step], top: float, role: Role) -> Line:
+def _line(name: str, steps: list[LoadStep], top: float, role: Role) -> Line:
     seen = [(step.load, step.latency_s.get(name)) for step in steps]
     return Line(name, [(load, min(value, top)) for load, value in seen if value is not None], role)

@@ -35,7 +35,10 @@ _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """'tuned answers this request with 3.1 times less server CPU than naive (95 % interval 3.0 to 3.2; …): faster.'"""
+    """Return the verdict as a sentence.
+
+    'tuned answers this request with 3.1 times less server CPU than naive (95 % interval 3.0 to 3.2; …): faster.'
+    """
     preposition, thing = _THINGS[comparison.metric]
     question = (
         f"whether {comparison.variant} answers this request {preposition} less {thing} than {comparison.baseline}"

@@ -54,7 +54,7 @@ class LineProcess:
 @contextmanager
 def line_process(spec: supervisor.ChildSpec, *, gone: str) -> Iterator[LineProcess]:
     """Start *spec*, which has pipes, for the `with` block."""
-    with supervisor.start(spec) as child:
+    with supervisor.start_child(spec) as child:
         yield LineProcess(child, gone=gone)
 
 

@@ -24,16 +24,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-ORPHANED_GRACE_S = 2.5  # placebench is gone: child and folder have to follow within 5 s
-QUIT_GRACE_S = 0.8
-KILL_GRACE_S = 5.0
-POLL_S = 0.01
-PR_SET_PDEATHSIG = 1
-IPC_RMID = 0
-END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ORPHANED_GRACE_S = 2.5  # placebench is gone: child and folder have to follow within 5 s
+_QUIT_GRACE_S = 0.8
+_KILL_GRACE_S = 5.0
+_POLL_S = 0.01
+_PR_SET_PDEATHSIG = 1
+_IPC_RMID = 0
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Shepherd:
+class _Shepherd:
     """Runs one child at a time, as ordered through the pipe *control*; tells what happened through *report*."""
 
     def __init__(self, control: int, report: int) -> None:
@@ -44,14 +44,14 @@ class Shepherd:
         self._child: subprocess.Popen[bytes] | None = None
         self._stop_signal = int(signal.SIGTERM)
         self._data: str | None = None
-        self._signals = listen_to_signals()
+        self._signals = _listen_to_signals()
 
     def work(self) -> None:
         """Obey orders until the control pipe closes or a signal asks for the end; no child is left then."""
         self._tell(ready=True)
         for order in self._orders():
             self._obey(order)
-        self._end_child(ORPHANED_GRACE_S)
+        self._end_child(_ORPHANED_GRACE_S)
 
     def _orders(self) -> Iterator[dict[str, Any]]:
         while not self._abandoned:
@@ -66,7 +66,7 @@ class Shepherd:
                 yield json.loads(line)
 
     def _asked_to_end(self) -> bool:
-        return any(number in END_SIGNALS for number in os.read(self._signals, 512))
+        return any(number in _END_SIGNALS for number in os.read(self._signals, 512))
 
     def _read_control(self) -> None:
         data = os.read(self._control, 65536)
@@ -85,7 +85,7 @@ class Shepherd:
         """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, data, as ChildSpec has them."""
         self._stop_signal, self._data = program["stop_signal"], program["data"]
         try:
-            self._child = spawn(program)
+            self._child = _spawn(program)
         except (OSError, subprocess.SubprocessError) as error:
             self._tell(error=getattr(error, "strerror", None) or str(error))
         else:
@@ -93,12 +93,12 @@ class Shepherd:
 
     def _end_child(self, grace_s: float) -> None:
         """Stop signal, grace; SIGQUIT, at which PostgreSQL and uWSGI kill their own children; SIGKILL to the group."""
-        for number, patience_s in ((self._stop_signal, grace_s), (signal.SIGQUIT, QUIT_GRACE_S)):
+        for number, patience_s in ((self._stop_signal, grace_s), (signal.SIGQUIT, _QUIT_GRACE_S)):
             if self._child is not None and not self._has_ended():
                 os.kill(self._child.pid, number)
                 self._await_end(patience_s)
         self._kill_group()
-        self._await_end(KILL_GRACE_S)
+        self._await_end(_KILL_GRACE_S)
         self._report_end()
 
     def _await_end(self, patience_s: float) -> None:
@@ -106,11 +106,11 @@ class Shepherd:
         deadline = time.monotonic() + patience_s
         while not self._has_ended() and time.monotonic() < deadline:
             if self._abandoned:
-                time.sleep(POLL_S)
-            elif wait_readable(self._control, timeout_s=POLL_S):
+                time.sleep(_POLL_S)
+            elif wait_readable(self._control, timeout_s=_POLL_S):
                 self._read_control()
                 if self._abandoned:
-                    deadline = min(deadline, time.monotonic() + ORPHANED_GRACE_S)
+                    deadline = min(deadline, time.monotonic() + _ORPHANED_GRACE_S)
 
     def _has_ended(self) -> bool:
         if self._child is None:
@@ -122,7 +122,7 @@ class Shepherd:
         if self._child is not None and self._has_ended():
             self._kill_group()
             returncode = self._child.wait()
-            free_segment(self._data)
+            free_shared_memory(self._data)
             self._tell(ended=self._child.pid, returncode=returncode)
             self._child = None
 
@@ -132,7 +132,7 @@ class Shepherd:
         mapped = set()
         if self._data:
             os.killpg(self._child.pid, signal.SIGSTOP)  # so that none maps more while we look
-            mapped = shared_memory(self._child.pid)
+            mapped = _shared_memory(self._child.pid)
         os.killpg(self._child.pid, signal.SIGKILL)
         for path in mapped:
             path.unlink(missing_ok=True)
@@ -144,7 +144,7 @@ class Shepherd:
             self._abandoned = True
 
 
-def spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
+def _spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
     """Start a child in its own session. With pipes, it alone keeps the stdin and stdout that the shepherd was given."""
     user, pipes = program["user"], program["pipes"]
     identity: dict[str, Any] = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
@@ -157,28 +157,28 @@ def spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
             stdout=None if pipes else output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=die_with(os.getpid(), program["stop_signal"]),
+            preexec_fn=_die_with(os.getpid(), program["stop_signal"]),
             **identity,
         )
     if pipes:
-        forget_standard_streams()
+        _forget_standard_streams()
     return child
 
 
-def die_with(parent: int, number: int) -> Callable[[], None]:
+def _die_with(parent: int, number: int) -> Callable[[], None]:
     """What a new child calls before exec, to get signal *number* when *parent*, the shepherd, is itself killed."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
     def arrange() -> None:
         if prctl is not None:
-            prctl(PR_SET_PDEATHSIG, number)
+            prctl(_PR_SET_PDEATHSIG, number)
             if os.getppid() != parent:
                 os._exit(1)  # a signal would meet the handlers of the shepherd, which are still here
 
     return arrange
 
 
-def forget_standard_streams() -> None:
+def _forget_standard_streams() -> None:
     """Leave stdin and stdout to the child alone, so that the end of one side is seen by the other."""
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -186,7 +186,7 @@ def forget_standard_streams() -> None:
     os.close(nothing)
 
 
-def listen_to_signals() -> int:
+def _listen_to_signals() -> int:
     """A pipe that becomes readable when a child ends or the shepherd is asked to end.
 
     Handled, and not ignored, a signal is back at its default in every child, also when placebench was started in the
@@ -197,7 +197,7 @@ def listen_to_signals() -> int:
     signals, wakeup = os.pipe()
     os.set_blocking(wakeup, False)
     signal.set_wakeup_fd(wakeup)
-    for number in (signal.SIGCHLD, *END_SIGNALS):
+    for number in (signal.SIGCHLD, *_END_SIGNALS):
         signal.signal(number, lambda *_: None)
     return signals
 
@@ -210,7 +210,7 @@ def wait_readable(*descriptors: int, timeout_s: float | None = None) -> list[int
     return [descriptor for descriptor, _ in poller.poll(None if timeout_s is None else timeout_s * 1000)]
 
 
-def shared_memory(group: int) -> set[Path]:
+def _shared_memory(group: int) -> set[Path]:
     """The files in /dev/shm that PostgreSQL's processes of this process group have mapped: killed, they leave them."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
@@ -221,7 +221,7 @@ def shared_memory(group: int) -> set[Path]:
     return found
 
 
-def free_segment(data: str | None) -> None:
+def free_shared_memory(data: str | None) -> None:
     """Remove the System V segment that a killed PostgreSQL left; the seventh line of its postmaster.pid names it.
 
     Only one of the file's owner, who could write any number there. Where a process is still attached to the segment,
@@ -233,10 +233,10 @@ def free_segment(data: str | None) -> None:
         for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
             columns = [int(word) for word in line.split()[:8]]  # key, id, …, owner
             if (columns[0] % 2**32, columns[1], columns[7]) == (key % 2**32, number, lock_file.lstat().st_uid):
-                ctypes.CDLL(None).shmctl(number, IPC_RMID, None)
+                ctypes.CDLL(None).shmctl(number, _IPC_RMID, None)
 
 
-def remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove *folder*, again while a process that is just dying still writes into it."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
@@ -245,19 +245,19 @@ def remove(folder: Path) -> None:
         time.sleep(0.1)
 
 
-def main(control: str, report: str, folder: str = "") -> None:
+def _main(control: str, report: str, folder: str = "") -> None:
     """Make *folder*, serve, remove it."""
     try:
         if folder:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        Shepherd(int(control), int(report)).work()
+        _Shepherd(int(control), int(report)).work()
     except OSError as error:
         with suppress(BrokenPipeError):
             os.write(int(report), json.dumps({"error": str(error)}).encode() + b"\n")
     finally:
         if folder:
-            remove(Path(folder))
+            remove_folder(Path(folder))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    _main(*sys.argv[1:])

@@ -1,8 +1,8 @@
 """Start every child process, and end it when the parent dies, however it dies.
 
-`ChildSpec` says which program and how, `start` starts it, `Child` is the running one. A `Supervisor` holds the pipes to
-one shepherd process (`shepherd.py`), which removes the child and its folder 5 s after the parent is gone at the latest.
-`ChildLog` reads what a child has written since its start.
+`ChildSpec` says which program and how, `start_child` starts it, `Child` is the running one. A `Supervisor` holds the
+pipes to one shepherd process (`shepherd.py`), which removes the child and its folder 5 s after the parent is gone at
+the latest. `ChildLog` reads what a child has written since its start.
 """
 
 import atexit
@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from placebench.errors import PlacebenchError
-from placebench.runtime.shepherd import free_segment, remove, wait_readable
+from placebench.runtime.shepherd import free_shared_memory, remove_folder, wait_readable
 
 _SHEPHERD = Path(__file__).with_name("shepherd.py")
 _START_LIMIT_S = 60.0
@@ -117,9 +117,9 @@ class Supervisor:
         for pipe in (self._process.stdin, self._process.stdout):
             _close_quietly(pipe)
         if self._process.returncode:  # somebody killed the shepherd, and the child followed it
-            free_segment(self._data)
+            free_shared_memory(self._data)
             if self._folder is not None:
-                remove(self._folder)
+                remove_folder(self._folder)
         if self in _open_supervisors:
             _open_supervisors.remove(self)
 
@@ -154,7 +154,7 @@ class Supervisor:
         return json.loads(line) if line else {}
 
 
-def fresh_folder(prefix: str, parent: Path | None = None) -> Path:
+def new_scratch_path(prefix: str, parent: Path | None = None) -> Path:
     """The path of a folder that nobody has, in *parent* or the folder for temporary files; nothing is made.
 
     A `Supervisor` makes it and removes it: one that was made before could stay when this process is killed in between.
@@ -292,7 +292,7 @@ class Child:
 
     def log_tail(self, lines: int = 10) -> str:
         """The last *lines* lines of the log, "" when there is none (any more)."""
-        return tail(self.spec.log, lines) if self.spec.log else ""
+        return tail_file(self.spec.log, lines) if self.spec.log else ""
 
     def __enter__(self) -> Self:
         return self
@@ -303,7 +303,7 @@ class Child:
         self.stop()
 
 
-def start(spec: ChildSpec, supervisor: Supervisor | None = None) -> Child:
+def start_child(spec: ChildSpec, supervisor: Supervisor | None = None) -> Child:
     """Start the program of *spec* under the supervisor.
 
     supervisor: run it there, as the next program beside its folder, which stays when the program is stopped.
@@ -319,7 +319,7 @@ def start(spec: ChildSpec, supervisor: Supervisor | None = None) -> Child:
         raise
 
 
-def tail(path: Path, lines: int = 10) -> str:
+def tail_file(path: Path, lines: int = 10) -> str:
     """The last *lines* lines of a text file, "" when it does not exist."""
     if not path.exists():
         return ""

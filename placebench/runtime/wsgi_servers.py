@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
-from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, fresh_folder, start
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, new_scratch_path, start_child
 
 _STANDALONE = Path(__file__).with_name("standalone")
 _LAST_PORT = 65_535
@@ -103,12 +103,12 @@ class RunningServer(ABC):
 
     def __init__(self, spec: ServerSpec) -> None:
         """Start the process; `wait_until_ready` waits for it."""
-        argv, scratch = self._command(spec), fresh_folder(f"placebench-{self.name}-")
+        argv, scratch = self._command(spec), new_scratch_path(f"placebench-{self.name}-")
         if spec.log is not None:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
         self._spec = spec
         self._log = ChildLog(spec.log or scratch / "server.log")
-        self._child: Child = start(
+        self._child: Child = start_child(
             ChildSpec(
                 name=self.name,
                 argv=argv,
@@ -368,7 +368,7 @@ def _virtualenv_option(python: Path | None) -> tuple[str, ...]:
 
 
 def _backlog() -> int:
-    """uWSGI refuses to start with a backlog above the system's."""
+    """Return our backlog, or the system's where that is less: uWSGI refuses to start with more."""
     try:
         return min(_UWSGI_BACKLOG, int(_SYSTEM_BACKLOG.read_text()))
     except OSError:

@@ -57,10 +57,10 @@ def _opened(url: str) -> Iterator[Connection]:
         cause = _first(error, (DBAPIError, driver.Error))
         if not isinstance(cause, refusals) and not _lacks_rights(cause):
             raise
-        raise DatabaseError(f"{shown(engine)}: {_first_line(cause)}") from error
+        raise DatabaseError(f"{describe_url(engine)}: {_first_line(cause)}") from error
 
 
-def shown(engine: Engine) -> str:
+def describe_url(engine: Engine) -> str:
     """The engine's URL as a message shows it, without anything that may be a password."""
     return engine.url.set(query={}).render_as_string(hide_password=True)
 
@@ -143,7 +143,7 @@ def migrate_options(url: str, revisions: Iterable[str]) -> None:
 
 
 def applied_options(url: str) -> frozenset[str]:
-    """The optional revisions that the database is at: SELECT version_num FROM placebench_option_version"""
+    """Return the optional revisions that the database is at; one query."""
     with exclusive_connection(url) as connection:
         if not inspect(connection).has_table(_OPTIONS_TABLE):
             return frozenset()
@@ -151,7 +151,7 @@ def applied_options(url: str) -> frozenset[str]:
 
 
 def has_change_log(url: str) -> bool:
-    """Whether the database has the log that the variant `cached` reads: SELECT to_regproc('placebench_look')"""
+    """Whether the database has the log that the variant `cached` reads; one query."""
     with exclusive_connection(url) as connection:
         if connection.dialect.name != "postgresql":
             return False
@@ -174,5 +174,5 @@ def _upgrade(connection: Connection, revision: str, *, versions: str, **attribut
     try:
         command.upgrade(config, revision)
     except CommandError as error:
-        raise DatabaseError(f"{shown(connection.engine)}: {error}") from error
+        raise DatabaseError(f"{describe_url(connection.engine)}: {error}") from error
     connection.commit()

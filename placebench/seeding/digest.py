@@ -239,7 +239,7 @@ class _Sum:
 
 
 def _in_postgresql(connection: Connection, query: Select[Any]) -> _LineSum:
-    """SELECT count(*), sum(('x' || md5(line))::bit(64)::bigint) FROM (…) AS lines"""
+    """Count and add up: SELECT count(*), sum(('x' || md5(line))::bit(64)::bigint) FROM (…) AS lines."""
     lines = query.subquery("lines")
     number = literal_column("('x' || md5(line))::bit(64)::bigint", BigInteger)
     count, total = connection.execute(select(func.count(), func.coalesce(func.sum(number), 0)).select_from(lines)).one()

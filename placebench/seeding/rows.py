@@ -90,7 +90,7 @@ def _add_custom_classes(connection: Connection, names: Collection[str]) -> None:
 
 
 def _add_standard(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    """INSERT INTO traits (created_at, name) VALUES (...), (...) ON CONFLICT DO NOTHING, of the rows that are missing"""
+    """Insert the rows that are missing, in one statement with ON CONFLICT DO NOTHING."""
     there = set(connection.scalars(select(table.c.name)))
     if missing := [row for row in rows if row["name"] not in there]:
         connection.execute(_INSERT[connection.dialect.name](table).values(missing).on_conflict_do_nothing())

@@ -15,29 +15,44 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Protocol
 
-BLOCKS_PER_VARIANT = 2
+_BLOCKS_PER_VARIANT = 2
 """In a round; one with fewer was cut short and its drift does not cancel."""
 
 
 class MeasuredBlock(Protocol):
-    """What is asked of a block: a stretch of requests against one variant."""
+    """A stretch of requests to one variant, as it was measured."""
 
     @property
-    def replicate(self) -> int: ...
+    def replicate(self) -> int:
+        """Number of its replicate."""
+
     @property
-    def round(self) -> int: ...
+    def round(self) -> int:
+        """Number of its round in the replicate."""
+
     @property
-    def variant(self) -> str: ...
+    def variant(self) -> str:
+        """Name of its variant."""
+
     @property
-    def requests(self) -> int: ...
+    def requests(self) -> int:
+        """How many requests it is made of."""
+
     @property
-    def wall_s(self) -> Sequence[float]: ...
+    def wall_s(self) -> Sequence[float]:
+        """Seconds of each request."""
+
     @property
-    def cpu_s(self) -> float | None: ...
+    def cpu_s(self) -> float | None:
+        """CPU seconds of the service and its database; None where not all could be read."""
+
     @property
-    def counters(self) -> Mapping[str, float]: ...
+    def counters(self) -> Mapping[str, float]:
+        """Further figures, such as `pss_bytes`."""
+
     @property
-    def invalid(self) -> str | None: ...
+    def invalid(self) -> str | None:
+        """Why it is discarded; None where it is valid."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +122,7 @@ def _round_levels(
 def _log_levels(
     baseline: Sequence[MeasuredBlock], variant: Sequence[MeasuredBlock], metric: MetricRule
 ) -> tuple[float, float] | None:
-    if min(len(baseline), len(variant)) < BLOCKS_PER_VARIANT:
+    if min(len(baseline), len(variant)) < _BLOCKS_PER_VARIANT:
         return None
     before, after = metric.variant_level(baseline), metric.variant_level(variant)
     return None if before is None or after is None else (before, after)

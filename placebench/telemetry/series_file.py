@@ -15,7 +15,7 @@ REQUEST_LINE = "q,%.6f,%s,%s,%s,%s,%.7f,%s,%s\n"
 DURATION_LINE = "d,%.6f,%s,%s,%s,%s,%s,%s,%.7f\n"
 FIGURE_LINE = "r,%.6f,%s,%s\n"
 # Rows wait in memory for the next beat; where no thread of ours can run, a request writes them when they are so many.
-MOST_WAITING = 4096
+_MAX_WAITING = 4096
 
 _LOG = logging.getLogger("placebench.telemetry")
 _CLEAN = str.maketrans({",": ";", "\n": " ", "\r": " ", '"': "'", "\0": " "})
@@ -47,7 +47,7 @@ class SeriesFile:
         """Keep whole lines for the next flush; forgotten once the file has failed."""
         if not self.failed:
             self._rows.append(lines)
-            if len(self._rows) >= MOST_WAITING:
+            if len(self._rows) >= _MAX_WAITING:
                 self.flush()
 
     def flush(self) -> None:
@@ -103,7 +103,7 @@ class SeriesFile:
         self._written = whole
 
 
-OTHER = "(other)"
+_OTHER = "(other)"
 _MOST_PATTERNS = 200
 _MOST_REMEMBERED = 2000
 _VERBS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -114,7 +114,7 @@ _SEGMENT = re.compile(
 
 def bounded_verb(verb: str) -> str:
     """The verb, or one word for all that HTTP does not know: a client may send any."""
-    return verb if verb in _VERBS else OTHER
+    return verb if verb in _VERBS else _OTHER
 
 
 class PathPatterns:
@@ -137,6 +137,6 @@ class PathPatterns:
         pattern = clean(_SEGMENT.sub("<id>", path)) or "/"
         if pattern not in self._patterns:
             if len(self._patterns) >= _MOST_PATTERNS:
-                return OTHER
+                return _OTHER
             self._patterns.add(pattern)
         return pattern

@@ -1,6 +1,6 @@
 """The live side of telemetry: one file per process, written once a second.
 
-`Telemeter` reads process figures (memory, CPU, GC, threads) and `WatchedApplication` is the WSGI middleware that times
+`Telemeter` reads process figures (memory, CPU, GC, threads) and `_WatchedApplication` is the WSGI middleware that times
 each request.
 """
 
@@ -31,13 +31,13 @@ from placebench.telemetry.series_file import (
 
 _STATM = Path("/proc/self/statm")
 
-PoolInUse = Callable[[], int]
+_PoolInUse = Callable[[], int]
 
 
-class Runtime:
+class _ProcessFigures:
     """Reads the figures; counts the collections of the garbage collector from `install` on."""
 
-    def __init__(self, pool_in_use: PoolInUse | None = None) -> None:
+    def __init__(self, pool_in_use: _PoolInUse | None = None) -> None:
         self._pool_in_use = pool_in_use
         self._page_bytes = resource.getpagesize()
         self._collections = 0
@@ -84,7 +84,7 @@ class Runtime:
             self._paused_at = None
 
 
-WATCH: Final = "placebench.watch"
+WATCH_KEY: Final = "placebench.watch"
 """Key of the request's Watch in the environ; not there while telemetry is off."""
 REQUEST_HEADER: Final = "X-Placebench-Request"
 """A client that times requests as well sends the request's number in it."""
@@ -92,18 +92,18 @@ _FROM_CLIENT: Final = "HTTP_X_PLACEBENCH_REQUEST"
 _LONGEST_NUMBER: Final = 18
 _MOST_ROWS: Final = 10_000
 
-WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+_WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 _clock = time.perf_counter
-_current: ContextVar["Watch | None"] = ContextVar("placebench_watch", default=None)
+_current: ContextVar["_WatchedRequest | None"] = ContextVar("placebench_watch", default=None)
 
 
-def current_watch() -> "Watch | None":
+def _current_request() -> "_WatchedRequest | None":
     """The watch of the request that this thread or task answers; None outside of one, or if telemetry is off."""
     watch = _current.get()
     return None if watch is None or watch.ended else watch
 
 
-class Watch:
+class _WatchedRequest:
     """One request while it is answered, and the body of its answer; `close()`, which every WSGI server calls, ends it.
 
     route: its pattern, where the framework tells it. handler_s: what its handler took.
@@ -177,10 +177,10 @@ def _field(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.7f}"
 
 
-class WatchedApplication:
+class _WatchedApplication:
     """A WSGI application whose requests are timed; what it answers is passed on untouched."""
 
-    def __init__(self, meter: "Telemeter", application: WsgiApplication) -> None:
+    def __init__(self, meter: "Telemeter", application: _WsgiApplication) -> None:
         self._meter = meter
         self._application = application
 
@@ -188,7 +188,7 @@ class WatchedApplication:
         """Answer a request."""
         if not self._meter.ready():
             return self._application(environ, start_response)
-        watch = environ[WATCH] = Watch(self._meter, environ, start_response)
+        watch = environ[WATCH_KEY] = _WatchedRequest(self._meter, environ, start_response)
         _current.set(watch)
         try:
             body = self._application(environ, watch.start_response)
@@ -210,7 +210,7 @@ def _is_sent_by_server(body: object, environ: dict[str, Any]) -> bool:
     return isinstance(wrapper, type) and isinstance(body, wrapper)
 
 
-BEAT_S = 1.0
+_BEAT_S = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -239,9 +239,9 @@ class Telemeter:
         self._starting = threading.Lock()
         self.patterns = PathPatterns()
 
-    def wsgi(self, application: WsgiApplication) -> WatchedApplication:
+    def wsgi(self, application: _WsgiApplication) -> _WatchedApplication:
         """*application* with each request timed; it costs a request some microseconds (docs/lab/telemetry.md)."""
-        return WatchedApplication(self, application)
+        return _WatchedApplication(self, application)
 
     def ready(self) -> bool:
         """Whether telemetry is on in this process; begins with the first call in it, as after a fork."""
@@ -256,7 +256,7 @@ class Telemeter:
                 return
             self._numbers = itertools.count(secrets.randbits(26) << 32)
             self._stop = threading.Event()
-            self.runtime = Runtime(self._pool_in_use if self._engine is not None else None)
+            self.runtime = _ProcessFigures(self._pool_in_use if self._engine is not None else None)
             name = f"{self._role}-{os.getpid()}-{secrets.token_hex(3)}.csv"
             self.file = SeriesFile(self._folder / name, self._head())
             self.runtime.install()
@@ -298,13 +298,13 @@ class Telemeter:
 
     def on_span(self, label: str, started: float, ended: float) -> None:
         """A span of `profiler.timed(label)` has ended; kept where it ran inside of a watched request."""
-        watch = current_watch()
+        watch = _current_request()
         if watch is not None:
             watch.note("timed", clean(label), started, ended - started)
 
     def on_recording(self, recording: Any, started: float) -> None:
         """A recording has ended: its statements, transaction steps and waits for the pool; times inside the driver."""
-        watch = current_watch()
+        watch = _current_request()
         if watch is None:
             return
         for statement in recording.statements:
@@ -317,7 +317,7 @@ class Telemeter:
                 watch.note("transaction", step.kind, started + step.started_s, step.elapsed_s)
 
     def _beat(self) -> None:
-        while not self._stop.wait(BEAT_S):
+        while not self._stop.wait(_BEAT_S):
             if self.file.failed:
                 return
             self._note_figures()

@@ -37,7 +37,7 @@ _MAX_COUNTS = 10_000
 _MAX_RATIO = 3.4e38
 """Placement's own bound of an allocation ratio."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,9 @@ class _Place:
             self.fail(key, f"a whole number from {at_least} to {at_most}", value)
         return value
 
-    def convert(self, value: object, kind: type[T]) -> T:
+    def convert(self, value: object, kind: type[_T]) -> _T:
         """The value at this place as a *kind*."""
-        converted: T = check(value, kind, self.file, at=self.key, error=TopologyError)
+        converted: _T = check(value, kind, self.file, at=self.key, error=TopologyError)
         return converted
 
 
@@ -223,7 +223,7 @@ def _nodes(tables: Sequence[_ProviderTable], place: _Place) -> tuple[Node, ...]:
 
 
 def _names(table: _ProviderTable, place: _Place, *, is_root: bool) -> list[str]:
-    """The provider's name, or with a count those of so many alike: fpga0, fpga1, …"""
+    """The provider's name, or with a count the names of so many alike, such as fpga0 and fpga1."""
     name = place.text("name", table.name, _NAME)
     if table.count is UNSET:
         return [name]

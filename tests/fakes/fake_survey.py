@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placebench.experiment.capacity import Saturation, Step
+from placebench.experiment.capacity import LoadStep, Saturation
 from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement, RunHead, append_lines
 
@@ -142,7 +142,10 @@ def write_search(folder: Path) -> Path:
     """A search for a rate in *folder* that held 10 arrivals a second and not 20."""
     folder.mkdir(parents=True, exist_ok=True)
     seen = {"p50": 0.1, "p90": 0.2, "p95": 0.3, "p99": None}
-    steps = [Step(10.0, 100, 0, 10.0, seen, 0.1, 0, "held", ""), Step(20.0, 200, 0, 12.0, seen, 0.1, 0, "broken", "x")]
+    steps = [
+        LoadStep(10.0, 100, 0, 10.0, seen, 0.1, 0, "held", ""),
+        LoadStep(20.0, 200, 0, 12.0, seen, 0.1, 0, "broken", "x"),
+    ]
     made = Saturation("search", "2026-11-21T15:00:00+00:00", "http://127.0.0.1:8000", None, "rate", "p95 <= 0.5s", 1)
     Saturation(**{**vars(made), "status": "complete", "steps": steps}).save(folder / "saturation.json")
     return folder

@@ -15,7 +15,7 @@ from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from placebench.reference.api.pipeline import make_app
-from placebench.runtime.supervisor import Child, ChildSpec, start
+from placebench.runtime.supervisor import Child, ChildSpec, start_child
 
 HEADERS: Final = {
     "X-Auth-Token": "admin",
@@ -121,7 +121,7 @@ def placement(python: str, database_url: str, **settings: str) -> Iterator[Place
             log=Path(scratch) / "log",
             pipes=True,
         )
-        with start(spec) as child:
+        with start_child(spec) as child:
             yield Placement(child)
 
 

@@ -288,6 +288,15 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
         CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server)
 
 
+def plan_of_two(folder: Path) -> Path:
+    """The same application twice."""
+    path = folder / "plan.toml"
+    path.write_text(
+        "".join(f"[variants.{name}]\napp = 'small_app:application'\npath = '{APPS}'\n" for name in ("one", "two"))
+    )
+    return path
+
+
 def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "placebench", "compare", "--server", server.url, "--trees", "1", "--rounds", "1"]
     return subprocess.Popen(
@@ -304,8 +313,7 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
 
     A gate that failed goes before that: the same run once more, which has all its replicates, ends with 1.
     """
-    variants = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
-    asked = (*variants, "--request", SLEEPY, "--replicates", "2")
+    asked = ("one", "two", "--plan", str(plan_of_two(tmp_path)), "--request", SLEEPY, "--replicates", "2")
     with _compare(server, tmp_path / "run", *asked) as command:
         assert command.stderr is not None
         for line in command.stderr:
@@ -346,8 +354,19 @@ def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
 def test_other_ends_than_ctrl_c_leave_a_report(closed: bool, server: Server, tmp_path: Path) -> None:
     """Ctrl-\\, and the end of the terminal, of which the kernel tells by SIGHUP: exit code 130, and a page."""
     terminal, theirs = os.openpty()
-    variants = [f"app=small_app:application,path={APPS},name={name}" for name in ("one", "two")]
-    words = ["compare", "--server", server.url, *variants, "--request", SLEEPY, "--trees", "1", "--replicates", "200"]
+    words = [
+        "compare",
+        "--server",
+        server.url,
+        "--plan",
+        str(plan_of_two(tmp_path)),
+        "--request",
+        SLEEPY,
+        "--trees",
+        "1",
+        "--replicates",
+        "200",
+    ]
     command = subprocess.Popen(
         [sys.executable, "-m", "placebench", *words, "--out", str(tmp_path / "run")],
         stdin=theirs,

@@ -15,6 +15,7 @@ from placebench.experiment.matrix_plan import Job, Matrix
 from placebench.experiment.matrix_study import matrix_study
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import StudyRun
+from placebench.experiment.variants import VariantTable, VariantTables
 from placebench.report import document_of, text_of, write_report
 from placebench.results import Run
 from placebench.runtime.postgres import Server
@@ -98,10 +99,12 @@ def test_a_combination_that_cannot_start_is_a_row_with_its_reason(
 
     With nothing but that application nothing can be shown: exit code 2.
     """
-    mine = f"app=absent:application,path={tmp_path},env=PLACEBENCH_VARIANT=tuned,name=mine"
+    mine = (
+        f"[variants.mine]\napp = 'absent:application'\npath = '{tmp_path}'\nenv = {{ PLACEBENCH_VARIANT = 'tuned' }}\n"
+    )
     axes = "server = ['wsgiref']\ndatabase = ['sqlite']\n[control]\n[[jobs]]\nrequests = 1\ntrees = 1"
-    (tmp_path / "both.toml").write_text(f"[axes]\nservice = ['tuned', '{mine}']\n{axes}")
-    (tmp_path / "mine.toml").write_text(f"[axes]\nservice = ['{mine}']\n{axes}")
+    (tmp_path / "both.toml").write_text(f"{mine}[axes]\nservice = ['tuned', 'mine']\n{axes}")
+    (tmp_path / "mine.toml").write_text(f"{mine}[axes]\nservice = ['mine']\n{axes}")
 
     common = ("-n", "2", "--server", server.url, "--json")
 
@@ -117,12 +120,12 @@ def test_a_combination_that_cannot_start_is_a_row_with_its_reason(
     resumed = matrix("both", "--resume"), json.loads(capsys.readouterr().out)["rows"]
 
     assert alone[0] == 2
-    assert alone[1].startswith("placebench lab study matrix: nothing could be measured; service app=absent")
+    assert alone[1].startswith("placebench lab study matrix: nothing could be measured; service mine")
     assert (begun[0], [row["n"] for row in begun[1]]) == (0, [2, None])
     assert begun[1][1]["reason"].startswith("wsgiref could not serve absent:application")
-    assert begun[1][1]["service"] == mine
+    assert begun[1][1]["service"] == "mine"
     assert begun[1][1].keys() == begun[1][0].keys()
-    assert text.count("  not measured: service app=absent:application") == 1
+    assert text.count("  not measured: service mine") == 1
     assert page.count("Why it was not measured") == 1
     assert (resumed[0], [(row["n"], row["reason"]) for row in resumed[1]]) == (0, [(2, None), (2, None)])
 
@@ -130,12 +133,13 @@ def test_a_combination_that_cannot_start_is_a_row_with_its_reason(
 def test_no_speed_where_answers_differ(server: Server, tmp_path: Path) -> None:
     """An application that answers the same request with something else ends the matrix: no row is shown."""
     axes = {
-        "service": ["tuned", f"app=small_app:application,path={ELSEWHERE}"],
+        "service": ["tuned", "elsewhere"],
         "server": ["none"],
         "client": ["in-process"],
         "database": ["sqlite"],
     }
-    matrix = Matrix("mine", "What?", axes, {}, [Job(1, 3)])
+    table = VariantTable(app="small_app:application", path=str(ELSEWHERE))
+    matrix = Matrix("mine", "What?", axes, {}, [Job(1, 3)], tables=VariantTables({"elsewhere": table}))
 
     with pytest.raises(GateFailedError, match="answers differently from"):
         surveyed(server, tmp_path / "matrix", matrix)

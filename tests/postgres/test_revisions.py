@@ -11,7 +11,7 @@ from placebench import results
 from placebench.errors import GateFailedError
 from placebench.experiment.compare_run import CompareRun, CompareSettings
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.variants import read_variants
+from placebench.experiment.variants import VariantTable, VariantTables, read_variants
 from placebench.report import summary, write_report
 from placebench.report.ci_files import hand_over
 from placebench.report.gates import check_gates, parse_gates
@@ -54,8 +54,8 @@ def repository(folder: Path) -> Path:
 def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None:
     """One statement against 15, under the same interleaving: the gate fails, and both flames name what changed."""
     shop = repository(tmp_path / "shop")
-    app = f"app=shop:app,python={sys.executable},path={shop},env=DATABASE_URL={{database_url}}"
-    variants = read_variants([f"{app},rev=quick,name=quick", f"{app},rev=slow,name=slow"])
+    app = VariantTable(app="shop:app", python=sys.executable, env={"DATABASE_URL": "{database_url}"})
+    variants = read_variants(["quick", "slow"], VariantTables(app=app, folder=shop))
     folder = claim_folder(tmp_path / "revisions")
     settings = CompareSettings(variants, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
     CompareRun(TOPOLOGY, settings, folder, server).run(lambda _: None)

@@ -20,7 +20,7 @@ from placebench.errors import ServerError
 from placebench.experiment.http_request import HEADERS, get
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.runtime.postgres import Server
-from placebench.runtime.supervisor import ChildSpec, start
+from placebench.runtime.supervisor import ChildSpec, start_child
 from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, migrate, seed
 
@@ -199,7 +199,7 @@ def test_uwsgi_by_hand(seeded: str, tmp_path: Path) -> None:
     log = tmp_path / "uwsgi.log"
     environment = {**os.environ, "PLACEBENCH_DATABASE_URL": seeded, "PLACEBENCH_VARIANT": "naive"}
     by_hand = ChildSpec("uwsgi", list(map(str, command)), environment, tmp_path, log, stop_signal=signal.SIGINT)
-    with start(by_hand):
+    with start_child(by_hand):
         address = first(lambda: re.search(r"bound to TCP address (\S+) ", log.read_text() if log.exists() else ""))
 
         assert candidates(f"http://{address}") == 6

@@ -1,4 +1,4 @@
-"""`placebench lab steps` from the command line, with a file of one's own."""
+"""`placebench compare --plan` from the command line, with a file of one's own."""
 
 import json
 import subprocess
@@ -9,22 +9,24 @@ from placebench.runtime.postgres import Server
 
 APPS = Path(__file__).parents[1] / "unit" / "experiment"
 FILE = f"""
-variants = [
-    "app=small_app:application,path={APPS},name=short",
-    "app=small_app:application,path={APPS},name=long",
-]
 request = "/asleep?sleep=0.005"
 trees = 3
 seed = 5
 rounds = 1
+[variants.short]
+app = "small_app:application"
+path = "{APPS}"
+[variants.long]
+app = "small_app:application"
+path = "{APPS}"
 """
 
 
-def steps(server: Server, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+def compare(server: Server, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     """Two variants that are the same, on as little data as there is."""
     path = folder.parent / "mine.toml"
     path.write_text(FILE)
-    command = [sys.executable, "-m", "placebench", "lab", "steps", "--plan", str(path), "--server", server.url]
+    command = [sys.executable, "-m", "placebench", "compare", "--plan", str(path), "--server", server.url]
     return subprocess.run(
         [*command, "--out", str(folder), *options], capture_output=True, text=True, check=False, timeout=200
     )
@@ -32,7 +34,7 @@ def steps(server: Server, folder: Path, *options: str) -> "subprocess.CompletedP
 
 def test_a_ledger_is_printed_and_kept(server: Server, tmp_path: Path) -> None:
     """What was tried, with what effect, and what to do about it; the page is the last line."""
-    made = steps(server, tmp_path / "run", "--replicates", "6")
+    made = compare(server, tmp_path / "run", "--replicates", "6")
     ledger = (tmp_path / "run" / "ledger.md").read_text()
 
     assert made.returncode == 0
@@ -44,10 +46,10 @@ def test_a_ledger_is_printed_and_kept(server: Server, tmp_path: Path) -> None:
 def test_what_the_command_line_says_goes_over_the_file(server: Server, tmp_path: Path) -> None:
     """Seed, trees and topology; too few replicates are exit code 3, and what there is has its ledger all the same."""
     options = ("--replicates", "1", "--seed", "7", "--trees", "2", "--topology", "flat-perfload", "--json")
-    made = steps(server, tmp_path / "run", *options)
+    made = compare(server, tmp_path / "run", *options)
     document = json.loads(made.stdout)
 
     assert made.returncode == 3
-    assert made.stderr.splitlines()[-1] == "placebench lab steps: inconclusive: 1 replicates, 6 needed"
+    assert made.stderr.splitlines()[-1] == "placebench compare: inconclusive: 1 replicates, 6 needed"
     assert (document["seed"], document["trees"], document["topology"]) == (7, 2, "flat-perfload")
     assert [(each["name"], each["decision"]) for each in document["ledger"]] == [("long", "open")]

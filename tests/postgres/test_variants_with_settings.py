@@ -14,15 +14,21 @@ from placebench.experiment.databases import VariantServers, check_settings
 from placebench.experiment.records import Block, WirePass
 from placebench.experiment.replicate import PreparedVariants, make_replicate, plan_replicate
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.variants import Variant, read_variant
+from placebench.experiment.variants import Variant, VariantTable, VariantTables, read_variant
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.deployment import make_engine
 from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, find_topology, migrate_options, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
-VARIANT = read_variant("tuned+totals:by_trigger+driver:psycopg3,pg:work_mem=64kB,pg:jit=on")
+SETTINGS = VariantTable(variant="tuned+totals:by_trigger+driver:psycopg3", pg={"work_mem": "64kB", "jit": True})
+VARIANT = read_variant("own", VariantTables({"own": SETTINGS}))
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
+
+
+def own(settings: dict[str, str | int | float | bool]) -> Variant:
+    """tuned with these settings."""
+    return read_variant("mine", VariantTables({"mine": VariantTable(variant="tuned", pg=settings)}))
 
 
 @pytest.fixture(scope="module")
@@ -78,24 +84,26 @@ def test_the_backends_of_its_own_server_are_measured(blocks: list[Block]) -> Non
     """CPU of every block, though the database lies on another server than the comparison's."""
     assert [block.invalid for block in blocks if block.invalid and "load" not in block.invalid] == []
     assert all(block.cpu_s and block.cpu_s > 0 for block in blocks)
-    assert blocks[0].variant == "tuned+totals:by_trigger+driver:psycopg3,pg:work_mem=64kB,pg:jit=on"
+    assert blocks[0].variant == "own"
 
 
 @pytest.mark.parametrize(
-    ("variant", "message"),
+    ("settings", "message"),
     [
         (
-            "tuned,pg:work_memory=64kB",
+            {"work_memory": "64kB"},
             'pg:work_memory=64kB: PostgreSQL .* says unrecognized configuration parameter "w',
         ),
-        ("tuned,pg:work_mem=much", 'pg:work_mem=much: PostgreSQL .* says invalid value for parameter "work_mem": "mu'),
-        ("tuned,pg:port=5432", "pg:port in the variant tuned,pg:port=5432: placebench needs that for itself"),
+        ({"work_mem": "much"}, 'pg:work_mem=much: PostgreSQL .* says invalid value for parameter "work_mem": "mu'),
+        ({"port": 5432}, "pg:port in the variant mine: placebench needs that for itself"),
     ],
 )
-def test_what_postgresql_does_not_take(private: Server, variant: str, message: str) -> None:
+def test_what_postgresql_does_not_take(
+    private: Server, settings: dict[str, str | int | float | bool], message: str
+) -> None:
     """One line, before anything is made."""
     with pytest.raises(PlacebenchError, match=message) as caught:
-        check_settings([read_variant(variant)], private)
+        check_settings([own(settings)], private)
 
     assert "\n" not in str(caught.value)
 
@@ -106,9 +114,9 @@ def test_a_server_that_does_not_start_with_them(server: Server) -> None:
         pytest.skip("settings are for a server of ours")
     with (
         VariantServers(server) as servers,
-        pytest.raises(DatabaseError, match=r"^tuned,pg:max_connections=1: .*not start: ") as no,
+        pytest.raises(DatabaseError, match=r"^mine: .*not start: ") as no,
     ):
-        servers.of(read_variant("tuned,pg:max_connections=1"))
+        servers.of(own({"max_connections": 1}))
 
     assert "\n" not in str(no.value)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start, tail
+from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child, tail_file
 
 Eventually = Callable[[Callable[[], bool]], bool]
 Runs = Callable[[int], bool]
@@ -19,9 +19,9 @@ STUBBORN = "trap '' TERM QUIT; echo $$; sleep 60 & echo $!; wait; wait"
 PARENT = """
 import json, os, sys
 from pathlib import Path
-from placebench.runtime.supervisor import ChildSpec, start
+from placebench.runtime.supervisor import ChildSpec, start_child
 
-child = start(ChildSpec(**{**json.loads(sys.argv[1]), "remove": Path(sys.argv[2])}))
+child = start_child(ChildSpec(**{**json.loads(sys.argv[1]), "remove": Path(sys.argv[2])}))
 """
 
 
@@ -39,14 +39,14 @@ def parent(spec: dict[str, object], folder: Path, then: str) -> subprocess.Popen
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[Child]:
     """A child that would sleep for a minute, with a folder that goes away with it."""
-    with start(ChildSpec("sleep", ["sleep", "60"], remove=tmp_path / "folder")) as child:
+    with start_child(ChildSpec("sleep", ["sleep", "60"], remove=tmp_path / "folder")) as child:
         yield child
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_program_that_ends_by_itself_tells_how(code: int) -> None:
     """Its exit code is what `wait`, `poll` and `stop` return."""
-    with start(ChildSpec("sh", ["sh", "-c", f"exit {code}"])) as child:
+    with start_child(ChildSpec("sh", ["sh", "-c", f"exit {code}"])) as child:
         told = (child.wait(5), child.poll(), child.stop())
 
     assert (code, code, code) == told
@@ -80,7 +80,7 @@ def test_a_killed_program_is_not_asked(sleeper: Child) -> None:
 def test_a_missing_program_is_one_line(tmp_path: Path) -> None:
     """The line names the program and the reason, and the folder is gone."""
     with pytest.raises(PlacebenchError) as caught:
-        start(ChildSpec("uwsgi", ["/nowhere/uwsgi"], remove=tmp_path / "folder"))
+        start_child(ChildSpec("uwsgi", ["/nowhere/uwsgi"], remove=tmp_path / "folder"))
 
     assert str(caught.value) == "cannot start uwsgi (/nowhere/uwsgi): No such file or directory"
     assert not (tmp_path / "folder").exists()
@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 def test_a_stubborn_program_is_killed_with_its_group(tmp_path: Path, runs: Runs) -> None:
     """A program that ignores SIGTERM and SIGQUIT ends by SIGKILL after its grace, and so does what it started."""
-    child = start(ChildSpec("sh", ["sh", "-c", STUBBORN], pipes=True, grace_s=0.1))
+    child = start_child(ChildSpec("sh", ["sh", "-c", STUBBORN], pipes=True, grace_s=0.1))
     assert child.stdout is not None
     pids = [int(child.stdout.readline()), int(child.stdout.readline())]
 
@@ -106,7 +106,7 @@ def test_a_stubborn_program_is_killed_with_its_group(tmp_path: Path, runs: Runs)
 
 def test_what_a_program_leaves_behind_is_swept(tmp_path: Path, eventually: Eventually, runs: Runs) -> None:
     """A program that ends by itself does not leave a process of its group behind."""
-    child = start(ChildSpec("sh", ["sh", "-c", "sleep 60 & echo $!"], pipes=True))
+    child = start_child(ChildSpec("sh", ["sh", "-c", "sleep 60 & echo $!"], pipes=True))
     assert child.stdout is not None
     left = int(child.stdout.readline())
 
@@ -182,7 +182,7 @@ def test_a_parent_that_just_ends_takes_its_children_along(tmp_path: Path, runs: 
 
 def test_kill_9_of_the_shepherd(tmp_path: Path, eventually: Eventually, runs: Runs) -> None:
     """The child follows its shepherd, `poll` notices, and `stop` removes the folder that the shepherd left."""
-    child = start(ChildSpec("sleep", ["sleep", "60"], remove=tmp_path / "folder"))
+    child = start_child(ChildSpec("sleep", ["sleep", "60"], remove=tmp_path / "folder"))
     shepherd = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(shepherd, signal.SIGKILL)
 
@@ -208,7 +208,7 @@ def test_a_child_is_in_a_session_of_its_own(sleeper: Child) -> None:
 def test_a_child_inherits_no_file_of_ours(tmp_path: Path) -> None:
     """It has stdin, stdout and stderr, and none of the pipes between us and the shepherd (3 is ls reading)."""
     log = tmp_path / "log"
-    with start(ChildSpec("ls", ["ls", "/proc/self/fd"], log=log)) as child:
+    with start_child(ChildSpec("ls", ["ls", "/proc/self/fd"], log=log)) as child:
         child.wait(5)
 
     assert log.read_text().split() == ["0", "1", "2", "3"]
@@ -218,7 +218,7 @@ def test_a_child_has_its_environment_folder_and_log(tmp_path: Path) -> None:
     """The environment is exactly what was given, the folder too; stdout and stderr are in the log."""
     log = tmp_path / "log"
     argv = ["/bin/sh", "-c", 'echo "$COLOUR in $PWD of $HOME"; echo trouble >&2']
-    with start(ChildSpec("sh", argv, env={"COLOUR": "red"}, cwd=tmp_path, log=log)) as child:
+    with start_child(ChildSpec("sh", argv, env={"COLOUR": "red"}, cwd=tmp_path, log=log)) as child:
         child.wait(5)
 
         assert child.log_tail() == f"red in {tmp_path} of \ntrouble"
@@ -227,14 +227,14 @@ def test_a_child_has_its_environment_folder_and_log(tmp_path: Path) -> None:
 
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
     """Neither a child without a log nor a file that is missing is an error."""
-    with start(ChildSpec("true", ["true"])) as child:
+    with start_child(ChildSpec("true", ["true"])) as child:
         assert child.log_tail() == ""
-    assert tail(tmp_path / "nothing") == ""
+    assert tail_file(tmp_path / "nothing") == ""
 
 
 def test_a_child_that_is_talked_to() -> None:
     """JSON lines go in and come out; the end of our side is the end of its input."""
-    with start(ChildSpec("cat", ["cat"], pipes=True)) as child:
+    with start_child(ChildSpec("cat", ["cat"], pipes=True)) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(json.dumps({"requests": 3}) + "\n")
@@ -248,7 +248,7 @@ def test_signals_that_a_background_job_ignores_work_in_its_children() -> None:
     """A shell has its background jobs ignore SIGINT; a child that SIGINT stops is stopped by it all the same."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        child = start(ChildSpec("sleep", ["sleep", "60"], stop_signal=signal.SIGINT))
+        child = start_child(ChildSpec("sleep", ["sleep", "60"], stop_signal=signal.SIGINT))
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -259,7 +259,7 @@ def test_signals_that_a_background_job_ignores_work_in_its_children() -> None:
 def test_a_child_of_root_can_run_as_somebody_else(tmp_path: Path) -> None:
     """Its uid and gid are those that were asked for, and it has no other groups."""
     log = tmp_path / "log"
-    with start(ChildSpec("id", ["id"], user=(65534, 65534), log=log)) as child:
+    with start_child(ChildSpec("id", ["id"], user=(65534, 65534), log=log)) as child:
         child.wait(5)
 
     assert log.read_text().startswith("uid=65534")
@@ -270,9 +270,9 @@ def test_a_keeper_runs_one_program_after_the_other(tmp_path: Path) -> None:
     """The folder is made at the start and stays between two programs; it goes with the supervisor."""
     folder = tmp_path / "folder"
     with Supervisor(folder) as supervisor:
-        first = start(ChildSpec("touch", ["touch", "made"], cwd=folder), supervisor)
+        first = start_child(ChildSpec("touch", ["touch", "made"], cwd=folder), supervisor)
         first.wait(5)
-        second = start(ChildSpec("test", ["test", "-e", "made"], cwd=folder), supervisor)
+        second = start_child(ChildSpec("test", ["test", "-e", "made"], cwd=folder), supervisor)
         endings = (first.stop(), second.wait(5), folder.stat().st_mode & 0o777)
 
     assert (endings, folder.exists()) == ((0, 0, 0o700), False)
@@ -292,7 +292,7 @@ print("ready", flush=True)
 signal.pause()
 """
     spec = ChildSpec("python", [sys.executable, "-c", mapping, *names], data=tmp_path, pipes=True)
-    with start(spec) as child:
+    with start_child(spec) as child:
         assert child.stdout is not None
         child.stdout.readline()
         child.kill()

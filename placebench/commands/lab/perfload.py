@@ -63,7 +63,7 @@ def _placement(python: Path | None) -> str | None:
     from placebench.experiment.variants import PLACEMENT, read_variant, require_uwsgi
 
     try:
-        variant = read_variant(PLACEMENT, python)
+        variant = read_variant(PLACEMENT, placement_python=python)
         require_uwsgi([variant])
     except PlacebenchError:
         if python is not None:

@@ -6,7 +6,7 @@ from typing import Self
 
 from placebench.errors import ProfilerError
 from placebench.gates import COUNT, Gate, parse_gate
-from placebench.profiler.analysis.findings import Limits, duplicates, n_plus_one
+from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import group_statements
 from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.recording_data import RecordingData
@@ -58,13 +58,13 @@ class Budget:
 
 def _seen(recording: RecordingData) -> dict[str, int]:
     """What the recording has of each."""
-    limits = Limits()
+    findings = find(recording)
     return {
         "statements": recording.statement_count + recording.dropped,
         "rows": recording.row_count or 0,
         "round_trips": recording.round_trips or 0,
-        "duplicates": sum(finding.count for finding in duplicates(recording, limits)),
-        "n_plus_one": sum(1 for _ in n_plus_one(recording, limits)) * recording.requests,
+        "duplicates": sum(finding.count for finding in findings if finding.kind == "duplicate"),
+        "n_plus_one": sum(finding.kind == "n+1" for finding in findings) * recording.requests,
     }
 
 

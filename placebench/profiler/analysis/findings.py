@@ -1,11 +1,11 @@
 """What is worth changing, found in a recording: each finding with its place in the code and what to do.
 
-The main function is `find`. A finder is a pure function from a recording and the limits to findings; `_FINDERS` is the
-list of them.
+The main function is `find`. A finder is a pure function from the executions of one statement at one place, their
+recording and the limits to findings; `_FINDERS` is the list of them.
 A finding says that a pattern was there, not that it is the cause of anything: compare before and after.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement
+
+_Statements = Sequence[Statement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,115 +82,108 @@ class Limits:
 
 def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Finding, ...]:
     """All findings, the one with the most seconds at stake first; a few passes over the statements."""
-    requests = recording.requests
-    found = [replace(each, requests=requests) for finder in _FINDERS for each in finder(recording, limits or Limits())]
+    limits = limits or Limits()
+    found = [*_idle_in_transaction(recording, limits)]
+    for statements in _by_place(recording.statements):
+        for finder in _FINDERS:
+            found.extend(finder(statements, recording, limits))
+    found = [replace(finding, requests=recording.requests) for finding in found]
     return tuple(sorted(found, key=lambda finding: finding.seconds, reverse=True))
 
 
-def n_plus_one(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _n_plus_one(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """The same statement from the same line with different values, many times in one request."""
-    for statements in _by_place(recording.statements):
-        # The further batches of one INSERT are no loop of the application's.
-        different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
-        most = _most_in_one_request(different)
-        if most >= limits.repeats:
-            yield _finding("n+1", _n_plus_one_title(most, different[0]), _advice_to_join(different[0]), different)
+    # The further batches of one INSERT are no loop of the application's.
+    different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
+    most = _most_in_one_request(different)
+    if most < limits.repeats:
+        return
+    first = different[0]
+    title = f"{most} times in one request from one line, with different values"
+    advice = "load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship"
+    if first.caller is None and first.repeated is None:  # a light recording has neither lines nor values
+        title = f"{most} times in one request; mode full records from where, and whether with other values"
+    elif first.relationship:
+        title = f"{title}, loading {first.relationship}"
+    if first.relationship:
+        advice = f"load it with its parents: .options(selectinload({first.relationship})), or joinedload"
+    yield _finding("n+1", title, advice, different)
 
 
-def _n_plus_one_title(most: int, statement: Statement) -> str:
-    """What is known of the duplicates; a light recording has neither lines nor values."""
-    if statement.caller is None and statement.repeated is None:
-        return f"{most} times in one request; mode full records from where, and whether with other values"
-    loading = f", loading {statement.relationship}" if statement.relationship else ""
-    return f"{most} times in one request from one line, with different values{loading}"
-
-
-def _advice_to_join(statement: Statement) -> str:
-    """How to run one statement instead of many."""
-    if statement.relationship is None:
-        return "load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship"
-    return f"load it with its parents: .options(selectinload({statement.relationship})), or joinedload"
-
-
-def duplicates(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _duplicates(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """The same statement with the same values again in one request."""
-    for statements in _by_place(recording.statements):
-        again = [statement for statement in statements if statement.repeated]
-        if len(again) >= limits.duplicates:
-            yield _finding(
-                "duplicate",
-                f"{_times(_most_in_one_request(again))} in one request with values that it had run with before",
-                "keep the first result for the length of the request",
-                again,
-            )
+    again = [statement for statement in statements if statement.repeated]
+    if len(again) >= limits.duplicates:
+        yield _finding(
+            "duplicate",
+            f"{_times(_most_in_one_request(again))} in one request with values that it had run with before",
+            "keep the first result for the length of the request",
+            again,
+        )
 
 
-def _redundant_fetches(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _redundant_fetches(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Rows, known by their primary key, that another statement of the request had fetched."""
-    for statements in _by_place(recording.statements):
-        again = sum(statement.redundant_rows or 0 for statement in statements)
-        if again >= limits.redundant_rows * recording.requests:
-            rows = sum(statement.row_count or 0 for statement in statements)
-            yield _finding(
-                "redundant fetch",
-                f"{units.average(again / recording.requests)} entities of {units.average(rows / recording.requests)} "
-                "rows had already been fetched by another statement",
-                "fetch them once with all the columns that are needed, and pass them on",
-                statements,
-                count=again,
-            )
+    redundant = sum(statement.redundant_rows or 0 for statement in statements)
+    if redundant >= limits.redundant_rows * recording.requests:
+        rows = sum(statement.row_count or 0 for statement in statements) / recording.requests
+        yield _finding(
+            "redundant fetch",
+            f"{units.average(redundant / recording.requests)} entities of {units.average(rows)} rows had already been "
+            "fetched by another statement",
+            "fetch them once with all the columns that are needed, and pass them on",
+            statements,
+            count=redundant,
+        )
 
 
-def _wide_rows(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _wide_rows(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """More bytes per row than a page of results should need."""
-    for statements in _by_place(recording.statements):
-        measured = [each for each in statements if each.bytes_received is not None and each.row_count]
-        rows = sum(statement.row_count or 0 for statement in measured)
-        received = sum(statement.bytes_received or 0 for statement in measured)
-        # In mode plans most of the bytes are plans.
-        if recording.mode != "plans" and rows and received / rows > limits.bytes_per_row:
-            yield _finding(
-                "wide rows",
-                f"{units.size(received / rows)} per row over {units.count(rows)} rows",
-                "select only the columns that are used; defer large ones",
-                measured,
-            )
+    measured = [each for each in statements if each.bytes_received is not None and each.row_count]
+    rows = sum(statement.row_count or 0 for statement in measured)
+    received = sum(statement.bytes_received or 0 for statement in measured)
+    # In mode plans most of the bytes are plans.
+    if recording.mode != "plans" and rows and received / rows > limits.bytes_per_row:
+        yield _finding(
+            "wide rows",
+            f"{units.size(received / rows)} per row over {units.count(rows)} rows",
+            "select only the columns that are used; defer large ones",
+            measured,
+        )
 
 
-def _cache_misses(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _cache_misses(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Statements that SQLAlchemy compiled again because its statement cache did not have them."""
-    for statements in _by_place(recording.statements):
-        missed = [statement for statement in statements if statement.cache_hit is False]
-        if len(missed) >= limits.cache_misses:
-            yield _finding(
-                "statement-cache miss",
-                f"{len(missed)} of {len(statements)} executions were not in SQLAlchemy's statement cache",
-                "bind values as parameters, not into the text; set inherit_cache on constructs of your own; raise "
-                "query_cache_size if there are very many statements",
-                missed,
-                seconds=sum(statement.compile_s or 0.0 for statement in missed),
-            )
+    missed = [statement for statement in statements if statement.cache_hit is False]
+    if len(missed) >= limits.cache_misses:
+        yield _finding(
+            "statement-cache miss",
+            f"{len(missed)} of {len(statements)} executions were not in SQLAlchemy's statement cache",
+            "bind values as parameters, not into the text; set inherit_cache on constructs of your own; raise "
+            "query_cache_size if there are very many statements",
+            missed,
+            seconds=sum(statement.compile_s or 0.0 for statement in missed),
+        )
 
 
-def _pool_waits(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _pool_waits(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Waits for a connection of the pool that others hold."""
-    for statements in _by_place(recording.statements):
-        waited = [statement for statement in statements if (statement.pool_wait_s or 0.0) >= limits.pool_wait_s]
-        if waited:
-            yield _finding(
-                "connection-pool wait",
-                f"waited for a connection {_times(len(waited))}, up to "
-                f"{units.duration(max(statement.pool_wait_s or 0.0 for statement in waited))}",
-                "hold connections for a shorter time (no work between the statements of a transaction), or raise "
-                "pool_size to the number of threads",
-                waited,
-                seconds=sum(statement.pool_wait_s or 0.0 for statement in waited),
-            )
+    waited = [statement for statement in statements if (statement.pool_wait_s or 0.0) >= limits.pool_wait_s]
+    if waited:
+        waits_s = [statement.pool_wait_s or 0.0 for statement in waited]
+        yield _finding(
+            "connection-pool wait",
+            f"waited for a connection {_times(len(waited))}, up to {units.duration(max(waits_s))}",
+            "hold connections for a shorter time (no work between the statements of a transaction), or raise "
+            "pool_size to the number of threads",
+            waited,
+            seconds=sum(waits_s),
+        )
 
 
-def _sequential_scans(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _sequential_scans(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Whole tables read for few of their rows."""
-    for statement, node, alike in _nodes(recording):
+    for statement, node, alike in _nodes(statements):
         scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
         if node.kind == "Seq Scan" and node.condition and scanned >= limits.scanned_rows:
             yield _finding(
@@ -202,11 +197,11 @@ def _sequential_scans(recording: RecordingData, limits: Limits) -> Iterator[Find
             )
 
 
-def _row_estimate_errors(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """The planner's row estimate was far off, so it may have chosen the wrong plan."""
-    for statement, node, alike in _nodes(recording):
+def _row_estimate_errors(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Row estimates of the planner that are far off, so that it may have chosen the wrong plan."""
+    for statement, node, alike in _nodes(statements):
         error, most = node.estimate_error or 1.0, max(node.rows or 0.0, node.rows_expected)
-        # Fewer rows than expected may only mean that whoever asked for them had enough: LIMIT, EXISTS.
+        # Fewer rows than expected may only mean that no more were needed: LIMIT, EXISTS.
         more = (node.rows or 0.0) > node.rows_expected
         matters = most >= limits.estimated_rows and (node.elapsed_s or 0.0) >= limits.estimated_s
         if error >= limits.estimate_error and matters and (more or not _stops_early(statement.plan)):
@@ -219,9 +214,9 @@ def _row_estimate_errors(recording: RecordingData, limits: Limits) -> Iterator[F
             )
 
 
-def _spills(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _spills(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Sorts and hashes that did not fit into work_mem."""
-    for statement, node, alike in _nodes(recording):
+    for statement, node, alike in _nodes(statements):
         if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
             yield _finding(
                 "spill",
@@ -231,6 +226,19 @@ def _spills(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
                 [statement],
                 seconds=sum(each.self_s or 0.0 for each in alike),
             )
+
+
+_FINDERS = (
+    _n_plus_one,
+    _duplicates,
+    _redundant_fetches,
+    _wide_rows,
+    _cache_misses,
+    _pool_waits,
+    _sequential_scans,
+    _row_estimate_errors,
+    _spills,
+)
 
 
 def _idle_in_transaction(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
@@ -265,22 +273,7 @@ def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
         if key in ends:
             open_s = ends[key] - min(statement.started_s for statement in statements)
             last = max(statements, key=lambda statement: statement.started_s)
-            yield last, open_s - sum(_driver_s(statement) for statement in statements)
-
-
-_Finder = Callable[[RecordingData, Limits], Iterator[Finding]]
-_FINDERS: tuple[_Finder, ...] = (
-    n_plus_one,
-    duplicates,
-    _redundant_fetches,
-    _wide_rows,
-    _cache_misses,
-    _pool_waits,
-    _sequential_scans,
-    _row_estimate_errors,
-    _spills,
-    _idle_in_transaction,
-)
+            yield last, open_s - sum((each.execute_s or 0.0) + (each.fetch_s or 0.0) for each in statements)
 
 
 def _finding(
@@ -333,24 +326,19 @@ def _in_one_request(number: int, recording: RecordingData) -> str:
     return f", {units.average(mean)} times in one request" if mean > 1 else ""
 
 
-def _nodes(recording: RecordingData) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
-    """Each node of the most expensive plan of each statement and place, with those like it of all executions."""
-    for statements in _by_place(recording.statements):
-        planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
-        if planned:
-            statement, plan = max(planned, key=lambda each: each[1].elapsed_s or 0.0)
-            alike: dict[tuple[str, str | None], list[PlanNode]] = {}
-            for _, node in (each for _, other in planned for each in other.walk()):
-                alike.setdefault((node.title, node.condition), []).append(node)
-            yield from ((statement, node, alike[node.title, node.condition]) for _, node in plan.walk())
+def _nodes(statements: _Statements) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
+    """Each node of the most expensive plan of the statements, with those like it of all executions."""
+    planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
+    if not planned:
+        return
+    statement, plan = max(planned, key=lambda each: each[1].elapsed_s or 0.0)
+    alike: dict[tuple[str, str | None], list[PlanNode]] = {}
+    for _, node in (each for _, other in planned for each in other.walk()):
+        alike.setdefault((node.title, node.condition), []).append(node)
+    yield from ((statement, node, alike[node.title, node.condition]) for _, node in plan.walk())
 
 
 def _stops_early(plan: PlanNode | None) -> bool:
-    """Whether some node of the plan may have asked for fewer rows than there are."""
+    """Whether some node of the plan may have fetched fewer rows than there are."""
     kinds = ("Limit", "Semi", "Anti")
     return plan is not None and any(kind in node.kind for _, node in plan.walk() for kind in kinds)
-
-
-def _driver_s(statement: Statement) -> float:
-    """Seconds in the driver."""
-    return (statement.execute_s or 0.0) + (statement.fetch_s or 0.0)

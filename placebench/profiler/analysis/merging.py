@@ -1,8 +1,8 @@
-"""The flames of many requests as one: each stack's mean time over all requests.
+"""The flame graphs of many requests as one: each stack's mean time over all requests.
 
-The key pieces are `merge_sessions` and, for sessions in memory, `mean_session`. pyinstrument's own `Session.combine`
-puts the requests one after the other, and its page then shows each thread of each worker apart; here equal stacks of
-all requests are one.
+The main functions are `merge_sessions` and, for sessions in memory, `mean_session`. pyinstrument's own
+`Session.combine` puts the requests one after the other, and its page then shows each thread of each worker apart; here
+equal stacks of all requests are one.
 """
 
 import json
@@ -23,7 +23,7 @@ _ROOT = "one request\x00\x000"
 def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = ()) -> Session:
     """One session that is the mean request of all: each stack's time in all of them, divided by their number.
 
-    paths: `.pyisession` files as the middleware writes them. What stands above the profiled request (server, thread)
+    paths: `.pyisession` files as the middleware writes them. What is above the profiled request (server, thread)
     is cut off, so that requests of different threads and processes fall together; sample_count is of all of them.
     application: folders like "placebench/reference" that count as the application's own code even where they are
         installed. By default what is installed is a library, and shown folded.
@@ -95,7 +95,7 @@ def load_session(path: Path | str) -> Session:
 
 
 def _check(session: Session) -> None:
-    """Raise one of several errors where pyinstrument, which looks at nothing, took what is no session."""
+    """Raise one of several errors where pyinstrument, which checks nothing, read what is no session."""
     if not isfinite(sum((session.start_time, session.duration, session.cpu_time, session.sample_count))):
         raise ValueError("a number in it is not finite")
     for stack, seconds in session.frame_records:

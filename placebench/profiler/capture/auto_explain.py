@@ -1,8 +1,9 @@
 """The plan of the actual execution, with no second run: auto_explain sends it to the client as a message.
 
-The key piece is `PlanFeed`, one connection's plans. `arm` switches auto_explain on for the session after it has
-connected (as a connect option it would lock out a role without the right), and tests that a plan comes; `disarm` gives
-the server's settings back. Both need a connection outside of a transaction, whose end could undo them.
+The main class is `PlanFeed`, one connection's plans. `enable_plans` switches auto_explain on for the session after it
+has connected (as a connect option it would lock out a role without the right), and tests that a plan comes;
+`disable_plans` gives the server's settings back. Both need a connection outside of a transaction, whose end could undo
+them.
 """
 
 import json
@@ -27,7 +28,7 @@ _MESSAGE = re.compile(r"duration: (?P<ms>[\d.]+) ms  plan:\s*(?P<plan>\{.*\})\s*
 _PLANNABLE = re.compile(r"\s*(?:select|insert|update|delete|merge|with|values)\b", re.IGNORECASE)
 _HOW_TO = (
     "connect as a superuser, or load auto_explain on the server and GRANT SET ON PARAMETER "
-    "auto_explain.log_min_duration and its siblings to this role; record(..., explain=True) asks EXPLAIN for estimates"
+    "auto_explain.log_min_duration and its siblings to this role; record(..., explain=True) gets estimates from EXPLAIN"
 )
 
 
@@ -35,14 +36,14 @@ class PlanFeed:
     """The plans that one connection has been sent and nobody has taken: only the most expensive is kept."""
 
     def __init__(self) -> None:
-        self.armed = False
+        self.enabled = False
         self.refusal: str | None = None
         self._milliseconds = -1.0
         self._text: str | None = None
 
     def offer(self, message: str) -> bool:
         """Keep a message of the server's if it is a plan, and say whether it is."""
-        found = _MESSAGE.search(message) if self.armed else None
+        found = _MESSAGE.search(message) if self.enabled else None
         if found is None:
             return False
         if float(found["ms"]) > self._milliseconds:
@@ -68,12 +69,12 @@ class NoticeList(list[str]):
             super().append(notice)
 
 
-def arm(feed: PlanFeed, connection: Any) -> None:
+def enable_plans(feed: PlanFeed, connection: Any) -> None:
     """Have this session send its plans, or note in `feed.refusal` why it cannot; three round trips at most.
 
     connection: as SQLAlchemy's events give it, outside of a transaction. Not tried again after a refusal.
     """
-    feed.armed = True
+    feed.enabled = True
     reason = _refusal(connection, f"LOAD 'auto_explain'; {_SET}")
     # A plain role may not LOAD what the server has loaded already.
     if reason is not None:
@@ -83,13 +84,13 @@ def arm(feed: PlanFeed, connection: Any) -> None:
         if reason is None and feed.take() is None:
             reason = "the server has not loaded auto_explain"
     if reason is not None:
-        feed.armed = False
+        feed.enabled = False
         feed.refusal = f"no plans: {reason}; {_HOW_TO}"
 
 
-def disarm(feed: PlanFeed, connection: Any) -> None:
+def disable_plans(feed: PlanFeed, connection: Any) -> None:
     """Give the session its own settings back; one round trip."""
-    feed.armed = False
+    feed.enabled = False
     _refusal(connection, _RESET)
     feed.take()
 

@@ -26,7 +26,7 @@ class SocketMeter:
         """Bytes sent (and acknowledged) and received since the connection was made. Raises OSError if it is closed."""
         if _TCP_INFO is None:
             raise OSError("this system has no TCP_INFO")
-        # The plain C type costs half of socket.socket; what is named here Python need not ask the kernel for.
+        # The plain C type costs half of socket.socket; what is given here Python need not ask the kernel for.
         borrowed = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=self._descriptor)
         try:
             info = borrowed.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _SIZE)

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from placebench.profiler.capture.active_recording import ActiveRecording
-from placebench.profiler.capture.auto_explain import arm, disarm, estimated_plan
+from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
 from placebench.profiler.capture.stack import find_caller
@@ -111,7 +111,7 @@ class DriverRecorder:
     def request_plans(self, recording: ActiveRecording, dbapi_connection: object) -> None:
         """Have this connection send its plans to *recording*, or note there why it does not."""
         state = recording.connection_state(dbapi_connection)
-        if state.plans is not None and state.plans.armed:
+        if state.plans is not None and state.plans.enabled:
             return
         connection = driver_connection(dbapi_connection)
         feed = connection.placebench_plans if isinstance(connection, TimedConnection) else None
@@ -119,13 +119,13 @@ class DriverRecorder:
             recording.note(
                 "no plans: only PostgreSQL by psycopg2 or psycopg 3 sends them, on connections made after SqlProfiler"
             )
-        elif feed.refusal is None and not feed.armed and connection.in_a_transaction():
+        elif feed.refusal is None and not feed.enabled and connection.in_a_transaction():
             recording.note("no plans for a transaction that had begun before the recording")
         else:
             started = recording.clock()
-            if not feed.armed and feed.refusal is None:
+            if not feed.enabled and feed.refusal is None:
                 with self._unrecorded():
-                    arm(feed, dbapi_connection)
+                    enable_plans(feed, dbapi_connection)
             if feed.refusal is None:
                 state.plans, state.quiet = feed, False
             else:
@@ -137,13 +137,13 @@ class DriverRecorder:
         connection = driver_connection(dbapi_connection)
         if not isinstance(connection, TimedConnection):
             return
-        feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # asking for it would make it
-        if feed is not None and feed.armed and not connection.in_a_transaction():
+        feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # reading the attribute would make it
+        if feed is not None and feed.enabled and not connection.in_a_transaction():
             with self._unrecorded():
-                disarm(feed, dbapi_connection)
+                disable_plans(feed, dbapi_connection)
 
     def explain(self, pending: PendingStatement, dbapi_connection: object, sql: str, parameters: object) -> None:
-        """Ask for the estimated plan of a statement that has just run."""
+        """Have PostgreSQL estimate the plan of a statement that has just run."""
         connection = driver_connection(dbapi_connection)
         if isinstance(connection, TimedConnection) and connection.placebench_plans is not None:
             with self._unrecorded():

@@ -1,8 +1,8 @@
 """What SQLAlchemy's engines have no event for: the wait for a pooled connection, and that nobody listens.
 
 The main classes are `PoolTimer` and `_IdleSwitch`. Listeners that return at once still cost 4 to 5 µs per statement,
-because SQLAlchemy prepares their arguments; it asks the attribute `_has_events` of the engine, or of the class Engine,
-whether to do so. The attribute is private, but writing it is atomic, while adding and removing listeners under the feet
+because SQLAlchemy prepares their arguments; it does so if the attribute `_has_events` of the engine, or of the class
+Engine, is true. The attribute is private, but writing it is atomic, while adding and removing listeners under the feet
 of other threads is not safe. It is left alone as soon as anybody else listens too.
 """
 
@@ -30,7 +30,7 @@ class PoolTimer:
         self._waited = waited
         self._queues: WeakSet[Any] = WeakSet()
 
-    def watch(self, pool: Pool | None) -> None:
+    def time(self, pool: Pool | None) -> None:
         """Time this pool's queue from now on, if it has one; again is harmless, and needed after `engine.dispose`."""
         if isinstance(pool, QueuePool) and pool._pool not in self._queues:
             queue = pool._pool
@@ -68,7 +68,7 @@ _AWAKE: Any = _Awake()
 
 
 class _IdleSwitch:
-    """Whether the statement listeners of one engine, or of all, are called; shared by all profilers that watch it."""
+    """Whether the statement listeners of one engine, or of all, are called; shared by all its profilers."""
 
     def __init__(self, target: "Engine | type[Engine]") -> None:
         # Weakly: what is kept for an engine must not keep the engine.

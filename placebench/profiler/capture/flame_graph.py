@@ -157,7 +157,7 @@ class FlameGraphRecorder:
 
 
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
-    """What a reader has to know of a flame graph whose samples another thread takes."""
+    """Notes on a flame graph whose samples another thread takes."""
     if isinstance(source, Sampler):
         return ()
     why = "" if mode == "sampled" else f"{profile_function_defect()}: "
@@ -207,9 +207,9 @@ def timeline(
 
 
 def with_plans(intervals: Sequence[StackInterval]) -> list[StackInterval]:
-    """The intervals, those of a statement with a plan cut into its nodes, each below the node that asked it for rows.
+    """The intervals, those of a statement with a plan cut into its nodes, each below the node that gets its rows.
 
-    A node gets its own time; what the plan does not explain (parsing, planning, the network) stays on the statement.
+    A node gets its self time; what the plan does not explain (parsing, planning, the network) stays on the statement.
     Parallel workers may make a plan longer than its statement: it is then shortened to fit.
     """
     by_statement: dict[int, list[StackInterval]] = {}
@@ -247,7 +247,7 @@ _OWN_WORK = leaf("the profiler's own work", "profiler")
 
 
 def without_profiler(stack: Sequence[str]) -> list[str]:
-    """The stack without the profiler's and pyinstrument's frames; a leaf stands for them if they were working.
+    """The stack without the profiler's and pyinstrument's frames; one leaf replaces them if they were working.
 
     A built-in called by a timed cursor is the driver, one called by pyinstrument is the profiler's own work.
     """

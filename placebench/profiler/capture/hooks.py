@@ -59,7 +59,7 @@ class Hooks(DriverRecorder):
                 event.listen(self._target, name, listener)
         gc.callbacks.append(self.garbage_collected)
         if isinstance(self._target, Engine):
-            self._pools.watch(self._target.pool)
+            self._pools.time(self._target.pool)
         self.installed = True
 
     def remove(self) -> None:
@@ -86,8 +86,8 @@ class Hooks(DriverRecorder):
     def _do_connect(
         self, dialect: Dialect, record: object, _arguments: object, keywords: MutableMapping[str, Any]
     ) -> None:
-        # engine_connect, which knows the pool, does not fire while the hooks rest.
-        self._pools.watch(getattr(record, "_ConnectionRecord__pool", None))
+        # engine_connect, which knows the pool, does not fire while nothing is recorded.
+        self._pools.time(getattr(record, "_ConnectionRecord__pool", None))
         use_timed_classes(self, dialect.driver, keywords)
         recording = self.active_recording()
         if recording is not None:
@@ -115,11 +115,11 @@ class Hooks(DriverRecorder):
 
     @guarded
     def _engine_connect(self, connection: Connection) -> None:
-        self._pools.watch(connection.engine.pool)
+        self._pools.time(connection.engine.pool)
 
     @guarded
     def _engine_disposed(self, engine: Engine) -> None:
-        self._pools.watch(engine.pool)
+        self._pools.time(engine.pool)
 
     @while_recording
     def _waited(self, recording: ActiveRecording, seconds: float, came: bool) -> None:
@@ -257,7 +257,7 @@ class Hooks(DriverRecorder):
 class _StatementInfo(NamedTuple):
     """What all executions have alike.
 
-    step: the kind of transaction step; None of a statement. key: where the primary key stands in its rows.
+    step: the kind of transaction step; None of a statement. key: where the primary key is in its rows.
     relationship: of the ORM, that it loads.
     """
 
@@ -289,7 +289,7 @@ def _key_column(compiled: Any) -> KeyColumn | None:
     """Look through the columns of the result, which SQLAlchemy keeps to itself, for a table's whole primary key."""
     for position, column in enumerate(getattr(compiled, "_result_columns", ())):
         for item in column.objects:
-            # Behind labels and aliases stands the column of the table.
+            # Behind labels and aliases is the column of the table.
             for base in getattr(item, "base_columns", ()):
                 table = base.table if isinstance(base, Column) and base.primary_key else None
                 if isinstance(table, Table) and len(table.primary_key) == 1:

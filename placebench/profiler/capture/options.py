@@ -1,4 +1,4 @@
-"""What a recording is asked for, and the clocks that it measures with: `Options` and `Clocks`."""
+"""The options of a recording, and the clocks that it measures with: `Options` and `Clocks`."""
 
 import asyncio
 import time
@@ -15,11 +15,11 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a recording is asked for; raises ProfilerError for an unknown mode.
+    """What a recording records; raises ProfilerError for an unknown mode.
 
     mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
         "plans" (PostgreSQL's plans too); "sampled" is full with an estimated flame graph.
-    explain: in mode "plans", ask EXPLAIN for an estimated plan where the server does not send the actual one.
+    explain: in mode "plans", have EXPLAIN estimate the plan where the server does not send the actual one.
     parameters: keep bound values, literals and messages of errors; they may be secrets.
     max_statements: how many statements, and how many transaction steps, are kept; the others are counted.
     """

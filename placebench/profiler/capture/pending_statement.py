@@ -202,7 +202,7 @@ class PendingStatement:
         self.connection.measured_s += seconds
         self.fetch_s = seconds if self.fetch_s is None else self.fetch_s + seconds
         if recording.flame_graph is not None and seconds >= _SHORTEST_LEAF_S:
-            # The server worked meanwhile only if it was asked: only then belong its plan's nodes below.
+            # The server worked meanwhile only if there was a round trip: only then its plan's nodes belong below.
             recording.add_leaf(self.entered, now, f"fetch {self._shown()}", "sql", self if round_trips else None)
         self.fetched_rows = (self.fetched_rows or 0) + len(rows)
         if round_trips:
@@ -232,7 +232,7 @@ class PendingStatement:
                 self.count_redundant_rows()
 
     def count_redundant_rows(self) -> None:
-        """Look for the rows that came one by one among those of other statements."""
+        """Count the rows that came one by one and that another statement had fetched."""
         if self.key is not None and self.single_rows:
             rows, self.single_rows = self.single_rows, []
             self._count_redundant(self.key, rows)
@@ -245,7 +245,7 @@ class PendingStatement:
     def set_error(self, error: BaseException) -> None:
         """The driver raised."""
         self.error = type(error).__name__
-        # A message may quote values: it is kept only where values were asked for.
+        # A message may quote values: it is kept only where values are.
         if self.recording.options.parameters:
             self.error = f"{self.error}: {_message(error)}"
 
@@ -258,7 +258,7 @@ class PendingStatement:
         self.redundant_rows = (self.redundant_rows or 0) + redundant
 
     def _add_round_trips(self, round_trips: int) -> None:
-        """Add round trips and, where the recording asks for them, the bytes that they carried."""
+        """Add round trips and, where they are measured, their bytes and their plan."""
         self.round_trips = (self.round_trips or 0) + round_trips
         carried = self.connection.read_bytes()
         if carried is not None:
@@ -268,7 +268,7 @@ class PendingStatement:
             self.plan_text = self.connection.plans.take() or self.plan_text
 
     def _shown(self) -> str:
-        """The text for people: without literals unless they were asked for."""
+        """The text without literals, unless values are kept."""
         return self.sql if self.recording.options.parameters else redacted(self.sql)
 
     def to_statement(self, origin: float) -> Statement:

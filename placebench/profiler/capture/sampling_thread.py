@@ -74,17 +74,17 @@ class _SamplingThread:
 
     def __init__(self) -> None:
         # Weakly: a request that never ends is not sampled for ever.
-        self._watched: WeakValueDictionary[int, ThreadSamples] = WeakValueDictionary()
+        self._sampled: WeakValueDictionary[int, ThreadSamples] = WeakValueDictionary()
         self._running = threading.Lock()
 
     def add(self, samples: ThreadSamples) -> None:
         """Begin to sample its thread."""
-        self._watched[id(samples)] = samples
+        self._sampled[id(samples)] = samples
         self._start(samples.interval_s)
 
     def remove(self, samples: ThreadSamples) -> None:
         """End it."""
-        self._watched.pop(id(samples), None)
+        self._sampled.pop(id(samples), None)
 
     def _start(self, interval_s: float) -> None:
         if self._running.acquire(blocking=False):
@@ -97,21 +97,21 @@ class _SamplingThread:
             wanted_s = self._sample()
             interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + interval_s)
         self._running.release()
-        if self._watched:  # one was added after the last sample
+        if self._sampled:  # one was added after the last sample
             self._start(interval_s)
 
     def _sample(self) -> float | None:
-        """Take a sample of each watched thread; the shortest interval that one wants, None where none is watched."""
-        watched = [samples for reference in self._watched.valuerefs() if (samples := reference()) is not None]
+        """Take a sample of each thread; the shortest interval that one wants, None where there is none."""
+        sampled = [samples for reference in self._sampled.valuerefs() if (samples := reference()) is not None]
         try:
-            stacks = read_stacks({each.thread_id for each in watched}) if watched else {}
-            for each in watched:
+            stacks = read_stacks({each.thread_id for each in sampled}) if sampled else {}
+            for each in sampled:
                 if stacks[each.thread_id]:
                     each.add(stacks[each.thread_id])
         except Exception as error:  # noqa: BLE001  the thread goes on for the flame graphs of other profilers
-            for each in watched:
+            for each in sampled:
                 each.give_up(error)
-        return min((each.interval_s for each in watched), default=None)
+        return min((each.interval_s for each in sampled), default=None)
 
 
 _THREADS: dict[int, _SamplingThread] = {}
@@ -127,8 +127,8 @@ def read_stacks(thread_ids: Iterable[int]) -> dict[int, Frames]:
 
     On Python 3.11 a collection may begin wherever an object is made. Inside of `sys._current_frames` it can deadlock
     the process (gh-106883). While `f_back` makes the frame object of another thread's frame, a collection can let that
-    thread go on, and what stands in the frame's place by then is taken for it, or overwritten. The collector is
-    switched on again only where it was on; one instruction asks and switches it off, so that no thread gets between.
+    thread go on, and what is in the frame's place by then is taken for it, or overwritten. The collector is switched on
+    again only where it was on; one instruction reads its state and switches it off, so that no thread gets between.
     """
     was_enabled, _ = map(call, (gc.isenabled, gc.disable))
     try:

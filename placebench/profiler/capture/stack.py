@@ -17,7 +17,7 @@ Frames = list[Any]
 
 
 def frames_of(frame: FrameType | None) -> Frames:
-    """*frame* and those that called it; some 60 ns a frame."""
+    """*frame* and those that called it; some 60 ns per frame."""
     frames: Frames = []
     while frame is not None:
         frames += (frame.f_code, frame.f_lasti)
@@ -107,7 +107,7 @@ def find_caller(frame: FrameType | None) -> Caller | None:
     """The nearest line at or above *frame* that is neither SQLAlchemy's nor the profiler's; None if there is none.
 
     Under asyncio SQLAlchemy works in a greenlet of its own whose stack holds none of the application's frames: the
-    walk goes on where that greenlet was entered. At most 80 frames a stack are looked at.
+    walk goes on where that greenlet was entered. At most 80 frames of a stack are read.
     """
     found = _nearest(frame, _LIBRARIES) or _nearest(_frame_before_greenlet(), _LIBRARIES)
     return None if found is None else Caller(found.f_code.co_filename, found.f_lineno, found.f_code.co_qualname)
@@ -119,7 +119,7 @@ def application_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType | None:
-    """The nearest frame whose file lies in none of *libraries*; some 50 ns a frame."""
+    """The nearest frame whose file lies in none of *libraries*; some 50 ns per frame."""
     inside = _INSIDE.setdefault(libraries, {})
     for _ in range(_DEEPEST):
         if frame is None:

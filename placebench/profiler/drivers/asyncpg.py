@@ -1,6 +1,6 @@
 """Time inside asyncpg, by the adapters that SQLAlchemy puts around its connections: `time_asyncpg`.
 
-The adapters look like a driver's own classes, and their calls return when the answer is there; asyncpg itself has no
+The adapters look like a driver's own classes, and their calls return when the response is there; asyncpg itself has no
 cursors. All rows come with the execute, unless the cursor is a server-side one.
 """
 
@@ -51,7 +51,7 @@ class _AsyncpgCursor(NetworkCursor):
 
 
 class _AsyncpgStream(_AsyncpgCursor):
-    """A server-side cursor, which fetches ahead: its round trips are counted where it asks."""
+    """A server-side cursor, which fetches ahead: its round trips are counted where it fetches."""
 
     _cursor: Any
 
@@ -67,7 +67,7 @@ class _AsyncpgStream(_AsyncpgCursor):
             return fetch.row(super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     def trips_of_fetch(self) -> int:
-        """Those since it was last asked."""
+        """Round trips since the last call."""
         return self._cursor.take_trips() if isinstance(self._cursor, _Portal) else 0
 
 
@@ -79,12 +79,12 @@ class _Portal:
         self._trips = 0
 
     async def fetch(self, count: int) -> Any:
-        """The next rows; after the last ones asyncpg asks nobody."""
+        """The next rows; after the last ones there is no round trip."""
         self._trips += not self._cursor._exhausted
         return await self._cursor.fetch(count)
 
     def take_trips(self) -> int:
-        """How often it fetched since it was last asked."""
+        """Round trips since the last call."""
         trips, self._trips = self._trips, 0
         return trips
 

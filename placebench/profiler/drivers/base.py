@@ -19,7 +19,7 @@ _COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 
 
 class CallRecorder(Protocol):
-    """What the timed classes ask of the profiler; none of these raises."""
+    """What the timed classes need of the profiler; none of these raises."""
 
     current: ContextVar[ActiveRecording | None]
     timed_classes: dict[tuple[type, type], type]
@@ -221,11 +221,11 @@ class NetworkCursor(TimedCursor):
         raise NotImplementedError
 
     def trips_of_fetch(self) -> int:
-        """Only a server-side cursor asks the server for its rows."""
+        """Only a server-side cursor fetches its rows from the server."""
         return 1 if self.is_server_side() else 0
 
     def close(self) -> Any:
-        """The driver's close, timed where it asks the server."""
+        """The driver's close, timed if it takes a round trip."""
         if self.placebench_pending is None or not self.trips_of_fetch():
             return super().close()  # type: ignore[misc]
         with self.timing_close():
@@ -243,7 +243,7 @@ def _sized(rows: Any) -> Sequence[Any]:
 
 
 class TimedConnection:
-    """What the profiler asks of any connection that it has given a class of its own."""
+    """What the profiler needs of any connection that it has given a class of its own."""
 
     __slots__ = ()
     placebench_recorder: ClassVar[CallRecorder]

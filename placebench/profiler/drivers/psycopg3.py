@@ -1,7 +1,7 @@
 """Time inside psycopg 3, sync and async: its connections are given timed classes once they are made.
 
 psycopg 3 takes its cursor classes as attributes of the connection, and its connections are plain Python objects whose
-class can be replaced. The key piece is `time_psycopg`, called from the `connect` event: a class that the user chose
+class can be replaced. The main function is `time_psycopg`, called from the `connect` event: a class that the user chose
 is subclassed, never replaced, and whatever the application does in `do_connect` stays its own.
 """
 
@@ -58,7 +58,7 @@ class _PsycopgCursor(NetworkCursor):
         return 1 + begins + self.is_server_side()
 
     def trips_of_executemany(self, _parameters: Any) -> int:
-        """They are sent without waiting, and answered together."""
+        """They are sent without waiting; the responses come together."""
         return 1
 
     def is_server_side(self) -> bool:
@@ -105,7 +105,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
     async def close(self) -> None:
-        """The driver's close, timed where it asks the server."""
+        """The driver's close, timed if it takes a round trip."""
         with self.timing_close():
             await super(NetworkCursor, self).close()  # type: ignore[misc]
 
@@ -171,5 +171,5 @@ def time_psycopg(recorder: CallRecorder, connection: Any, *, awaited: bool) -> N
 
 
 def _offer(feed: PlanFeed, message: str | None) -> None:
-    """A notice came."""
+    """Hand on a notice of the server's."""
     feed.offer(message or "")

@@ -17,7 +17,7 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
 
 
 class _SqliteConnection(DriverConnection[Any]):
-    """sqlite3 asks its connection, not its connect function, for the class of a cursor."""
+    """In sqlite3 the connection, not the connect function, chooses the class of a cursor."""
 
     in_transaction: bool
     placebench_cursor: ClassVar[type]
@@ -27,7 +27,7 @@ class _SqliteConnection(DriverConnection[Any]):
         return self.in_transaction
 
     def cursor(self, factory: Any = None) -> Any:
-        """A timed cursor, of the class that was asked for if one was."""
+        """A timed cursor, of the class *factory* if it is given."""
         cursor = (
             self.placebench_cursor if factory is None else timed_class(TimedCursor, factory, self.placebench_recorder)
         )

@@ -26,7 +26,7 @@ AsgiApplication = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitabl
 
 
 class _RequestRecorder(Protocol):
-    """What the middleware asks of the profiler; none of these raises."""
+    """What the middleware needs of the profiler; none of these raises."""
 
     @property
     def active(self) -> bool:

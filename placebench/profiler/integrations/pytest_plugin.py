@@ -8,7 +8,7 @@
             client.get("/orders")
 
 This module is imported in every run of pytest where placebench is installed: it loads nothing until a test asks for a
-budget. Every engine of the process is watched; connections made before the first budget are counted without fetches.
+budget. Every engine of the process is profiled; connections made before the first budget are counted without fetches.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -51,7 +51,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContextManager[Recording]"]:
-    """Make blocks with a budget: `with sql_budget(statements=3) as recording:`."""
+    """Make blocks with a budget, such as `statements=3`, which give their recording."""
 
     def block(**limits: int) -> "AbstractContextManager[Recording]":
         return _within(request.config, request.node.name, limits)

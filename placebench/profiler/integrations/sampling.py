@@ -35,7 +35,7 @@ class Sampling:
     """Which requests are profiled at all.
 
     rate: the share of requests, evenly spread: at 0.1 every tenth.
-    token: a request whose header says it is always profiled; None: no header is looked at. After the token it may
+    token: a request whose header says it is always profiled; None: no header is read. After the token it may
         name a mode: `X-Placebench-Profile: TOKEN plans`. Nothing is ever sent back to the client.
     """
 
@@ -78,7 +78,7 @@ class RequestSampler:
 
     @property
     def header(self) -> str | None:
-        """The header to look for; None if there is no token."""
+        """The header to read; None if there is no token."""
         return None if self._sampling.token is None else self._sampling.header
 
     def options_for(self, header: str | None) -> Options | None:

@@ -1,6 +1,6 @@
-"""The plan that PostgreSQL ran, node by node: own time, estimate against truth, spills and buffers.
+"""The plan that PostgreSQL ran, node by node: self time, estimated and actual rows, spills and buffers.
 
-The key piece is `PlanNode`, read by `read_plan` from the JSON of auto_explain or of EXPLAIN.
+The main class is `PlanNode`, read by `read_plan` from the JSON of auto_explain or of EXPLAIN.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What one record saw: its statements, transactions and spans, and its sums, as pure data.
 
-The main class is `RecordingData`. Raw times are kept; sums are computed when asked for.
+The main class is `RecordingData`. Raw times are kept; sums are computed when they are read.
 """
 
 from collections.abc import Iterable, Sequence

@@ -26,9 +26,9 @@ class Caller(NamedTuple):
 class Statement:
     """One execution of one statement at the driver: a batch of an insertmanyvalues is a statement of its own.
 
-    sql: as it was sent, literals redacted unless the recording was asked for parameters, cut after 4000 characters.
+    sql: as it was sent, literals redacted unless the recording keeps parameters, cut after 4000 characters.
     fingerprint: equal for statements that differ in values, comments or the length of an IN list only.
-    parameters: as text; None unless the recording was asked for them.
+    parameters: as text; None unless the recording keeps them.
     started_s: when it was handed to the driver, from the start of its recording.
     compile_s: SQLAlchemy's compilation or cache look-up, binding and context; 0 where there is nothing to compile.
     pool_wait_s: the wait for the connection, charged to the first statement after a checkout, and 0 for the next ones.
@@ -37,7 +37,7 @@ class Statement:
     bytes_sent, bytes_received: of the connection's TCP socket; None in mode "light", over TLS and on Unix sockets.
     round_trips: messages that waited for a response, the hidden BEGIN included.
     cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, and for further batches.
-    error: the class of the driver's exception; its message too if the recording was asked for parameters.
+    error: the class of the driver's exception; its message too if the recording keeps parameters.
     plan: what PostgreSQL ran, in mode "plans" only.
     transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and of a
         transaction that began before the recording.

@@ -1,6 +1,6 @@
-"""A recording as pandas frames: a row a statement, a transaction step, a node of a plan.
+"""A recording as pandas frames: a row per statement, per transaction step, per node of a plan.
 
-The key pieces are `statements_frame`, `transactions_frame` and `plans_frame`. They need the extra `frames`.
+The main functions are `statements_frame`, `transactions_frame` and `plans_frame`. They need the extra `frames`.
 """
 
 from dataclasses import asdict
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def statements_frame(recording: RecordingData) -> "pd.DataFrame":
-    """One row for each statement, a column a field; the call site in three columns. Raises MissingExtraError."""
+    """One row per statement, one column per field; the call site in three columns. Raises MissingExtraError."""
     rows = []
     for statement in recording.statements:
         row = asdict(statement)

@@ -141,7 +141,7 @@ def _longest_plans(recording: RecordingData) -> list[tuple[Statement, PlanNode]]
 
 
 def _inside_script(json_text: str) -> Markup:
-    """JSON that cannot end the script element it stands in, whatever its strings hold."""
+    """JSON that cannot end the script element it is in, whatever its strings are."""
     return Markup(json_text.replace("<", "\\u003c"))
 
 

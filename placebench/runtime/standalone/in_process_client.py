@@ -3,7 +3,7 @@
     PYTHON -P in_process.py MODULE:CALLABLE FOLDER
 
 Run by path, in any environment; imports nothing of placebench. In goes `{"requests": [...], "headers": {...}}`,
-out comes what `drive` returns. The first of each different body is left in FOLDER as `<sha256>.raw`.
+out comes what `_drive` returns. The first of each different body is left in FOLDER as `<sha256>.raw`.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
-Application = Callable[[dict[str, Any], Any], Any]
+_Application = Callable[[dict[str, Any], Any], Any]
 
 
-def drive(app: Application, folder: Path, requests: Sequence[str], headers: Mapping[str, str]) -> dict[str, Any]:
+def _drive(app: _Application, folder: Path, requests: Sequence[str], headers: Mapping[str, str]) -> dict[str, Any]:
     """Call *app* with one request after the other.
 
     Returns `{"wall_s": [...], "failures": [...], "body_bytes": n, "bodies": {request: [sha256, ...]}}`.
@@ -59,7 +59,7 @@ def _environ(request: str, headers: Mapping[str, str]) -> dict[str, Any]:
     return environ
 
 
-def _call(app: Application, environ: dict[str, Any]) -> tuple[str, bytes]:
+def _call(app: _Application, environ: dict[str, Any]) -> tuple[str, bytes]:
     """The status and the whole body."""
     statuses: list[str] = []
     written: list[bytes] = []
@@ -77,16 +77,16 @@ def _call(app: Application, environ: dict[str, Any]) -> tuple[str, bytes]:
     return statuses[-1], b"".join(written)
 
 
-def main() -> None:
+def _main() -> None:
     """Answer each line on stdin until it ends; what the application prints goes to stderr."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     module, _, name = sys.argv[1].partition(":")
     app, folder = getattr(importlib.import_module(module), name), Path(sys.argv[2])
     for line in sys.stdin:
-        answers.write(json.dumps(drive(app, folder, **json.loads(line))) + "\n")
+        answers.write(json.dumps(_drive(app, folder, **json.loads(line))) + "\n")
         answers.flush()
 
 
 if __name__ == "__main__":
-    main()
+    _main()

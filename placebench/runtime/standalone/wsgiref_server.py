@@ -17,13 +17,13 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 _HOST = "127.0.0.1"
 
 
-class Threads(WSGIServer):
+class _ThreadedServer(WSGIServer):
     """wsgiref's server, which hands each connection to one of its threads."""
 
     request_queue_size = 1024
 
     def __init__(self, threads: int) -> None:
-        super().__init__((_HOST, 0), Quiet)
+        super().__init__((_HOST, 0), _QuietHandler)
         self._pool = ThreadPoolExecutor(threads)
 
     def server_bind(self) -> None:
@@ -50,17 +50,17 @@ class Threads(WSGIServer):
             self.shutdown_request(request)
 
 
-class Quiet(WSGIRequestHandler):
+class _QuietHandler(WSGIRequestHandler):
     """Writes no line for each request, as the other servers do not."""
 
     def log_message(self, *_: object) -> None:
         """Nothing."""
 
 
-def main() -> None:
+def _main() -> None:
     """Serve until SIGTERM."""
     module, _, name = sys.argv[1].partition(":")
-    with Threads(int(sys.argv[2])) as server:
+    with _ThreadedServer(int(sys.argv[2])) as server:
         server.set_app(getattr(importlib.import_module(module), name))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         print(f"listening at http://{_HOST}:{server.server_port}", flush=True)  # noqa: T201  its parent reads it
@@ -68,4 +68,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

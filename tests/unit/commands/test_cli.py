@@ -141,7 +141,7 @@ def test_a_text_is_no_bug(
 
 @pytest.mark.parametrize(
     "line",
-    [[], ["no_such_command"], ["load"], ["compare"], ["report", "--no-such"], ["db", "--json"], ["lab", "study"]],
+    [[], ["no_such_command"], ["load"], ["profile"], ["report", "--no-such"], ["db", "--json"], ["lab", "study"]],
     ids=" ".join,
 )
 def test_a_line_that_says_too_little(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:

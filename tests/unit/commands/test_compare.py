@@ -14,8 +14,7 @@ COMMAND = "placebench compare: "
     [
         (["naive", "fastest"], "no variant 'fastest': expected naive, tuned, naive+NAME+NAME, "),
         (["naive", "tuned-speed"], "no variant 'tuned-speed': expected "),
-        (["naive"], "the following arguments are required: VARIANT (see placebench compare --help)"),
-        (["naive", "app=shop"], "the variant 'app=shop' names no application: expected app=module:callable"),
+        (["naive"], "two variants are needed, the base first: name them, or describe them in [tool.placebench] of"),
         (["naive", "placement"], "the variant placement needs the Python of an environment with openstack-placement"),
         (
             ["naive", "tuned", "--gate", "latency < 3"],
@@ -51,11 +50,11 @@ def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_pa
     wrong, none = tmp_path / "wrong.toml", tmp_path / "none.toml"
     wrong.write_text('variants = ["naive", "tuned"]\nreplicats = 3\n')
     none.write_text('variants = ["naive", "tuned"]\nrounds = 0\n')
-    assert [2, 2] == [main(["lab", "steps", "--plan", str(each)]) for each in (wrong, none)]
+    assert [2, 2] == [main(["compare", "--plan", str(each)]) for each in (wrong, none)]
 
     key, rounds = capsys.readouterr().err.splitlines()
-    assert key.startswith(f"placebench lab steps: {wrong}: unknown key 'replicats', expected one of name, variants, ")
-    assert rounds.startswith(f"placebench lab steps: {none}: rounds: expected a whole number >= 1, saw 0")
+    assert key.startswith(f"placebench compare: {wrong}: unknown key 'replicats', expected one of name, variants, ")
+    assert rounds.startswith(f"placebench compare: {none}: rounds: expected a whole number >= 1, saw 0")
 
 
 def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fake_run import FakeRun, write_run
 
 from placebench import results
-from placebench.experiment.environment import calibration_document, calibration_file, keep_calibration, kept_calibration
+from placebench.experiment.environment import calibration_document, calibration_file, keep_calibration, read_calibration
 from placebench.stats.calibration import calibrate
 
 
@@ -31,7 +31,7 @@ def test_what_was_found_out_is_read_again(tmp_path: Path) -> None:
     made = document(tmp_path, rounds=24)
 
     assert keep_calibration(made)
-    assert kept_calibration() == made
+    assert read_calibration() == made
     assert calibration_file() == tmp_path / "state" / "placebench" / "calibration.json"
     assert (made["variant"], made["rounds"], made["machine"]) == ("naive", 24, "EPYC")
     assert made["metrics"]["cpu_s"]["replicates"] == 6
@@ -43,14 +43,14 @@ def test_a_quick_one_does_not_replace_one_that_rests_on_more(tmp_path: Path) -> 
     elsewhere = document(tmp_path, rounds=2, machine="Xeon")
 
     assert (keep_calibration(quick), keep_calibration(long), keep_calibration(quick)) == (True, True, False)
-    assert kept_calibration() == long
+    assert read_calibration() == long
     assert (keep_calibration({**long, "made_at": "later"}), keep_calibration(elsewhere)) == (True, True)
-    assert kept_calibration() == elsewhere
+    assert read_calibration() == elsewhere
 
 
 def test_nothing_kept_is_nothing_shown() -> None:
     """A machine that was never calibrated, and a file that cannot be read."""
-    assert kept_calibration() is None
+    assert read_calibration() is None
     calibration_file().parent.mkdir(parents=True)
     calibration_file().write_text("half a fi")
-    assert kept_calibration() is None
+    assert read_calibration() is None

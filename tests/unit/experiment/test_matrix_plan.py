@@ -10,16 +10,17 @@ from placebench.errors import PlacebenchError, VariantError
 from placebench.experiment.combinations import Combination, Installed, combine
 from placebench.experiment.matrix_plan import AXES, Job, Matrix, matrix_named, names
 from placebench.experiment.source_checkout import Origin
-from placebench.experiment.variants import read_variant
+from placebench.experiment.variants import VariantTable, VariantTables, read_variant
 
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
 JOB = {"requests": 2, "trees": 3}
+TABLES = VariantTables({"own": VariantTable(app="a:b"), "jit": VariantTable(variant="tuned", pg={"jit": True})})
 
 
 def reason(installed: Installed = HERE, **values: Any) -> str | None:
     """Why the usual combination with these values cannot be run."""
     point = {**AXES, **values}
-    return Combination(point, read_variant(point["service"]), installed).reason
+    return Combination(point, read_variant(point["service"], TABLES), installed).reason
 
 
 def test_every_control_is_a_point() -> None:
@@ -67,17 +68,20 @@ def test_those_that_come_along(name: str) -> None:
         ({"server": "wsgiref", "processes": 2}, "wsgiref serves in one process"),
         ({"database": "none"}, "tuned needs a database"),
         ({"database": "none", "service": "noop"}, None),
-        ({"service": "app=a:b", "profiler": "light"}, "the profiler is not installed in app=a:b"),
+        ({"service": "own", "profiler": "light"}, "the profiler is not installed in own"),
         ({"installed": Installed("/p", {"placebench": "1", "psycopg2": "2"}, uwsgi=False)}, "no uwsgi there: /p .*"),
         ({"installed": Installed("/p", {}, uwsgi=True)}, r"no placebench: /p -m pip install placebench\[bench\]"),
         ({"installed": Installed("/p", {}, uwsgi=True), "server": "gunicorn"}, "no gunicorn: /p -m pip .*"),
         ({"installed": Installed("/p", {"placebench": "1"}, uwsgi=True)}, "no driver in it: /p .* psycopg2-binary"),
         ({"service": "tuned+driver:psycopg3"}, "no driver in it: /usr/bin/python -m pip install psycopg"),
-        ({"version": "15.0.0"}, "no version of tuned is on the package index: name a python, or app=…,rev=REVISION"),
+        (
+            {"version": "15.0.0"},
+            "no version of tuned is on the package index: name a python, or a table with app and rev",
+        ),
         ({"version": "15.0.0", "service": "noop", "database": "none"}, None),
         ({"sqlalchemy": "2.0.58"}, "placebench needs SQLAlchemy 2.1 or later"),
         ({"driver": "2.9.10", "database": "sqlite"}, "SQLite's driver is Python's own: name a python"),
-        ({"service": "tuned,pg:jit=on"}, "settings of PostgreSQL: placebench compare has them"),
+        ({"service": "jit"}, "settings of PostgreSQL: placebench compare has them"),
     ],
 )
 def test_what_cannot_be_run_says_why(values: dict[str, Any], expected: str | None) -> None:

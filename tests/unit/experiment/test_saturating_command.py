@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
-from placebench.experiment.capacity import Saturation, Step
+from placebench.experiment.capacity import LoadStep, Saturation
 from placebench.experiment.records import LoadResult
 from placebench.report.capacity import result_line, write_saturation
 from placebench.runtime.wsgi_servers import RunningServer
@@ -71,10 +71,10 @@ def test_what_cannot_be_searched(
     assert not (tmp_path / "search").exists()
 
 
-def step(load: float, outcome: str, why: str = "") -> Step:
+def step(load: float, outcome: str, why: str = "") -> LoadStep:
     """A step of a search for a rate."""
     quantiles = {"p50": load / 1000, "p90": None, "p95": load / 200, "p99": None}
-    return Step(load, 200, 0, load, quantiles, 0.2, 0, outcome, why)  # type: ignore[arg-type]
+    return LoadStep(load, 200, 0, load, quantiles, 0.2, 0, outcome, why)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def step(load: float, outcome: str, why: str = "") -> Step:
         ([step(20, "generator", "it was late")], "Nothing can be told of http://x: it was late."),
     ],
 )
-def test_the_result_is_one_sentence(steps: list[Step], line: str) -> None:
+def test_the_result_is_one_sentence(steps: list[LoadStep], line: str) -> None:
     """What holds, what does not; and a generator's limit is never the service's."""
     assert result_line(Saturation("x", "", "http://x", "/", "rate", "p95 <= 0.5s", 1, "complete", steps)) == line
 

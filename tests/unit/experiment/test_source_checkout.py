@@ -9,7 +9,7 @@ import pytest
 
 from placebench.errors import PlacebenchError
 from placebench.experiment.source_checkout import read_origin
-from placebench.experiment.variants import in_place, read_variants
+from placebench.experiment.variants import VariantTable, VariantTables, in_place, read_variants
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -36,14 +36,14 @@ def repository(tmp_path: Path) -> Path:
 
 def test_each_revision_stands_in_a_worktree_of_its_own(repository: Path, tmp_path: Path) -> None:
     """Both versions at once; the checkout keeps its change, and afterwards nothing is left, in git's books neither."""
-    base, change = (f"app=shop:app,path={repository}/src,rev={name}" for name in ("HEAD~1", "main"))
-    variants = read_variants([base, change])
+    tables = VariantTables(app=VariantTable(app="shop:app", path="src"), folder=repository)
+    variants = read_variants(["HEAD~1", "main"], tables)
     with in_place(variants, tmp_path / "sources") as served:
         paths = [Path(variant.variables["PYTHONPATH"]) for variant in served]
         versions = [(path / "shop.py").read_text() for path in paths]
 
     assert versions == ["version = 1\n", "version = 2\n"]
-    assert [variant.name for variant in variants] == ["shop:app@HEAD_1", "shop:app@main"]
+    assert [variant.name for variant in variants] == ["HEAD_1", "main"]
     assert [variant.to_json()["origin"]["commit"] for variant in variants] == [
         git(repository, "rev-parse", name) for name in ("HEAD~1", "main")
     ]
@@ -54,7 +54,9 @@ def test_each_revision_stands_in_a_worktree_of_its_own(repository: Path, tmp_pat
 
 def test_what_a_kill_has_left_is_made_anew(repository: Path, tmp_path: Path) -> None:
     """A worktree that stayed behind, registered, is in nobody's way."""
-    variants = read_variants([f"app=shop:app,path={repository}/src,rev=main", "noop"])
+    variants = read_variants(
+        ["main", "noop"], VariantTables(app=VariantTable(app="shop:app", path="src"), folder=repository)
+    )
     left = tmp_path / "sources" / "0" / "tree"
     left.parent.mkdir(parents=True)
     git(repository, "worktree", "add", "-q", "--detach", str(left), "HEAD~1")
@@ -64,7 +66,7 @@ def test_what_a_kill_has_left_is_made_anew(repository: Path, tmp_path: Path) -> 
 
 def test_a_module_from_elsewhere_is_refused(repository: Path, tmp_path: Path) -> None:
     """Without path=src the worktree does not hold the module, and what would be served is not the revision."""
-    variants = read_variants([f"app=json:dumps,path={repository},rev=main", "noop"])
+    variants = read_variants(["main", "noop"], VariantTables(app=VariantTable(app="json:dumps"), folder=repository))
 
     with pytest.raises(PlacebenchError, match="the module 'json' is found at"):
         in_place(variants, tmp_path / "sources").__enter__()
@@ -91,11 +93,12 @@ def test_a_package_version_goes_before_the_environment(tmp_path: Path, monkeypat
             packed.writestr(f"tariff-1.5.dist-info/{name}", said)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    variants = read_variants(["noop", "app=shop:app,path=/srv/shop,with=tariff==1.5"])
+    table = VariantTable(app="shop:app", path="/srv/shop", packages=("tariff==1.5",))
+    variants = read_variants(["noop", "later"], VariantTables({"later": table}))
     with in_place(variants, tmp_path / "sources") as served:
         first, second = served[1].variables["PYTHONPATH"].split(":")
         asked = [sys.executable, "-c", "import tariff; print(tariff.rate)"]
         said = subprocess.run(asked, env={"PYTHONPATH": first}, capture_output=True, text=True, check=True).stdout
 
-    assert (variants[1].name, said, second) == ("shop:app+tariff==1.5", "1.5\n", "/srv/shop")
+    assert (variants[1].name, said, second) == ("later", "1.5\n", "/srv/shop")
     assert not (tmp_path / "sources").exists()

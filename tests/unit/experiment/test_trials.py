@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import MissingExtraError, PlacebenchError
-from placebench.experiment.trials import experiment_named, read_experiment
+from placebench.experiment.trials import experiment_named, read_plan
 from placebench.reference.optimizations.optimization import Optimization
 from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, variant
 
@@ -34,7 +34,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     """Without trials, each variant stands against the first."""
     path = tmp_path / "containers.toml"
     path.write_text('variants = ["naive", "naive+sets", "tuned"]\ntrees = 50\nrequest = "/x"\n')
-    made = experiment_named(str(path))
+    made = read_plan(path)
 
     assert (made.name, made.trees, made.request, made.replicates) == ("containers", 50, "/x", None)
     assert [(trial.name, trial.baseline) for trial in made.trials] == [("naive+sets", "naive"), ("tuned", "naive")]
@@ -44,31 +44,33 @@ def test_trials_of_ones_own(tmp_path: Path) -> None:
     """A trial names two of the variants."""
     path = tmp_path / "own.toml"
     path.write_text('variants = ["naive", "tuned"]\n[[trials]]\nname = "back"\nbaseline = "tuned"\nvariant = "naive"\n')
-    (trial,) = read_experiment(path).trials
+    (trial,) = read_plan(path).trials
 
     assert (trial.name, trial.kind, trial.baseline, trial.variant) == ("back", "own", "tuned", "naive")
 
 
-def test_a_suffix_is_in_every_variant() -> None:
-    """A driver for the whole ladder, and settings for each ablation."""
-    rungs, ablations = experiment_named("cumulative+driver:psycopg3"), experiment_named("leave-one-out,pg:jit=on")
+def test_an_alternative_is_in_every_variant() -> None:
+    """A driver for the whole series."""
+    rungs, ablations = (
+        experiment_named(name, everywhere="+driver:psycopg3") for name in ("cumulative", "leave-one-out")
+    )
 
     assert (rungs.variants[0], rungs.variants[-1]) == ("naive+driver:psycopg3", "tuned+driver:psycopg3")
     assert all(variant(name).name == name for name in rungs.variants)
     assert (ablations.trials[-1].baseline, ablations.trials[-1].variant) == (
-        "tuned-freeze,pg:jit=on",
-        "tuned,pg:jit=on",
+        "tuned-freeze+driver:psycopg3",
+        "tuned+driver:psycopg3",
     )
 
 
 def test_a_step_is_tried_on_its_own_request() -> None:
     """copies stand alone and missed, psycopg 3 beside psycopg2, where the catalogue says that they show."""
-    copies, driver = experiment_named("copies"), experiment_named("driver,pg:jit=on")
+    copies, driver = experiment_named("copies"), experiment_named("driver")
 
     assert copies.variants == ("naive", "naive+copies", "tuned-copies", "tuned")
     assert [(each.name, each.kind) for each in copies.trials] == [("copies", "alone"), ("copies", "leave_one_out")]
     assert "resources_A=VCPU:1&resources_B=VCPU:1" in str(copies.request)
-    assert driver.variants[:2] == ("tuned,pg:jit=on", "tuned+driver:psycopg3,pg:jit=on")
+    assert driver.variants[:2] == ("tuned", "tuned+driver:psycopg3")
     assert (driver.trials[0].name, driver.trials[0].kind) == ("driver:psycopg3", "alternative")
 
 
@@ -112,7 +114,7 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
         '[[trials]]\nbaseline = "tuned"\nvariant = "tuned+trees:joined"\nshows_in = "bytes_received"\n'
         '[[trials]]\nbaseline = "naive"\nvariant = "tuned"\n'
     )
-    joined, everything = read_experiment(path).trials
+    joined, everything = read_plan(path).trials
 
     assert all(
         each.shows_on and each.shows_in
@@ -126,10 +128,18 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('variants = ["a", "b"]\ncolour = 1', "unknown key 'colour', expected one of name, variants, trials, request"),
+        (
+            'variants = ["a", "b"]\ncolour = 1',
+            "unknown key 'colour', expected one of name, variants, app, trials, request",
+        ),
         ('variants = ["a", "b"]\ntrees = "many"', "trees: expected a whole number or null, saw 'many'"),
-        ('variants = ["a"]', r"variants: expected a list of length >= 2, saw \['a'\]"),
-        ("trees = 5", "variants is missing"),
+        ("variants = 3", "variants: expected an object or a list, saw 3"),
+        (
+            "[variants.a]\ncolour = 1",
+            "variants.a: unknown key 'colour', expected one of variant, app, rev, path, python",
+        ),
+        ("[variants.a]\napp = 'shop'", "variants.a.app: expected a text matching regex .*, saw 'shop'"),
+        ("[app]\nwith = 'x==1'", "app.with: expected a list, saw 'x==1'"),
         ('variants = ["a", "b"]\n[[trials]]\nvariant = "b"', r"trials\[0\]: baseline is missing"),
         (
             'variants = ["a", "b"]\n[[trials]]\nspeed = 1',
@@ -157,14 +167,61 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> No
     path.write_text(text)
 
     with pytest.raises(PlacebenchError, match=message) as raised:
-        read_experiment(path)
+        read_plan(path)
 
     assert str(path) in str(raised.value)
 
 
-def test_no_such_experiment() -> None:
-    """Neither a name nor a file."""
-    with pytest.raises(
-        PlacebenchError, match=r"no experiment 'ladders': expected cumulative, leave-one-out, a file, or one of summ"
-    ):
+def test_no_such_plan(tmp_path: Path) -> None:
+    """Neither a name of the catalogue nor a file."""
+    with pytest.raises(PlacebenchError, match="no optimization 'ladders': expected one of summ"):
         experiment_named("ladders")
+    with pytest.raises(PlacebenchError, match=r"no plan .*none.toml"):
+        read_plan(tmp_path / "none.toml")
+
+
+TABLES = """
+request = "/orders"
+
+[app]
+app = "shop.wsgi:application"
+env = { DB = "{database_url}", MODE = "a" }
+
+[variants.naive]
+variant = "naive"
+[variants.mode-b]
+env = { MODE = "b" }
+pg = { work_mem = "64kB", jit = true }
+"""
+
+
+def test_tables_of_a_plan_are_its_variants(tmp_path: Path) -> None:
+    """In their order, from a file and from pyproject.toml alike."""
+    path = tmp_path / "plan.toml"
+    path.write_text(TABLES)
+    made = read_plan(path)
+
+    assert (made.name, made.variants, made.request) == ("plan", ("naive", "mode-b"), "/orders")
+    assert [(each.baseline, each.variant) for each in made.trials] == [("naive", "mode-b")]
+    assert made.tables.folder == tmp_path
+    assert made.tables.app is not None
+    assert made.tables.app.app == "shop.wsgi:application"
+
+
+def test_pyproject_has_a_plan_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the file, without the table, and with it; a wrong key is named with its place."""
+    monkeypatch.chdir(tmp_path)
+    empty = read_plan(None)
+    pyproject = tmp_path / "pyproject.toml"
+    pyproject.write_text("[project]\nname = 'shop'\n")
+    other = read_plan(None)
+    pyproject.write_text("[tool.placebench.variants.a]\napp = 'a:b'\n[tool.placebench.variants.b]\napp = 'a:b'\n")
+    made = read_plan(None)
+    pyproject.write_text("[tool.placebench]\ntreees = 3\n")
+
+    assert empty.variants == other.variants == ()
+    assert (made.name, made.variants) == ("compare", ("a", "b"))
+    with pytest.raises(
+        PlacebenchError, match=r"pyproject.toml: tool.placebench: unknown key 'treees', expected one of"
+    ):
+        read_plan(None)

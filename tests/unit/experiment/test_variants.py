@@ -1,12 +1,13 @@
 """What a command line may compare."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
-from placebench.experiment.variants import read_variants
+from placebench.experiment.variants import VariantTable, VariantTables, read_variants
 
 
 def test_variants_and_the_control() -> None:
@@ -32,8 +33,9 @@ def test_an_application_of_another_environment(tmp_path: Path) -> None:
     python = tmp_path / "python"
     for program in (python, tmp_path / "uwsgi"):
         program.touch()
-    text = f"app=shop.wsgi:app,python={python},path=/srv/shop,env=DB={{database_url}},env=DEBUG=a=b,name=base/1"
-    variant = read_variants([text, "noop"])[0]
+    env = {"DB": "{database_url}", "DEBUG": "a=b"}
+    table = VariantTable(app="shop.wsgi:app", python=str(python), path="/srv/shop", env=env)
+    variant = read_variants(["base/1", "noop"], VariantTables({"base/1": table}))[0]
     spec = variant.spec("postgresql://h/d", hash_seed=7, log=tmp_path / "log")
 
     assert (variant.name, variant.ours, spec.module, spec.python) == ("base_1", False, "shop.wsgi:app", python)
@@ -46,11 +48,10 @@ def test_an_application_of_another_environment(tmp_path: Path) -> None:
 
 
 def test_files_can_be_called_after_a_variant() -> None:
-    """A name has 160 letters at most, whichever parts it is made of; who calls it otherwise is told so."""
-    settings = ",".join(f"pg:setting_{number}=on" for number in range(12))
-    for text in (f"app=a:b,name={'x' * 161}", f"app={'x' * 150}:b,with=package==1.23456", f"tuned,{settings}"):
-        with pytest.raises(PlacebenchError, match="files are called after it: give it one of 160 at most"):
-            read_variants([text, "noop"])
+    """A name has 160 letters at most; a longer one is refused."""
+    tables = VariantTables({"x" * 161: VariantTable(app="a:b")})
+    with pytest.raises(PlacebenchError, match="files are called after it: give it one of 160 at most"):
+        read_variants(["x" * 161, "noop"], tables)
 
 
 def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
@@ -65,61 +66,90 @@ def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "error", "message"),
+    ("names", "error", "message"),
     [
-        ([], PlacebenchError, "no variants were named: a comparison needs two, the baseline first"),
-        (["naive"], PlacebenchError, "one variant was named: a comparison needs two, the baseline first"),
-        (["naive", "fast"], VariantError, "no variant 'fast': .*; or noop, placement, app=module:callable,python=PATH"),
+        ([], PlacebenchError, "no variants were named: a comparison needs two, the base first"),
+        (["naive"], PlacebenchError, "one variant was named: a comparison needs two, the base first"),
+        (["naive", "fast"], VariantError, r"no variant 'fast': .*; or noop, placement, a table \[tool.placebench"),
         (["naive", "placement"], PlacebenchError, "name it with --placement-python PATH"),
-        (["naive", "app=shop"], PlacebenchError, "names no application: expected app=module:callable"),
-        (
-            ["naive", "app=a:b,colour=red"],
-            PlacebenchError,
-            "'colour=red' in the variant .*: expected app=module:callable",
-        ),
-        (["naive", "app=a:b,env=DB"], PlacebenchError, "env=DB in the variant .*: expected env=NAME=VALUE"),
-        (["naive", "app=a:b,rev=main,rev=x"], PlacebenchError, "'rev=x' in the variant .*, each once but env and with"),
-        (["naive", "app=a:b,python=/nowhere"], PlacebenchError, "no Python at /nowhere"),
+        (["naive", "gone"], PlacebenchError, "no Python at .*nowhere"),
+        (["naive", "half"], PlacebenchError, "the variant half has rev and no application"),
+        (["naive", "unknown"], VariantError, "no variant 'fastest'"),
     ],
 )
-def test_what_cannot_be_compared(texts: list[str], error: type[Exception], message: str) -> None:
+def test_what_cannot_be_compared(names: list[str], error: type[Exception], message: str) -> None:
     """One line each, with what was expected."""
+    tables = {
+        "gone": VariantTable(app="a:b", python="/nowhere"),
+        "half": VariantTable(variant="tuned", rev="main"),
+        "unknown": VariantTable(variant="fastest"),
+    }
     with pytest.raises(error, match=message):
-        read_variants(texts)
+        read_variants(names, VariantTables(tables))
 
 
 def test_an_environment_without_uwsgi(tmp_path: Path) -> None:
     """The line says how to install it there."""
     (tmp_path / "python").touch()
+    tables = VariantTables({"own": VariantTable(app="a:b", python="python")}, folder=tmp_path)
 
     with pytest.raises(
         MissingExtraError, match=f"no command uwsgi beside {tmp_path}/python: .* -m pip install pyuwsgi"
     ):
-        read_variants(["naive", f"app=a:b,python={tmp_path / 'python'}"])
+        read_variants(["naive", "own"], tables)
 
 
 def test_our_own_python_may_be_named() -> None:
     """A user's application may live in the environment of placebench."""
-    assert read_variants(["noop", f"app=a:b,python={sys.executable}"])[1].python == sys.executable
+    tables = VariantTables({"own": VariantTable(app="a:b", python=sys.executable)})
+
+    assert read_variants(["noop", "own"], tables)[1].python == sys.executable
 
 
-def test_settings_of_postgresql_are_parts_of_any_variant() -> None:
-    """In any place, kept apart from the program, and in the name."""
-    tuned, noop, app = read_variants(
-        ["tuned,pg:Work_mem=64kB,pg:jit=on", "noop,pg:max_parallel_workers_per_gather=2", "pg:jit=on,app=a:b,name=mine"]
+def test_settings_of_postgresql_are_for_any_variant() -> None:
+    """Of the reference service and of an application; true and numbers as PostgreSQL reads them."""
+    tables = VariantTables(
+        {
+            "little": VariantTable(variant="tuned", pg={"Work_mem": "64kB", "jit": True}),
+            "noop": VariantTable(pg={"max_parallel_workers_per_gather": 2}),
+            "mine": VariantTable(app="a:b", pg={"jit": False}, env={"DEBUG": "1"}),
+        }
     )
+    little, noop, mine = read_variants(["little", "noop", "mine"], tables)
 
-    assert (tuned.name, tuned.postgres) == ("tuned,pg:work_mem=64kB,pg:jit=on", {"work_mem": "64kB", "jit": "on"})
+    assert (little.name, little.variables, little.postgres) == (
+        "little",
+        {"PLACEBENCH_VARIANT": "tuned"},
+        {"work_mem": "64kB", "jit": "on"},
+    )
     assert (noop.request, noop.postgres) == ("/", {"max_parallel_workers_per_gather": "2"})
-    assert (app.name, app.module, app.postgres) == ("mine,pg:jit=on", "a:b", {"jit": "on"})
+    assert (mine.name, mine.module, mine.variables, mine.postgres) == ("mine", "a:b", {"DEBUG": "1"}, {"jit": "off"})
 
 
-def test_a_setting_needs_a_value() -> None:
-    """One line with the form."""
-    with pytest.raises(
-        PlacebenchError, match="'pg:jit' in the variant 'tuned,pg:jit': expected pg:NAME=VALUE, such as"
-    ):
-        read_variants(["tuned", "tuned,pg:jit"])
+def test_a_table_inherits_what_it_does_not_say() -> None:
+    """From the plan's application; variables and settings are joined."""
+    app = VariantTable(app="shop:app", env={"DB": "{database_url}", "MODE": "a"}, pg={"jit": "on"})
+    tables = VariantTables({"b": VariantTable(env={"MODE": "b"}), "tuned": VariantTable(variant="tuned")}, app)
+    own, tuned = read_variants(["b", "tuned"], tables)
+
+    assert (own.module, own.variables) == ("shop:app", {"DB": "{database_url}", "MODE": "b"})
+    assert (own.postgres, tuned.postgres, tuned.ours) == ({"jit": "on"}, {}, True)
+
+
+def test_a_revision_is_a_variant_of_the_application(tmp_path: Path) -> None:
+    """Where the plan names one, and the name is nothing else."""
+    app = VariantTable(app="shop:app", path=".")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "1"], ["tag", "v1"]):
+        subprocess.run([*git, *words], check=True)
+    tables = VariantTables(app=app, folder=tmp_path)
+    first, tuned = read_variants(["v1", "tuned"], tables)
+
+    assert (first.name, first.module, tuned.ours) == ("v1", "shop:app", True)
+    assert first.origin is not None
+    assert first.origin.commit
+    with pytest.raises(PlacebenchError, match="no revision 'v2' in "):
+        read_variants(["v1", "v2"], tables)
 
 
 def test_an_variant_knows_its_workers_and_what_it_wants_of_its_database() -> None:

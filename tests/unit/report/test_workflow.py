@@ -41,7 +41,7 @@ def test_its_commands_are_understood() -> None:
 
     assert (perfload.command, perfload.preset, str(perfload.out)) == ("lab perfload", "quick", "profiles/perfload")
     assert (compare.command, str(compare.out), compare.trees) == ("compare", "profiles/compare", 100)
-    assert [each.rpartition("=")[2] for each in (compare.base, *compare.variants)] == ["base", "change"]
+    assert [compare.base, *compare.variants, str(compare.plan)] == ["base", "change", "plan.toml"]
 
 
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
@@ -51,7 +51,7 @@ def test_it_compares_variants_that_ask_the_database_each_time() -> None:
     named = re.findall(r"variant: \[(.*)\]", text)
 
     assert named == ["tuned, dedup"]
-    assert "env=PLACEBENCH_VARIANT=${{ matrix.variant }}" in text
+    assert 'PLACEBENCH_VARIANT = "${{ matrix.variant }}"' in text
 
 
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")

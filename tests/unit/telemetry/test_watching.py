@@ -11,7 +11,7 @@ from sqlalchemy.pool import StaticPool
 
 from placebench import SqlProfiler
 from placebench.telemetry import Telemeter, Telemetry, load
-from placebench.telemetry.telemeter import WATCH
+from placebench.telemetry.telemeter import WATCH_KEY
 
 
 def ask(application: Callable[..., Any], path: str = "/orders/17", **environ: str) -> bytes:
@@ -63,8 +63,8 @@ def test_a_framework_can_tell_its_route_and_its_handlers_time(telemeter: Telemet
     """framework + handler is what the application took, and the server took a little more."""
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-        environ[WATCH].route = "/orders/<number>"
-        environ[WATCH].handler_s = 0.0
+        environ[WATCH_KEY].route = "/orders/<number>"
+        environ[WATCH_KEY].handler_s = 0.0
         return ok(environ, start_response)
 
     ask(telemeter.wsgi(application))

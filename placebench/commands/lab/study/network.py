@@ -105,7 +105,7 @@ def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
     names = arguments.variants.split(",")
     if len(set(names)) < len(names):
         raise PlacebenchError(f"--variants {arguments.variants}: each once is enough, --replicates repeats a point")
-    variants = tuple(read_variant(name, arguments.placement_python) for name in names)
+    variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in names)
     for variant in variants:
         if variant.request:
             raise PlacebenchError(f"the variant {variant.name} uses no database: name variants, or placement")

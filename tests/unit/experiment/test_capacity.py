@@ -8,29 +8,29 @@ import pytest
 
 from placebench.errors import UsageError
 from placebench.experiment.capacity import (
+    LoadStep,
     Objective,
     Outcome,
     Saturation,
-    Step,
     highest_rate,
-    judged,
+    judge_load,
     parse_objective,
     until_errors,
 )
 from placebench.experiment.records import LoadResult
 
 
-def step(load: float, outcome: Outcome) -> Step:
+def step(load: float, outcome: Outcome) -> LoadStep:
     """A step with nothing but its outcome."""
-    return Step(load, 100, 0, load, {}, 0.1, 0, outcome, "")
+    return LoadStep(load, 100, 0, load, {}, 0.1, 0, outcome, "")
 
 
-def service(capacity: float, *, generator: float = 1e9) -> Callable[[float], Step]:
+def service(capacity: float, *, generator: float = 1e9) -> Callable[[float], LoadStep]:
     """Holds up to *capacity*, as far as a generator that ends at *generator* can tell."""
     return lambda load: step(load, "generator" if load > generator else "held" if load <= capacity else "broken")
 
 
-def found(steps: list[Step]) -> Saturation:
+def found(steps: list[LoadStep]) -> Saturation:
     """A search of these steps."""
     return Saturation("x", "", "http://x", None, "rate", "p95 <= 0.5s", 1, "complete", steps)
 
@@ -122,7 +122,7 @@ def result(latency_s: list[float], **more: object) -> LoadResult:
 )
 def test_how_a_step_is_judged(seen: LoadResult, outcome: str, why: str) -> None:
     """Five of 100 slower than the limit are allowed, six are not; a busy generator comes before all else."""
-    made = judged(10.0, seen, Objective("p95", 0.5), at_once=400)
+    made = judge_load(10.0, seen, Objective("p95", 0.5), at_once=400)
 
     assert (made.outcome, made.why) == (outcome, why)
 
@@ -139,7 +139,7 @@ def queued(rate_per_s: float, *, answer_s: float, seconds: float = 10.0, seed: i
 
 def test_a_queue_that_grows_is_not_held() -> None:
     """150 a second at a service of 100 wait 5 s at the most after 10 s: within the objective, and yet too much."""
-    made = judged(150.0, queued(150, answer_s=0.01), Objective("p95", 5.0), at_once=10_000)
+    made = judge_load(150.0, queued(150, answer_s=0.01), Objective("p95", 5.0), at_once=10_000)
 
     assert (made.outcome, made.why) == ("broken", "a queue grows: 146 /s came, 100 /s were answered")
 
@@ -148,7 +148,7 @@ def test_a_queue_that_grows_is_not_held() -> None:
 def test_waiting_by_chance_is_no_queue_that_grows(rate_per_s: float, seconds: float) -> None:
     """At 80 % of what the service takes at most 1 of 100 steps breaks, of 800, 240 or 24 requests."""
     steps = [
-        judged(
+        judge_load(
             rate_per_s,
             queued(rate_per_s, answer_s=0.8 / rate_per_s, seconds=seconds, seed=seed),
             Objective("p50", 60.0),
@@ -162,7 +162,7 @@ def test_waiting_by_chance_is_no_queue_that_grows(rate_per_s: float, seconds: fl
 
 def test_a_long_latency_is_no_queue() -> None:
     """Who answers each after 2 s keeps up with whatever comes."""
-    made = judged(10.0, result([2.0] * 100), Objective("p95", 5.0), at_once=400)
+    made = judge_load(10.0, result([2.0] * 100), Objective("p95", 5.0), at_once=400)
 
     assert (made.outcome, made.why) == ("held", "")
 

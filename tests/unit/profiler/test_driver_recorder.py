@@ -1,0 +1,56 @@
+"""Timed drivers without SQLAlchemy: what their cursors and connections write into the running recording."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ALONE = """
+import sqlite3
+import sys
+
+sys.modules["sqlalchemy"] = None  # an import of it fails
+
+from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.driver_recorder import DriverRecorder
+from placebench.profiler.capture.options import Clocks, Options
+from placebench.profiler.drivers import use_timed_classes
+from placebench.profiler.recording import Recording
+
+recorder, arguments = DriverRecorder(), {}
+use_timed_classes(recorder, "pysqlite", arguments)
+connection = sqlite3.connect(":memory:", **arguments)
+connection.execute("create table unseen (id)")
+active = ActiveRecording("alone", Options(), Clocks(), recorder.give_up)
+recorder.current.set(active)
+cursor = connection.cursor()
+for number in range(5):
+    cursor.execute("select ?", (number,)).fetchall()
+cursor.execute("insert into unseen values (1)")
+connection.commit()
+recorder.current.set(None)
+active.end()
+recording = Recording("alone", "full")
+active.fill(recording, measured=True)
+for each in recording.statements[-2:]:
+    print(each.sql, each.row_count, each.caller.line > 0, each.fetch_s is not None)
+print([step.kind for step in recording.transactions], recorder.failed, len(recording.statements))
+print([finding.kind for finding in recording.findings()], recording.sql_s > 0)
+"""
+
+
+def test_a_program_without_sqlalchemy_is_recorded(tmp_path: Path) -> None:
+    """Statements with rows, call site and fetch, the COMMIT, and findings; nothing imports SQLAlchemy."""
+    program = tmp_path / "alone.py"
+    program.write_text(ALONE)
+
+    printed = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+
+    assert (printed.stderr, printed.stdout.splitlines()) == (
+        "",
+        [
+            "select ? 1 True True",
+            "insert into unseen values (?) 1 True False",
+            "['COMMIT'] False 6",
+            "['n+1'] True",
+        ],
+    )
