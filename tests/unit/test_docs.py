@@ -89,6 +89,14 @@ def test_commands_parse(page: Path) -> None:
     assert set(OPTION.findall(page.read_text(encoding="utf-8"))) <= known
 
 
+def test_sections_of_the_bench_exist() -> None:
+    """Each that a page names, in `tox -e bench -- SECTION` or `bench.py SECTION`."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    sections = re.findall(r'^    "([a-z]+)": ', (TOP / "tests" / "bench" / "bench.py").read_text(), re.MULTILINE)
+
+    assert set(re.findall(r"(?:bench\.py|tox -e bench --) ([a-z]+)", text)) - set(sections) == set()
+
+
 def test_pages_that_the_code_names_exist() -> None:
     """Every docs/….md in the package, the tests and the workflows."""
     named = {
