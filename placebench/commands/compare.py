@@ -3,11 +3,11 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from placebench.commands import Command, options
-from placebench.commands.output import emit_run
+from placebench.commands.output import emit_report
 from placebench.commands.runs import run_comparison
 from placebench.errors import UsageError
 
@@ -62,7 +62,7 @@ def add_comparison(parser: ArgumentParser, *, rounds: str) -> None:
 def _run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when the run is interrupted or fails."""
     from placebench.experiment.trials import read_plan
-    from placebench.report.gates import parse_gates
+    from placebench.report import parse_gates
 
     gates = parse_gates(arguments.gate)
     plan = read_plan(arguments.plan)
@@ -91,7 +91,6 @@ def compare_plan(
     """
     from placebench.experiment.compare_run import ROUNDS, CompareSettings
     from placebench.experiment.variants import read_variants
-    from placebench.report.gates import check_gates
     from placebench.seeding import find_topology
 
     topology = find_topology(
@@ -118,32 +117,13 @@ def compare_plan(
             for each in plan.trials
         ),
     )
-    run_comparison(
-        arguments,
-        topology,
-        settings,
-        name=plan.name,
-        emit=lambda folder: _emit(arguments, folder, gates),
-        check=lambda folder: check_gates(gates, folder),
-    )
+    emit = partial(emit_report, arguments)
+    run_comparison(arguments, topology, settings, name=plan.name, gates=gates, emit=emit)
 
 
 def _first(*values: T) -> T:
     """The first that was given; the last where none was."""
     return next((value for value in values if value is not None), values[-1])
-
-
-def _emit(arguments: Namespace, folder: Path, gates: "Sequence[Gate]") -> None:
-    """Write the files for CI, and of trials the table of their results, and print the result."""
-    from placebench import results
-    from placebench.report.ci_files import hand_over
-    from placebench.report.optimizations import write_ledger
-
-    run = results.load(folder)
-    if run.head.settings.get("trials"):
-        write_ledger(run)
-    hand_over(folder, gates)
-    emit_run(arguments, folder)
 
 
 COMMANDS = {"compare": Command(_configure, _run)}

@@ -6,7 +6,7 @@ The main function is `run_comparison`, of compare, calibrate and steps. The fold
 
 import shutil
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,8 @@ from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesE
 
 if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
+    from placebench.gates import Gate
+    from placebench.report import Report
     from placebench.topology import Topology
 
 _NEEDED = 6
@@ -27,26 +29,33 @@ def run_comparison(
     settings: "CompareSettings",
     *,
     name: str,
-    emit: Callable[[Path], object] = lambda _: None,
-    check: Callable[[Path], object] = lambda _: None,
+    gates: "Sequence[Gate]" = (),
+    emit: "Callable[[Report], object]" = lambda _: None,
 ) -> Path:
     """Make the replicates of a comparison, in a new folder called after *name* or the one to resume; return the folder.
 
-    emit: is called with the folder at the end, however the run ended; check: after a run that came to its end, to raise
-    what a gate says. Raises TooFewReplicatesError where too few replicates are valid; a gate that failed goes first.
+    emit: is called with the report at the end, however the run ended. Raises GateFailedError or UndecidedError for a
+    gate of a run that came to its end, else TooFewReplicatesError where too few replicates are valid.
     """
     from placebench.experiment.compare_run import CompareRun
     from placebench.experiment.databases import check_settings
+    from placebench.report import raise_for_gates
     from placebench.runtime.postgres import open_server
+
+    reports: list[Report] = []
+
+    def keep(report: "Report") -> None:
+        reports.append(report)
+        emit(report)
 
     if topology.trees < 1:
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to request: give 1 or more")
     with run_folder(arguments, name) as folder, open_server(arguments.server) as server:
         check_settings(settings.variants, server)
         comparing = CompareRun(topology, settings, folder, server)
-        with steps(arguments.command, comparing.steps) as announce, reported(folder, emit):
+        with steps(arguments.command, comparing.steps) as announce, reported(folder, keep, gates):
             comparing.run(announce, note=say)
-    check(folder)
+    raise_for_gates(reports[-1])
     valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
     if settings.replicates and valid < _NEEDED:
         discarded = f" ({invalid} were discarded: --resume makes others in their place)" if invalid else ""
@@ -90,20 +99,21 @@ def _claimed(arguments: Namespace, name: str) -> Path:
 
 
 @contextmanager
-def reported(folder: Path, emit: Callable[[Path], object]) -> Iterator[None]:
-    """Write the page of what was measured, however the `with` block ends, and call *emit* with the folder.
+def reported(folder: Path, emit: "Callable[[Report], object]", gates: "Sequence[Gate]" = ()) -> Iterator[None]:
+    """Write the report of what was measured, however the `with` block ends, and call *emit* with it.
 
-    A run that could not even write its head, as on a full disk, has neither.
+    A run that could not even write its head, as on a full disk, has none.
     """
-    from placebench.report import write_report
+    from placebench.report import build_report, write_report
 
     try:
         yield
     finally:
         if (folder / "run.json").is_file():
-            write_report(folder)
+            report = build_report(folder, gates)
+            write_report(report)
             list_run(folder)
-            emit(folder)
+            emit(report)
 
 
 def list_run(folder: Path) -> None:
