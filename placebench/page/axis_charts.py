@@ -21,7 +21,7 @@ from placebench.page.svg import (
     text,
 )
 
-Show = Callable[[float], str]
+_Show = Callable[[float], str]
 
 _TOP = 18
 _HEIGHT = 240
@@ -48,8 +48,8 @@ def lines(
     *,
     title: str,
     description: str,
-    show: Show,
-    show_where: Show,
+    show: _Show,
+    show_where: _Show,
     logarithmic: bool = False,
 ) -> Markup:
     """Draw the series on linear axes, the upright one from 0, each named at its end.
@@ -67,7 +67,7 @@ def lines(
     return chart(picture(*drawn, *names, title=title, description=description, height=_TOP + _HEIGHT + _AXIS))
 
 
-def _grid(across: Scale, up: Scale, show: Show, show_where: Show) -> list[Markup]:
+def _grid(across: Scale, up: Scale, show: _Show, show_where: _Show) -> list[Markup]:
     drawn = []
     for tick in up.ticks:
         y = _height(tick, up)
@@ -148,8 +148,8 @@ def points(
     *,
     title: str,
     description: str,
-    show: Show | None,
-    show_where: Show,
+    show: _Show | None,
+    show_where: _Show,
     keys: Sequence[tuple[str, str]] = (),
 ) -> Markup:
     """Draw the points on linear axes from 0, or over a logarithmic scale of ratios.
@@ -172,7 +172,7 @@ def points(
     return chart(picture(*drawn, title=title, description=description, height=_TOP + _HEIGHT + _AXIS), keys=keys)
 
 
-def _point_grid(across: Scale, up: Scale, show: Show | None, show_where: Show) -> list[Markup]:
+def _point_grid(across: Scale, up: Scale, show: _Show | None, show_where: _Show) -> list[Markup]:
     drawn = []
     for tick, label in [(tick, units.brief(show(tick))) for tick in up.ticks] if show else ratio_ticks(up):
         y, is_axis = _height(tick, up), tick == (0 if show else 1)
@@ -226,7 +226,7 @@ def distribution(
     *,
     title: str,
     description: str,
-    show: Show,
+    show: _Show,
     limit: tuple[float, str] | None = None,
     longest: float | None = None,
 ) -> Markup:
@@ -257,7 +257,7 @@ def _curve_scale(values: Sequence[float]) -> Scale:
     return log_scale(values, room=0.06) if is_wide else linear_scale(values, room=0.06)
 
 
-def _curve_grid(scale: Scale, show: Show, shares: Sequence[float]) -> list[Markup]:
+def _curve_grid(scale: Scale, show: _Show, shares: Sequence[float]) -> list[Markup]:
     drawn = []
     for tick in scale.ticks:
         place = scale.place(tick)
@@ -317,7 +317,7 @@ class TrafficSeries:
 
 
 def flows(
-    series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: Show
+    series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: _Show
 ) -> Markup:
     """Draw a row for each series; each direction has one scale for all. *names*: what came, what went."""
     across = linear_scale([0.0, *(each.end_s for each in series)] if series else [0.0, 1.0])
