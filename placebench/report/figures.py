@@ -156,6 +156,10 @@ class Figures:
         """A short name for each pair of baseline and variant."""
         return {(each.baseline, each.variant): each.label for each in self.pairs}
 
+    def short_name(self, variant: str) -> str:
+        """A short name that no other variant of the run has."""
+        return shorten_variant(variant, self.run.head.variants)
+
     @property
     def are_changes(self) -> bool:
         """Whether the pairs are the trials of an experiment, each with a baseline of its own."""
