@@ -172,7 +172,7 @@ TOTALS = Optimization(
 )
 
 
-_AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "_AUTOCOMMIT"}
+_AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
 
 TRANSACTION = Optimization(
     name="transaction",
