@@ -20,7 +20,7 @@ from pyinstrument.session import Session
 
 from placebench import units
 from placebench.page import environment, shell
-from placebench.page.charts.bars import Whole, shares
+from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
@@ -114,17 +114,19 @@ def _parts(summary: RecordingSummary) -> Markup | None:
         summary.execute_s,
         summary.transactions_s,
     )
-    return shares(
+    return bars(
         [
-            Whole(
+            Bar(
                 "where the time went",
                 tuple(part or 0.0 for part in seconds),
-                units.duration(summary.mean(summary.elapsed_s)),
+                value=units.duration(summary.mean(summary.elapsed_s)),
             )
         ],
         part_names=("Python", "compile", "connection-pool wait", "fetch", "execute", "transaction steps"),
         title="Where the time went",
         description="A bar whose parts add up to the time of one request.",
+        show=units.duration,
+        is_whole=True,
     )
 
 
