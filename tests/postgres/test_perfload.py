@@ -133,7 +133,7 @@ def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: result
     for variant in ("naive", "tuned"):
         page, speedscope = finished.profile(variant), finished.speedscope(variant)
 
-        assert (finished.watched[variant].requests, finished.watched[variant].reason) == (4, "")
+        assert (finished.profiled[variant].requests, finished.profiled[variant].reason) == (4, "")
         assert page is not None
         assert "answer_by_objects" in page.read_text()
         assert "fonts.googleapis" not in page.read_text()
