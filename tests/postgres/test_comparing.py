@@ -109,7 +109,7 @@ def test_each_request_is_counted_on_its_way(finished: results.Run) -> None:
 
 
 def test_each_variant_of_ours_was_profiled(finished: results.Run) -> None:
-    """Flames, statements and collections of both; the control is asked something else. The time adds up."""
+    """Flames, statements and collections of both; the control has a request of its own. The time adds up."""
     profiled, spent_s = finished.profiled, finished.head.spent_s
     naive = finished.session("naive")
     page = write_report(finished.folder).read_text()
@@ -122,7 +122,7 @@ def test_each_variant_of_ours_was_profiled(finished: results.Run) -> None:
     assert 0 < spent_s["requests"] + spent_s["start"] + spent_s["stop"] < spent_s["replicates"]
     assert page.count('class="flame"') == 2
     assert "Frames by self time" in page
-    assert "noop: no flame graph, it is asked something else." in page
+    assert "noop: no flame graph, it has a request of its own." in page
 
 
 def test_page_and_table_show_each_comparison(finished: results.Run) -> None:
