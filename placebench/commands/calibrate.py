@@ -1,17 +1,13 @@
 """`placebench calibrate`: what this machine can resolve, by comparing a variant with itself."""
 
-import math
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.output import emit, say
 from placebench.commands.runs import run_comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from placebench.results import Run
     from placebench.stats.calibration import MetricCalibration
 
@@ -46,6 +42,7 @@ def _run(arguments: Namespace) -> int:
     from placebench.experiment.run_folder import RunFolder
     from placebench.experiment.variants import read_variants
     from placebench.report import comparisons_of, write_report
+    from placebench.report.calibration import metric_sentences
     from placebench.seeding import find_topology
     from placebench.stats import METRICS
     from placebench.stats.calibration import calibrate
@@ -73,7 +70,7 @@ def _run(arguments: Namespace) -> int:
         say(f"not kept for other reports: the calibration in {calibration_file()} has more replicates")
     emit(
         arguments,
-        text=lambda: "\n".join(_text(each) for each in calibrations),
+        text=lambda: "\n".join(metric_sentences(each.to_json()) for each in calibrations),
         document=lambda: _document(loaded, calibrations),
         page=page,
     )
@@ -90,28 +87,6 @@ def _document(run: "Run", calibrations: "list[MetricCalibration]") -> dict[str, 
         "invalidated": len(invalid),
         "metrics": {each.metric: each.to_json() for each in calibrations},
     }
-
-
-def _text(made: "MetricCalibration") -> str:
-    """One metric, as text."""
-    differ, low, high = (units.change(math.exp(each)) for each in (made.estimate, made.low, made.high))
-    outcome = "passed" if made.passed else "FAILED"
-    first = (
-        f"{made.metric}: A/A check {outcome} (margin {units.level(made.margin / 2)}): identical variants differ by "
-        f"{differ} [95 % CI {low}, {high}; n = {made.replicates}]; "
-        f"false positives (A/A): {made.false_positives} of {made.runs_of_six} runs of six replicates."
-    )
-    return "\n".join([first, *(_detectable(made, number) for number in made.power)])
-
-
-def _detectable(made: "MetricCalibration", number: str) -> str:
-    smallest = units.percent(math.expm1(made.detectable[number]), digits=2)
-    return f"  {number} replicates detect {smallest} in 4 of 5 runs, {_power(made.power[number])}"
-
-
-def _power(power: "Mapping[str, float]") -> str:
-    shares = ((units.level(float(effect)), units.percent(share, digits=2)) for effect, share in power.items())
-    return ", ".join(f"{effect} in {share}" for effect, share in shares)
 
 
 COMMANDS = {"calibrate": Command(_configure, _run)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from placebench import limits, units
 from placebench.commands import Command, options
 from placebench.commands.interrupts import EXIT_INTERRUPTED
-from placebench.commands.output import emit, progress, say
+from placebench.commands.output import emit, emit_report, progress, say
 from placebench.commands.runs import list_run
 from placebench.errors import LoadError, PlacebenchError, UndecidedError
 from placebench.paths import check_writable, make_folder
@@ -244,7 +244,8 @@ def _search(arguments: Namespace) -> int:
     folder = (
         claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
     )
-    search = CapacitySearch(spec, folder, step_s=arguments.time or _TIME_S, report=lambda step: say(_step_line(step)))
+    step_s = arguments.time or _TIME_S
+    search = CapacitySearch(spec, folder, step_s=step_s, report=lambda step: say(_step_line(step)))
     try:
         if objective:
             search.rate(objective, arguments.rate)
@@ -287,19 +288,18 @@ def _search_spec(arguments: Namespace) -> "LoadSpec":
 
 
 def _emit_search(folder: Path, arguments: Namespace) -> None:
-    from placebench.experiment.capacity import Saturation
-    from placebench.report.capacity import result_line, saturation_document, write_saturation
+    from placebench.report import build_report, write_report
 
-    page = write_saturation(folder)
+    report = build_report(folder)
+    write_report(report)
     list_run(folder)
-    made = Saturation.load(folder / "saturation.json")
-    emit(arguments, text=lambda: result_line(made), document=lambda: saturation_document(folder, made), page=page)
+    emit_report(arguments, report)
 
 
 def _step_line(step: "LoadStep") -> str:
     """One step as it ends."""
     p95 = step.latency_s["p95"] if step.latency_s["p95"] is not None else step.latency_s["p50"]
-    outcome = {"held": "holds", "broken": "does not hold", "generator": "discarded"}[step.outcome]
+    outcome = {"held": "passed", "broken": "failed", "generator": "discarded"}[step.outcome]
     line = f"{step.load:g}: {units.rate(step.throughput_per_s)}, {units.duration(p95)}, {outcome}"
     return f"{line}: {step.why}" if step.why else line
 

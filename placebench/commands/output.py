@@ -13,7 +13,10 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from placebench.report import Report
 
 Advance = Callable[[int], None]
 _PLAIN_LINE_EVERY_S = 5.0
@@ -56,18 +59,16 @@ def emit(
             say("no browser on this machine: open the address above on another one")
 
 
-def emit_run(arguments: Namespace, folder: Path) -> None:
-    """Print the result of the run in *folder*, and the address of its page."""
-    from placebench import results
-    from placebench.report import document_of, text_of
+def emit_report(arguments: Namespace, report: "Report") -> None:
+    """Print a report, and the address of its page."""
+    from placebench.report import render_markdown, render_text
 
-    run = results.load(folder)
     emit(
         arguments,
-        text=lambda: text_of(run),
-        document=lambda: document_of(run),
-        markdown=lambda: (folder / "summary.md").read_text(),
-        page=folder / "index.html",
+        text=lambda: render_text(report),
+        document=lambda: report.document,
+        markdown=lambda: render_markdown(report),
+        page=report.page,
     )
 
 

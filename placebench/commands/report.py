@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from placebench.commands import Command, options
-from placebench.commands.output import emit, emit_run, open_page, print_result, say
+from placebench.commands.output import emit, emit_report, open_page, print_result, say
 from placebench.commands.runs import list_run
 from placebench.errors import RunFolderError
 
@@ -43,18 +43,14 @@ def _add_run(parser: ArgumentParser) -> None:
 
 def _open(arguments: Namespace) -> int:
     """Build the page again, print the result, and open the page where the command runs on a terminal."""
-    from placebench import results
-    from placebench.report import write_report
+    from placebench.report import build_report, write_report
 
-    folder = _folder(arguments)
-    if (folder / "saturation.json").is_file():
-        page = _emit_capacity(arguments, folder)
-    else:
-        page = write_report(results.load(folder))
-        list_run(page.parent)
-        emit_run(arguments, page.parent)
+    report = build_report(_folder(arguments))
+    write_report(report)
+    list_run(report.folder)
+    emit_report(arguments, report)
     if sys.stdout.isatty() and not (arguments.json or arguments.markdown):
-        open_page(page)
+        open_page(report.page)
     return 0
 
 
@@ -80,33 +76,24 @@ def _list(arguments: Namespace) -> int:
 def _diff(arguments: Namespace) -> int:
     """Show what both runs measured."""
     from placebench import results
-    from placebench.report import difference_document, difference_table
+    from placebench.report import difference_report, render_text
 
-    runs = results.load(arguments.before), results.load(arguments.after)
-    emit(arguments, text=lambda: difference_table(*runs), document=lambda: difference_document(*runs))
+    report = difference_report(results.load(arguments.before), results.load(arguments.after))
+    emit(arguments, text=lambda: render_text(report), document=lambda: report.document)
     return 0
 
 
 def _export(arguments: Namespace) -> int:
     """Write the figures of a run alone, a line each."""
-    from placebench import results
-    from placebench.experiment.capacity import Saturation
-    from placebench.report import document_of, published
-    from placebench.report.capacity import saturation_document
-    from placebench.report.export import in_lines
-    from placebench.report.studies import is_survey
+    from placebench.report import export_figures
 
     folder = _folder(arguments)
-    if (folder / "saturation.json").is_file():
-        document = saturation_document(folder, Saturation.load(folder / "saturation.json"))
-    else:
-        run = results.load(folder)
-        document = document_of(run) if is_survey(run) else published(run)
+    figures = export_figures(folder)
     if arguments.out:
-        arguments.out.write_text(f"{in_lines(document)}\n", encoding="utf-8")
+        arguments.out.write_text(f"{figures}\n", encoding="utf-8")
         say(f"figures of {folder} in {arguments.out}")
     else:
-        print_result(in_lines(document))
+        print_result(figures)
     return 0
 
 
@@ -115,22 +102,6 @@ def _folder(arguments: Namespace) -> Path:
 
     folder: Path = arguments.run or paths.profiles_folder() / "latest"
     return folder
-
-
-def _emit_capacity(arguments: Namespace, folder: Path) -> Path:
-    """Show a search for a service's capacity; return its page."""
-    from placebench.experiment.capacity import Saturation
-    from placebench.report.capacity import result_line, saturation_document, write_saturation
-
-    page, made = write_saturation(folder), Saturation.load(folder / "saturation.json")
-    emit(
-        arguments,
-        text=lambda: result_line(made),
-        document=lambda: saturation_document(folder, made),
-        markdown=lambda: result_line(made),
-        page=page,
-    )
-    return page
 
 
 COMMANDS = {

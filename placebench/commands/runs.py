@@ -1,24 +1,79 @@
 """What the commands that make a run share: its folder, its PostgreSQL, its progress, its page and its result.
 
-The main function is `run_comparison`, of compare, calibrate and steps. The folder of a run is found or made by
-`run_folder`, and given its page by `reported` however the work in it ends.
+The main functions are `compare_plan`, of compare and lab steps, and `run_comparison`, of calibrate too. The folder of a
+run is found or made by `run_folder`, and given its page by `reported` however the work in it ends.
 """
 
 import shutil
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from placebench.commands.output import say, steps
+from placebench.commands import options
+from placebench.commands.output import emit_report, say, steps
 from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError
 
 if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
+    from placebench.experiment.trials import Experiment
+    from placebench.gates import Gate
+    from placebench.report import Report
     from placebench.topology import Topology
 
+T = TypeVar("T")
 _NEEDED = 6
+
+
+def compare_plan(
+    arguments: Namespace,
+    plan: "Experiment",
+    *,
+    postgres: Mapping[str, str] = {},
+    gates: "Sequence[Gate]" = (),
+    sequential: bool = False,
+) -> None:
+    """Compare the variants of *plan*; the options override what it says.
+
+    postgres: settings of PostgreSQL that every variant has too.
+    """
+    from placebench.experiment.compare_run import ROUNDS, SCREEN, CompareSettings
+    from placebench.experiment.variants import read_variants
+    from placebench.seeding import find_topology
+
+    topology = find_topology(
+        _first(arguments.topology, plan.topology, options.TOPOLOGY),
+        trees=_first(arguments.trees, plan.trees),
+        seed=_first(arguments.seed, plan.seed, options.SEED),
+        utilization=_first(arguments.utilization, plan.utilization),
+    )
+    variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
+    names = dict(zip(plan.variants, (each.name for each in variants), strict=True)) if plan.trials else {}
+    settings = CompareSettings(
+        variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
+        request=arguments.request or plan.request or topology.request,
+        replicates=_first(arguments.replicates, plan.replicates, SCREEN),
+        sequential=sequential,
+        rounds=_first(arguments.rounds, plan.rounds, ROUNDS),
+        trials=tuple(
+            replace(
+                each,
+                name=names.get(each.name, each.name),
+                baseline=names[each.baseline],
+                variant=names[each.variant],
+            )
+            for each in plan.trials
+        ),
+    )
+    run_comparison(arguments, topology, settings, name=plan.name, gates=gates, emit=partial(emit_report, arguments))
+
+
+def _first(*values: T) -> T:
+    """The first that was given; the last where none was."""
+    return next((value for value in values if value is not None), values[-1])
 
 
 def run_comparison(
@@ -27,26 +82,33 @@ def run_comparison(
     settings: "CompareSettings",
     *,
     name: str,
-    emit: Callable[[Path], object] = lambda _: None,
-    check: Callable[[Path], object] = lambda _: None,
+    gates: "Sequence[Gate]" = (),
+    emit: "Callable[[Report], object]" = lambda _: None,
 ) -> Path:
     """Make the replicates of a comparison, in a new folder called after *name* or the one to resume; return the folder.
 
-    emit: is called with the folder at the end, however the run ended; check: after a run that came to its end, to raise
-    what a gate says. Raises TooFewReplicatesError where too few replicates are valid; a gate that failed goes first.
+    emit: is called with the report at the end, however the run ended. Raises GateFailedError or UndecidedError for a
+    gate of a run that came to its end, else TooFewReplicatesError where too few replicates are valid.
     """
     from placebench.experiment.compare_run import CompareRun
     from placebench.experiment.databases import check_settings
+    from placebench.report import raise_for_gates
     from placebench.runtime.postgres import open_server
+
+    reports: list[Report] = []
+
+    def keep(report: "Report") -> None:
+        reports.append(report)
+        emit(report)
 
     if topology.trees < 1:
         raise PlacebenchError(f"--trees {topology.trees} leaves nothing to request: give 1 or more")
     with run_folder(arguments, name) as folder, open_server(arguments.server) as server:
         check_settings(settings.variants, server)
         comparing = CompareRun(topology, settings, folder, server)
-        with steps(arguments.command, comparing.steps) as announce, reported(folder, emit):
+        with steps(arguments.command, comparing.steps) as announce, reported(folder, keep, gates):
             comparing.run(announce, note=say)
-    check(folder)
+    raise_for_gates(reports[-1])
     valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
     if settings.replicates and valid < _NEEDED:
         discarded = f" ({invalid} were discarded: --resume makes others in their place)" if invalid else ""
@@ -90,20 +152,21 @@ def _claimed(arguments: Namespace, name: str) -> Path:
 
 
 @contextmanager
-def reported(folder: Path, emit: Callable[[Path], object]) -> Iterator[None]:
-    """Write the page of what was measured, however the `with` block ends, and call *emit* with the folder.
+def reported(folder: Path, emit: "Callable[[Report], object]", gates: "Sequence[Gate]" = ()) -> Iterator[None]:
+    """Write the report of what was measured, however the `with` block ends, and call *emit* with it.
 
-    A run that could not even write its head, as on a full disk, has neither.
+    A run that could not even write its head, as on a full disk, has none.
     """
-    from placebench.report import write_report
+    from placebench.report import build_report, write_report
 
     try:
         yield
     finally:
         if (folder / "run.json").is_file():
-            write_report(folder)
+            report = build_report(folder, gates)
+            write_report(report)
             list_run(folder)
-            emit(folder)
+            emit(report)
 
 
 def list_run(folder: Path) -> None:

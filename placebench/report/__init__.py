@@ -1,30 +1,82 @@
-"""What a run says, for eyes and for programs: its page, the list of runs, a table for a terminal, a JSON document.
+"""Reports: what a run folder says, as a page, for a terminal, as Markdown, JUnit XML or JSON.
 
-    from placebench.report import write_report
-    write_report("profiles/latest")
+    from placebench.report import build_report, render_text, write_report
+    report = build_report("profiles/latest")
+    print(render_text(report))
+    write_report(report)
 
-The way of a page: `figures` (records → numbers) → `words`, `drawings`, `details` (numbers → sentences, charts, rows) →
-`page` (templates/). Numbers are rounded by `placebench.units` and nowhere else.
+`figures` turns records into numbers, builders (`run_report`, `capacity`, `studies`) make a `Report` of them, and
+`renderers` write it. Numbers are rounded by `placebench.units` and nowhere else.
 """
 
-from placebench.report.comparisons import comparisons_of
-from placebench.report.document import document_of, summary, text_of
-from placebench.report.export import published
-from placebench.report.page import write_report
-from placebench.report.run_difference import difference_document, difference_table
+from collections.abc import Sequence
+from pathlib import Path
+
+from placebench import results
+from placebench.errors import RunFolderError
+from placebench.experiment.documents import HEADS
+from placebench.gates import Gate
+from placebench.report.capacity import capacity_report
+from placebench.report.export import published_document, published_text
+from placebench.report.figures import comparisons_of
+from placebench.report.gates import parse_gates, raise_for_gates
+from placebench.report.model import Report
+from placebench.report.renderers import render_html, render_junit, render_markdown, render_text, write_page
+from placebench.report.run_difference import difference_report
 from placebench.report.run_list import write_index
-from placebench.report.text import comparison_table, terminal_table
+from placebench.report.run_report import run_report
+from placebench.report.studies import STUDIES, study_report
+from placebench.results import Run
+
+
+def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report:
+    """Build the report of a run, a study or a search for capacity, as far as it got.
+
+    source: a run, or the folder of a run or a search.
+    gates: evaluated for each variant of a comparison.
+
+    Raises:
+        RunFolderError: where there is no run, or one of another format or an unknown command.
+    """
+    if not isinstance(source, Run):
+        if (Path(source) / "saturation.json").is_file():
+            return capacity_report(Path(source).resolve())
+        source = results.load(source)
+    command = source.head.command
+    if command not in HEADS:
+        expected = f"expected one of {', '.join(HEADS)}, saw {command!r:.60}"
+        raise RunFolderError(f"{source.folder / 'run.json'}: command: {expected}")
+    return study_report(source) if command in STUDIES else run_report(source, gates)
+
+
+def export_figures(folder: Path) -> str:
+    """Return the figures of the run or search in *folder* alone as JSON, to be published."""
+    if not (folder / "saturation.json").is_file() and (run := results.load(folder)).head.command not in STUDIES:
+        return published_text(published_document(run))
+    return published_text(build_report(folder).document)
+
+
+def write_report(source: Report | Run | Path | str) -> Path:
+    """Write `index.html`, `summary.md` and `junit.xml` into the folder of a run or search; return the page's path."""
+    report = source if isinstance(source, Report) else build_report(source)
+    (report.folder / "summary.md").write_text(render_markdown(report), encoding="utf-8")
+    if report.checks:
+        (report.folder / "junit.xml").write_bytes(render_junit(report))
+    return write_page(report.page, render_html(report))
+
 
 __all__ = [
-    "comparison_table",
+    "Report",
+    "build_report",
     "comparisons_of",
-    "difference_document",
-    "difference_table",
-    "document_of",
-    "published",
-    "summary",
-    "terminal_table",
-    "text_of",
+    "difference_report",
+    "export_figures",
+    "parse_gates",
+    "raise_for_gates",
+    "render_html",
+    "render_junit",
+    "render_markdown",
+    "render_text",
     "write_index",
     "write_report",
 ]

@@ -1,7 +1,4 @@
-"""What the machine could resolve when it was last calibrated before a run: the key piece is `calibrated`.
-
-The document is the one that `placebench.experiment.environment` keeps.
-"""
+"""What a machine can resolve, from the calibration that was kept before a run: `calibration_sentences`."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -9,42 +6,42 @@ from typing import Any
 
 from placebench import units
 from placebench.experiment.records import RunHead
-from placebench.report import sentences
+from placebench.report.effects import METRIC_LABELS
+from placebench.report.environment import moment
 
 
-def calibrated(head: RunHead) -> str:
-    """When and where identical variants were compared, then a sentence a metric; empty where they never were."""
+def calibration_sentences(head: RunHead) -> str:
+    """Return when and where identical variants were compared, then each metric; empty where they never were."""
     kept = head.manifest.get("calibration") or {}
     metrics = [made for name in ("cpu_s", "wall_s") if (made := kept.get("metrics", {}).get(name))]
     if not metrics:
         return ""
     rounds = f" of {kept['rounds']} rounds" if "rounds" in kept else ""
-    made = f"{_machine(kept, head)} at {sentences.moment(kept['made_at'])} with {metrics[0]['replicates']} replicates"
-    return " ".join([f"{made}{rounds} of identical variants.", *map(_told, metrics)])
-
-
-def _machine(kept: Mapping[str, Any], head: RunHead) -> str:
-    """What is kept may come from elsewhere: several machines can share a home."""
     here = head.manifest.get("machine", {}).get("processor")
-    if kept["machine"] == here:
-        return "This machine was calibrated"
-    return f"Not this machine ({here}) but another one ({kept['machine']}) was calibrated"
+    machine = "This machine" if kept["machine"] == here else f"Another machine ({kept['machine']}, this one is {here})"
+    replicates = f"{metrics[0]['replicates']} replicates{rounds}"
+    made = f"{machine} was calibrated at {moment(kept['made_at'])} with {replicates} of identical variants (A/A)."
+    return " ".join([made, *map(metric_sentences, metrics)])
 
 
-def _told(made: Mapping[str, Any]) -> str:
-    differed, low, high = (units.change(math.exp(made[name])) for name in ("estimate", "low", "high"))
-    within = "within" if made["passed"] else "not accepted, for that is not within"
-    interval = f"{low} to {high}; {within} half the margin of {units.level(made['margin'])}"
-    called = f"{made['false_positives']} of {made['runs_of_six']} runs of six called them different"
-    label = sentences.METRIC_LABELS[made["metric"]]
-    return f"Their {label} differed by {differed} ({interval}) and {'; '.join([called, *_found(made)])}."
+def metric_sentences(made: Mapping[str, Any]) -> str:
+    """Return the result of one metric's calibration, from its JSON document.
+
+    'A/A check of server CPU failed: −0.20 % [95 % CI −0.55, +0.24], allowed ±0.5 %. False positives: 1 of 10. …'
+    """
+    estimate, low, high = (units.change(math.exp(made[name])) for name in ("estimate", "low", "high"))
+    limits = ", ".join(each.removesuffix(" %") for each in (low, high))
+    outcome = "passed" if made["passed"] else "failed"
+    allowed = units.level(made["margin"] / 2)
+    label, of_six = METRIC_LABELS[made["metric"]], made["runs_of_six"]
+    check = f"A/A check of {label} {outcome}: {estimate} [95 % CI {limits}], allowed ±{allowed}."
+    false_positives = f"False positives: {made['false_positives']} of {of_six} comparisons of 6 replicates."
+    return " ".join([check, false_positives, *_power(made)])
 
 
-def _found(made: Mapping[str, Any]) -> Iterator[str]:
-    """For each number of replicates how often injected effects are found, and which one in 4 of 5 runs."""
+def _power(made: Mapping[str, Any]) -> Iterator[str]:
+    """For each number of replicates the minimum detectable effect, and how often injected effects were found."""
     for number, power in made["power"].items():
-        shares = ", ".join(
-            f"{units.level(float(effect))} in {units.percent(share, digits=2)}" for effect, share in power.items()
-        )
+        shares = (f"{units.level(float(effect))} in {units.percent(each, digits=2)}" for effect, each in power.items())
         smallest = units.percent(math.expm1(made["detectable"][number]), digits=2)
-        yield f"{number} replicates find a change of {shares} of runs, and one of {smallest} in 4 of 5"
+        yield f"At n = {number} the MDE (80 % power) is {smallest}; found injected effects: {', '.join(shares)} runs."

@@ -1,72 +1,74 @@
-"""What a search for a service's limit says: one line, a JSON document and a page with its charts.
+"""The report of a search for a service's capacity: `capacity_report`."""
 
-The key pieces are `result_line` and `write_saturation`.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-from markupsafe import Markup
 
 from placebench import units
 from placebench.experiment.capacity import PERCENTILES, LoadStep, Saturation, parse_objective
-from placebench.page import charts, shell
-from placebench.page.charts import Line, Role
-from placebench.report.templating import templates, write_page
+from placebench.page.axis_charts import Line, lines
+from placebench.page.svg import Role
+from placebench.report.effects import percentile_text
+from placebench.report.environment import request_block
+from placebench.report.model import Chart, Column, Details, Items, Report, Section, Table
 
 _SHOWN_UP_TO = 4
 """How many times the objective a latency is drawn up to: a queue that only grows would press all else flat."""
 _ENDED = {
-    "running": "This search has not come to its end, or was killed: only what was measured until then is shown.",
-    "interrupted": "This search was interrupted: only what was measured until then is shown.",
-    "failed": "This search failed: only what was measured until then is shown.",
+    "running": "This search is still under way, or was killed: the report shows what was measured until then.",
+    "interrupted": "This search was interrupted: the report shows what was measured until then.",
+    "failed": "This search failed: the report shows what was measured until then.",
 }
-OUTCOMES = {"held": "holds", "broken": "does not hold", "generator": "does not count"}
+_OUTCOMES = {"held": "passed", "broken": "failed", "generator": "discarded"}
+_STYLES = {"held": "role-variant", "broken": "role-baseline", "generator": "state-same"}
+_NOTES = {
+    "rate": "Arrivals follow a seeded schedule (seed {seed}), whatever the service does. The rate is doubled until the "
+    "objective fails, then bisected until the highest that passes and the lowest that fails are 5 % apart.",
+    "users": "Users are doubled until requests fail or time out.",
+}
+_DISCARDED = (
+    "A step in which the load generator used more than 70 % of a core, or itself started more than 1 % of the arrivals "
+    "late, says nothing about the service and is discarded. Every sample is in step-<n>.json."
+)
 
 
-def result_line(made: Saturation) -> str:
-    """The result in one sentence: what holds, what does not, or that the generator was the limit."""
+def capacity_report(folder: Path) -> Report:
+    """Build the report of the search in *folder*; raises RunFolderError where there is none."""
+    made = Saturation.load(folder / "saturation.json")
+    table, headline = _step_table(made), _headline(made)
+    reasons = [f"{_load(made, each)}: {_OUTCOMES[each.outcome]}{each.why and f', {each.why}'}" for each in made.steps]
+    order = Details("In the order they were made, with their reasons", [Items(reasons, ordered=True)])
+    return Report(
+        folder=folder,
+        name=made.name,
+        started_at=made.started_at,
+        status=made.status,
+        headline=headline,
+        document={"run": str(folder), "headline": headline, **made.to_json()},
+        notices=[_ENDED[made.status]] if made.status in _ENDED else [],
+        overview=[table],
+        request=Section("Request", [request_block(f"{made.url}{made.request or ''}")]),
+        sections=[*_charts(made), Section("Steps", [table, order])],
+        notes=[_NOTES[made.kind].format(seed=made.seed), _DISCARDED],
+        can_rebuild=False,
+    )
+
+
+def _headline(made: Saturation) -> str:
+    """What holds, what does not, or that the generator was the limit."""
     held, broken, unclear = made.held, made.broken, made.unclear
     if held is None:
         if broken is None:
-            why = f": {unclear.why}" if unclear else ""
-            return f"Nothing can be told of {made.url}{why}."
-        goal = f"hold {_goal(made)}" if made.objective else "answer without errors"
+            return f"The capacity of {made.url} is inconclusive{f': {unclear.why}' if unclear else ''}."
+        goal = f"meet {_goal(made)}" if made.objective else "respond without errors"
         return f"{made.url} does not {goal} even {_with(made, broken.load)}: {broken.why}."
-    goal = f"holds {_goal(made)}" if made.objective else "answers without errors"
+    goal = f"meets {_goal(made)}" if made.objective else "responds without errors"
     reach = "up to" if broken and not unclear else _at(made)
     said = f"{made.url} {goal} {reach} {_amount(made, held.load)}"
     if unclear:
-        return f"{said}; more cannot be told: {_with(made, unclear.load)} {unclear.why}."
+        return f"{said}; higher loads are inconclusive: {_with(made, unclear.load)} {unclear.why}."
     if broken:
         return f"{said}; {_with(made, broken.load)} {broken.why}."
-    return f"{said}; nothing higher was tried."
-
-
-def saturation_document(folder: Path, made: Saturation) -> dict[str, Any]:
-    """The same for `--json`, with every step."""
-    return {"run": str(folder), "headline": result_line(made), **made.to_json()}
-
-
-def write_saturation(folder: Path) -> Path:
-    """Write `index.html` of the search in *folder* and return its path; RunFolderError where there is none."""
-    made = Saturation.load(folder / "saturation.json")
-    body = (
-        templates()
-        .get_template("saturation.html")
-        .render(
-            made=made,
-            headline=result_line(made),
-            ended=_ENDED.get(made.status, ""),
-            drawn=_charts(made),
-            quantiles=list(PERCENTILES),
-            outcomes=OUTCOMES,
-            ordered=sorted(made.steps, key=lambda step: step.load),
-        )
-    )
-    document = shell(f"{made.name} · placebench", Markup(body), description=result_line(made))
-    return write_page(folder / "index.html", document)
+    return f"{said}; nothing higher was measured."
 
 
 def _goal(made: Saturation) -> str:
@@ -79,28 +81,52 @@ def _at(made: Saturation) -> str:
 
 
 def _amount(made: Saturation, load: float) -> str:
-    return f"{units.significant(load)} arrivals a second" if made.kind == "rate" else f"{units.count(load)} users"
+    return f"{units.significant(load)} arrivals/s" if made.kind == "rate" else f"{units.count(load)} users"
 
 
 def _with(made: Saturation, load: float) -> str:
     return f"{_at(made)} {_amount(made, load)}"
 
 
-def _charts(made: Saturation) -> list[tuple[str, Markup]]:
-    """Latency, and for users throughput, against the load; steps that do not count are left out."""
+def _load(made: Saturation, step: LoadStep) -> str:
+    return units.rate(step.load) if made.kind == "rate" else units.count(step.load)
+
+
+def _step_table(made: Saturation) -> Table:
+    def percentile(name: str) -> Column:
+        return Column(name, lambda step: percentile_text(step.latency_s.get(name)))
+
+    columns = [
+        Column("arrivals" if made.kind == "rate" else "users", lambda step: _load(made, step)),
+        Column("outcome", lambda step: _OUTCOMES[step.outcome]),
+        Column("requests", lambda step: units.count(step.requests)),
+        Column("failed", lambda step: units.count(step.failures)),
+        Column("throughput", lambda step: units.rate(step.throughput_per_s)),
+        *map(percentile, PERCENTILES),
+        Column("generator CPU", lambda step: units.percent(step.client_cpu, digits=2)),
+        Column("started late", lambda step: units.count(step.missed)),
+    ]
+    steps = sorted(made.steps, key=lambda step: step.load)
+    return Table("Steps", columns, steps, id="steps", row_style=lambda step: _STYLES[step.outcome])
+
+
+def _charts(made: Saturation) -> list[Section]:
+    """Latency, and for users throughput, against the load; discarded steps are left out."""
     steps = sorted((step for step in made.steps if step.outcome != "generator"), key=lambda step: step.load)
     if len(steps) < 2:
         return []
     where: Callable[[float], str] = units.rate if made.kind == "rate" else units.count
-    drawn = [("Latency", _latency(made, steps, where))]
+    drawn = [Section("Latency", [_latency_chart(made, steps, where)])]
     if made.kind == "users":
-        series = [Line("answered", [(step.load, step.throughput_per_s) for step in steps], "variant")]
-        title, told = "Requests answered", "Requests a second against users."
-        drawn.append((title, charts.lines(series, title=title, description=told, show=units.rate, show_where=where)))
+        series = [Line("throughput", [(step.load, step.throughput_per_s) for step in steps], "variant")]
+        description = "Requests per second against users."
+        svg = lines(series, title="Throughput", description=description, show=units.rate, show_where=where)
+        caption = "Against closed-loop users: where it no longer rises, the service is saturated."
+        drawn.append(Section("Throughput", [Chart(svg, caption)]))
     return drawn
 
 
-def _latency(made: Saturation, steps: list[LoadStep], where: Callable[[float], str]) -> Markup:
+def _latency_chart(made: Saturation, steps: Sequence[LoadStep], where: Callable[[float], str]) -> Chart:
     objective = parse_objective(made.objective) if made.objective else None
     name = objective.name if objective else "p95"
     top = objective.limit_s * _SHOWN_UP_TO if objective else float("inf")
@@ -109,15 +135,17 @@ def _latency(made: Saturation, steps: list[LoadStep], where: Callable[[float], s
     if objective:
         ends = steps[0].load, steps[-1].load
         series.append(Line("objective", [(load, objective.limit_s) for load in ends], "baseline"))
-    return charts.lines(
+    svg = lines(
         series,
         title="Latency",
         description="Latency from the intended start against the load; lower is better.",
         show=units.duration,
         show_where=where,
     )
+    rate = "From the intended start, against arrivals per second. Latencies above four times the objective are cut off."
+    return Chart(svg, rate if made.kind == "rate" else "Against closed-loop users.")
 
 
-def _line(name: str, steps: list[LoadStep], top: float, role: Role) -> Line:
-    seen = [(step.load, step.latency_s.get(name)) for step in steps]
-    return Line(name, [(load, min(value, top)) for load, value in seen if value is not None], role)
+def _line(name: str, steps: Sequence[LoadStep], top: float, role: Role) -> Line:
+    latencies = [(step.load, step.latency_s.get(name)) for step in steps]
+    return Line(name, [(load, min(value, top)) for load, value in latencies if value is not None], role)

@@ -1,14 +1,18 @@
-"""What a run was made with, as the rows of a table that anybody may read: names of settings, and no secrets.
+"""The environment, the request and the data of a run, without secrets: `environment_rows`, `request_section`, `masked`.
 
-The key piece is `manifest`. A page is kept as an artifact and sent around, and what somebody hands to an application in
-`env=NAME=VALUE` may be a key or a password: only the name is shown.
+A page is kept as an artifact and sent around, and what somebody passes to an application in `env=NAME=VALUE` may be a
+key or a password: only the name is shown.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup, escape
+
+from placebench import units
 from placebench.experiment.records import RunHead
+from placebench.report.model import Block, Code, Facts, Section, Text, code
 
 _SHOWN_ELSEWHERE = ("steps", "points", "impossible", "trials")
 _HIDDEN = "***"
@@ -20,25 +24,25 @@ _OPEN = (
     "OS_DEFAULT__DEBUG",
     "OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP",
 )
-"""Variables that we set ourselves."""
+"""Variables that placebench sets."""
 _IN_A_VARIANT = re.compile(r"\benv=([^=,\s]+)=([^,]*)")
 # Up to the last @ of a word: a password may hold one that nobody escaped.
 _IN_A_URL = re.compile(r"(://[^:/@\s]*:)\S*@")
 _IN_A_QUERY = re.compile(r"(password=)[^&\s]+", re.IGNORECASE)
 
 
-def manifest(head: RunHead) -> list[tuple[str, str]]:
-    """The manifest and the settings as rows, nested names joined by dots."""
+def environment_rows(head: RunHead) -> list[tuple[str, str]]:
+    """Return the manifest and the settings as rows, nested names joined by dots."""
     settings = {name: value for name, value in head.settings.items() if name not in _SHOWN_ELSEWHERE}
     about = {name: value for name, value in head.manifest.items() if name != "calibration"}
     return list(flattened({**about, **({"run": settings} if settings else {})}))
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each plain value of a nested document with its dotted name; lists are joined by spaces, None is 'unknown'.
+    """Yield each plain value of a nested document with its dotted name; None is 'unknown', lists are joined by spaces.
 
-    What stands in a list goes by its name, and what is empty there is left out. Variables of an environment have
-    their names alone, but for those that we set.
+    Items of a list are named by their `name`, and what is empty in them is left out. The values of environment
+    variables are hidden, except of those that placebench sets.
     """
     for name, value in document.items():
         if isinstance(value, Mapping):
@@ -46,16 +50,16 @@ def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield from flattened(inside, f"{prefix}{name}.")
         elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
             for number, each in enumerate(value):
-                told = {key: part for key, part in each.items() if key != "name" and part not in (None, "", {}, [])}
-                yield from flattened(told, f"{prefix}{name}.{each.get('name', number)}.")
+                shown = {key: part for key, part in each.items() if key != "name" and part not in (None, "", {}, [])}
+                yield from flattened(shown, f"{prefix}{name}.{each.get('name', number)}.")
         else:
             yield f"{prefix}{name}", _plain(value)
 
 
 def masked(text: str) -> str:
-    """*text* without the values in a variant's `env=NAME=VALUE`, and without the passwords of URLs."""
-    told = _IN_A_VARIANT.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text)
-    return _IN_A_QUERY.sub(rf"\1{_HIDDEN}", _IN_A_URL.sub(rf"\1{_HIDDEN}@", told))
+    """Return *text* without the values in a variant's `env=NAME=VALUE`, and without the passwords of URLs."""
+    without_values = _IN_A_VARIANT.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text)
+    return _IN_A_QUERY.sub(rf"\1{_HIDDEN}", _IN_A_URL.sub(rf"\1{_HIDDEN}@", without_values))
 
 
 def _masked_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -72,3 +76,26 @@ def _plain(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(masked(str(each)) for each in value)
     return masked(str(value))
+
+
+def moment(stamp: str) -> str:
+    """Return a UTC stamp as people write it: '2026-11-20T14:03:11+00:00' → '2026-11-20 14:03:11 UTC'."""
+    return stamp.replace("T", " ").replace("+00:00", " UTC")
+
+
+def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *notes: Block) -> Section:
+    """Return the section with the request and the data of a run; *facts* are listed below them, then *notes*."""
+    receipt = head.receipt
+    data = f"{head.topology}, {units.count(head.trees)} trees, seed {head.seed}"
+    if "providers" in receipt:
+        counts = (("providers", "resource providers"), ("inventories", "inventories"), ("provider_traits", "traits"))
+        data += f": {', '.join(f'{units.count(receipt[name])} {label}' for name, label in counts)}"
+    digest = [("Digest of the data", code(receipt["digest"]))] if "digest" in receipt else []
+    listed = Facts([("Data", data), *digest, *facts])
+    return Section("Request and data", [request_block(head.request), listed, *notes])
+
+
+def request_block(request: str) -> Code:
+    """Return the request as a block whose lines break between its parameters."""
+    parts = Markup("<wbr>&amp;").join(escape(part) for part in request.split("&"))
+    return Code(Markup("GET ") + parts, "request")

@@ -1,51 +1,53 @@
-"""A run as a small document to keep beside a text: figures alone, no samples, no paths, one line a comparison.
+"""A run as a small document to publish: figures alone, no samples, no paths, one line per comparison.
 
-The key pieces are `published` and `in_lines`; `placebench report RUN --figures` prints both.
+`published_document` makes it, `published_text` writes it.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from placebench import units
+from placebench.report.effects import headline, summary_sentences
 from placebench.report.figures import Figures, figures_of
-from placebench.report.headline import below_it, headline
-from placebench.report.optimizations import ledger_document, ledger_of
+from placebench.report.optimizations import experiment_results, keep_sentence, results_document
 from placebench.results import Run
 from placebench.stats import Comparison
 
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
 _DIGITS = 4
 _FIGURES = ("ratio", "low", "high", "baseline_value", "variant_value", "detectable")
 
 
-def published(run: Run) -> dict[str, Any]:
-    """What was asked, on what, and what came out; ratios are variant over baseline, values of one request.
+def published_document(run: Run) -> dict[str, Any]:
+    """Return request, data, machine and results; ratios are variant over baseline, values are per request.
 
     Equal counts, and what was not measured, are left out.
     """
     figures, head = figures_of(run), run.head
+    results = experiment_results(figures)
     shown = [each for each in figures.comparisons if each.differs]
     return {
-        "format_version": FORMAT_VERSION,
+        "format_version": _FORMAT_VERSION,
         "name": head.name,
         "made_at": head.started_at,
         "headline": headline(figures),
-        "below": below_it(figures),
+        "summary": [*summary_sentences(figures), *keep_sentence(results)],
         "request": head.request,
         "data": _data(run),
         "machine": _machine(head.manifest),
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
         "calibration": _calibration(head.manifest),
-        "same_responses": figures.answers.equal,
+        "same_responses": figures.responses.equal,
         "variants": head.variants,
-        "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.ends]))],
-        **_decisions(run, figures),
+        "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.all_changes]))],
+        **(_results(results_document(results)) if figures.are_changes else {}),
     }
 
 
-def in_lines(document: dict[str, Any]) -> str:
-    """The document as JSON, a line for each of its names and for each row of a list."""
+def published_text(document: Mapping[str, Any]) -> str:
+    """Return the document as JSON, with a line for each of its names and for each row of a list."""
     return "{\n " + ",\n ".join(f"{json.dumps(name)}: {_value(each)}" for name, each in document.items()) + "\n}"
 
 
@@ -73,7 +75,7 @@ def _machine(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calibration(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """What the machine could resolve when it was last calibrated before the run; None where it never was."""
+    """The machine's last calibration before the run; None where it was never calibrated."""
     kept = manifest.get("calibration")
     if not kept:
         return None
@@ -89,7 +91,7 @@ def _shortened(value: Any) -> Any:
 
 
 def _comparison(made: Comparison, figures: Figures) -> dict[str, Any]:
-    """One line: what changed, between whom, by how much."""
+    """One line: what changed, between which variants, by how much."""
     return {
         "change": figures.names.get((made.baseline, made.variant), "from end to end"),
         "baseline": made.baseline,
@@ -105,13 +107,10 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(units.significant(value, digits=_DIGITS))
 
 
-def _decisions(run: Run, figures: Figures) -> dict[str, Any]:
-    """What to keep, by name; empty for a run without trials."""
-    if not figures.changes:
-        return {}
-    made = ledger_document(run)
-    decided = [
-        {"change": each.name, "kind": each.kind, "decision": each.decision, "why": each.why}
-        for each in ledger_of(run, figures.comparisons)
+def _results(document: dict[str, Any]) -> dict[str, Any]:
+    """The decisions, by name, with interactions and hypotheses."""
+    decisions = [
+        {"change": each["name"], **{name: each[name] for name in ("kind", "decision", "why")}}
+        for each in document["results"]
     ]
-    return {"ledger": decided, "interactions": made["interactions"], "claims": made["claims"]}
+    return {**document, "results": decisions}

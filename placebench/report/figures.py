@@ -1,30 +1,43 @@
-"""What the page, the table and the JSON of a run say, computed from its raw records once.
+"""The figures of a run, computed from its records once: `figures_of`, and `comparisons_of` for the comparisons alone.
 
-The key piece is `figures_of`. Where the variants do not answer alike, or were not asked, there are no figures: no speed
-of theirs can reach a page.
+Where the variants' responses differ, or were not requested, there are no figures: no speed of theirs can reach a page.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from placebench.experiment.capacity import PERCENTILES
 from placebench.experiment.documents import SameResponsesDocument
-from placebench.experiment.records import CountedPass, LoadPass, LoadResult
-from placebench.page.charts import Role
-from placebench.report.comparisons import ALWAYS, Tried, comparisons_of, tried
+from placebench.experiment.records import CountedPass, LoadPass, LoadResult, WirePass
+from placebench.page.svg import Role
 from placebench.results import Run
-from placebench.stats import PRIMARY, Comparison, compare_blocks, cumulative_distribution, percentile
+from placebench.stats import (
+    COUNTED,
+    METRICS,
+    PRIMARY,
+    PROFILED,
+    Comparison,
+    adjust_for_multiple_testing,
+    compare_blocks,
+    compare_counts,
+    compare_profiled,
+    cumulative_distribution,
+    percentile,
+)
 from placebench.stats.replicates import valid_replicates
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+TIMES = ("cpu_s", "wall_s")
+"""Metrics that are named even where they were not measured; the primary one first."""
+_PAIR_LABELS = {"alone": "{}, alone", "leave_one_out": "{}, leave-one-out"}
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Whether the variants gave the same answer, and what it was."""
+class Responses:
+    """Whether the variants gave the same response, and what it was."""
 
     checked: tuple[str, ...]
     equal: bool | None
-    """None: nobody was asked before the run ended."""
+    """None: no response was requested before the run ended."""
     allocation_requests: int | None
     provider_summaries: int | None
     digest: str | None
@@ -35,14 +48,14 @@ class Answers:
 class Latency:
     """The latencies of one load pass."""
 
-    quantiles: dict[str, float | None]
+    percentiles: dict[str, float | None]
     """By name; None where fewer than ten samples lie above."""
     curve: list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What one load pass came to."""
+class LoadFigures:
+    """One load pass."""
 
     requests: int
     throughput_per_s: float
@@ -55,7 +68,7 @@ class Loaded:
     in_flight: int
     missed: int
     cpu_s: float | None
-    """Server CPU a request, of the service and of PostgreSQL."""
+    """Server CPU per request, of the service and of PostgreSQL."""
     worker_cpu_s: float | None
     """The part of the service's processes."""
     backend_cpu_s: float | None
@@ -64,7 +77,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Counted:
+class RequestCounts:
     """What one request does, from the counted pass."""
 
     statements: float
@@ -75,12 +88,12 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One variant on the ladder, with what was measured of it."""
+class VariantFigures:
+    """One variant, with what was measured of it."""
 
     variant: str
     label: str
-    """Short: what it adds to the rung before; the ends of the ladder by their names."""
+    """Short: what it adds to the step before; the ends of the series by their names."""
     role: Role
     adds: str
     why: str
@@ -89,17 +102,17 @@ class Rung:
     """The request on which what it adds should show; empty where nothing is added."""
     shows_in: str
     """And the metric."""
-    closed: Loaded | None
-    open: Loaded | None
-    counted: Counted | None
+    closed: LoadFigures | None
+    open: LoadFigures | None
+    counted: RequestCounts | None
     profile: str | None
     """File name in the run's folder."""
     speedscope: str | None
 
 
 @dataclass(frozen=True)
-class Walls:
-    """The requests of one variant in the blocks of the replicates that count."""
+class BlockLatency:
+    """The requests of one variant in the blocks of the valid replicates."""
 
     variant: str
     role: Role
@@ -109,76 +122,159 @@ class Walls:
 
 
 @dataclass(frozen=True)
+class ComparedPair:
+    """Two variants that are compared: one change, or one variant and the baseline of the run."""
+
+    baseline: str
+    variant: str
+    name: str
+    kind: str
+    """step, alone, leave_one_out or own; empty where variants were named on the command line."""
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others: 'slots, alone'."""
+        return _PAIR_LABELS.get(self.kind, "{}").format(self.name)
+
+
+@dataclass(frozen=True)
 class Figures:
-    """Everything that is said about a run."""
+    """Everything that a report says about a run, as numbers."""
 
     run: Run
-    answers: Answers
-    rungs: tuple[Rung, ...]
+    responses: Responses
+    variants: tuple[VariantFigures, ...]
     comparisons: tuple[Comparison, ...]
-    walls: tuple[Walls, ...]
+    blocks: tuple[BlockLatency, ...]
     """In the order that the variants were named."""
-    tried: tuple[Tried, ...]
-    """What stands for each pair that is compared."""
-    ends: Comparison | None
-    """All changes together by the primary metric: a ladder's last rung against its first, tuned against naive."""
+    pairs: tuple[ComparedPair, ...]
+    all_changes: Comparison | None
+    """All changes together by the primary metric: the last step of a cumulative series against its first."""
 
     @property
     def names(self) -> dict[tuple[str, str], str]:
         """A short name for each pair of baseline and variant."""
-        return {(each.baseline, each.variant): each.label for each in self.tried}
+        return {(each.baseline, each.variant): each.label for each in self.pairs}
 
     @property
-    def changes(self) -> bool:
+    def are_changes(self) -> bool:
         """Whether the pairs are the trials of an experiment, each with a baseline of its own."""
-        return any(each.kind for each in self.tried)
+        return any(each.kind for each in self.pairs)
 
     @property
     def primaries(self) -> tuple[Comparison, ...]:
-        """Of each variant, the comparison by the primary metric."""
+        """The comparison of each variant by the primary metric."""
         metric = self.primary.metric if self.primary else ""
         return tuple(each for each in self.comparisons if each.metric == metric)
 
     @property
-    def loaded(self) -> bool:
-        """Whether any variant was loaded by itself, as on the ladder."""
-        return any(rung.closed or rung.open for rung in self.rungs)
+    def is_loaded(self) -> bool:
+        """Whether any variant was loaded by itself, as perfload does."""
+        return any(each.closed or each.open for each in self.variants)
 
     @property
     def primary(self) -> Comparison | None:
-        """The comparison that the first sentence speaks of: by server CPU where any pair has it, else by wall time."""
+        """The comparison of the headline: by server CPU where any pair has it, else by wall time."""
         measured = [each for each in self.comparisons if each.measured]
-        return next((each for metric in ALWAYS for each in measured if each.metric == metric), None)
+        return next((each for metric in TIMES for each in measured if each.metric == metric), None)
 
     @property
     def replicates(self) -> int:
-        """How many replicates count."""
+        """The number of valid replicates."""
         return len(valid_replicates(self.run.blocks))
 
     @property
     def invalidated(self) -> int:
-        """How many were thrown away by a rule set before the run."""
+        """How many were discarded by a rule set before the run."""
         return len({block.replicate for block in self.run.blocks}) - self.replicates
 
 
 def figures_of(run: Run) -> Figures:
-    """Reduce the records of *run*; one sort of the samples a load pass, the rest is cheap."""
-    answers = _answers(run.head.same_responses)
-    variants = run.head.variants if answers.equal else []
+    """Reduce the records of *run*; one sort of the samples per load pass, the rest is cheap."""
+    responses = _responses(run.head.same_responses)
+    variants = run.head.variants if responses.equal else []
     return Figures(
         run=run,
-        answers=answers,
-        rungs=tuple(_rung(run, variant) for variant in variants),
+        responses=responses,
+        variants=tuple(_variant_figures(run, variant) for variant in variants),
         comparisons=tuple(comparisons_of(run)) if variants else (),
-        walls=tuple(_walls(run)) if variants else (),
-        tried=tuple(tried(run)) if variants else (),
-        ends=_ends(run) if variants else None,
+        blocks=tuple(_block_latencies(run)) if variants else (),
+        pairs=tuple(compared_pairs(run)) if variants else (),
+        all_changes=_all_changes(run) if variants else None,
     )
 
 
-def _ends(run: Run) -> Comparison | None:
-    """All changes together; None for a run that has no two such ends, or no replicates."""
-    names = _end_names(run)
+def comparisons_of(run: Run) -> list[Comparison]:
+    """Return a comparison for each pair of variants and each metric that was measured, in the order they were named.
+
+    Empty where the responses differ, or none was requested.
+    """
+    if not run.head.same_responses.get("equal"):
+        return []
+    confidence = float(run.head.settings.get("confidence", 0.95))
+    pairs = (_pair_comparisons(run, each.baseline, each.variant, confidence) for each in compared_pairs(run))
+    return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons])
+
+
+def compared_pairs(run: Run) -> list[ComparedPair]:
+    """Return the trials of an experiment, else each variant with the first; each pair once, if both were measured."""
+    seen = {block.variant for block in run.blocks} | set(run.wire)
+    if trials := run.head.settings.get("trials"):
+        made = [ComparedPair(each["baseline"], each["variant"], each["name"], each["kind"]) for each in trials]
+    else:
+        baseline, *others = [variant for variant in run.head.variants if variant in seen] or [""]
+        made = [ComparedPair(baseline, other, other, "") for other in others]
+    first: dict[tuple[str, str], ComparedPair] = {}
+    for each in made:
+        if seen.issuperset((each.baseline, each.variant)):
+            first.setdefault((each.baseline, each.variant), each)
+    return list(first.values())
+
+
+def shorten_variant(variant: str, among: Iterable[str] = ()) -> str:
+    """Return the first part of a name and its last: 'naive+rows+slots+sets' → 'naive+…+sets'; others as they are.
+
+    Where another one of *among* would have the same name, it keeps as many of its last parts as tell it from them.
+    """
+    others = [other for other in among if other != variant]
+    for parts in range(1, variant.count("+") + 1):
+        name = _ends(variant, parts)
+        if all(_ends(other, parts) != name for other in others):
+            return name
+    return variant
+
+
+def _ends(variant: str, parts: int) -> str:
+    head, *rest = variant.split("+")
+    return variant if len(rest) <= parts else "+".join([head, "…", *rest[-parts:]])
+
+
+def _pair_comparisons(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:
+    for metric in METRICS:
+        made = compare_blocks(run.blocks, baseline, variant, metric, confidence=confidence)
+        if made.measured or metric in TIMES:
+            yield made
+    watched = [counted.gc_s_each if (counted := run.counted.get(each)) else [] for each in (baseline, variant)]
+    if run.wire and any(watched):
+        for metric in PROFILED:
+            yield compare_profiled(watched[0], watched[1], baseline, variant, metric, confidence=confidence)
+    before, after = run.wire.get(baseline), run.wire.get(variant)
+    if before is None or after is None:
+        return
+    for metric in COUNTED:
+        then, now = _counted_samples(before, metric), _counted_samples(after, metric)
+        if then is not None and now is not None:
+            yield compare_counts(then, now, baseline, variant, metric, confidence=confidence)
+
+
+def _counted_samples(counted: WirePass, metric: str) -> Sequence[float] | None:
+    samples: Sequence[float] | None = getattr(counted, metric)
+    return samples
+
+
+def _all_changes(run: Run) -> Comparison | None:
+    """Return all changes together; None for a run that has no two such ends, or no replicates."""
+    names = _series_ends(run)
     if names is None:
         return None
     confidence = float(run.head.settings.get("confidence", 0.95))
@@ -186,8 +282,8 @@ def _ends(run: Run) -> Comparison | None:
     return made if made.measured else None
 
 
-def _end_names(run: Run) -> tuple[str, str] | None:
-    """The variant without any of the changes of an experiment, and that with all; None where there are no such two."""
+def _series_ends(run: Run) -> tuple[str, str] | None:
+    """Return the variant with none of an experiment's changes and that with all; None where there are no such two."""
     trials = run.head.settings.get("trials", ())
     first = {each["kind"]: each["baseline"] for each in reversed(trials)}
     last = {each["kind"]: each["variant"] for each in trials}
@@ -195,8 +291,8 @@ def _end_names(run: Run) -> tuple[str, str] | None:
     return (first[begin], last[end]) if begin in first and end in last else None
 
 
-def _answers(checked: SameResponsesDocument) -> Answers:
-    return Answers(
+def _responses(checked: SameResponsesDocument) -> Responses:
+    return Responses(
         checked=tuple(checked.get("checked", ())),
         equal=checked.get("equal"),
         allocation_requests=checked.get("allocation_requests"),
@@ -206,28 +302,23 @@ def _answers(checked: SameResponsesDocument) -> Answers:
     )
 
 
-def _rung(run: Run, variant: str) -> Rung:
-    said = run.head.settings.get("steps", {}).get(variant, {})
-    role = _role(run, variant)
-    adds = str(said.get("adds") or "")
-    return Rung(
+def _variant_figures(run: Run, variant: str) -> VariantFigures:
+    described = run.head.settings.get("steps", {}).get(variant, {})
+    about = {name: str(described.get(name) or "") for name in ("adds", "why", "source", "shows_on", "shows_in")}
+    return VariantFigures(
         variant=variant,
-        label=f"+ {adds}" if adds and "+" in variant else variant,
-        role=role,
-        adds=adds,
-        why=str(said.get("why") or ""),
-        source=str(said.get("source") or ""),
-        shows_on=str(said.get("shows_on") or ""),
-        shows_in=str(said.get("shows_in") or ""),
-        closed=_loaded(run.closed.get(variant)),
-        open=_loaded(run.open.get(variant)),
-        counted=_counted(run.counted.get(variant)),
+        label=f"+ {about['adds']}" if about["adds"] and "+" in variant else variant,
+        role=_role(run, variant),
+        closed=_load_figures(run.closed.get(variant)),
+        open=_load_figures(run.open.get(variant)),
+        counted=_request_counts(run.counted.get(variant)),
         profile=path.name if (path := run.profile(variant)) else None,
         speedscope=path.name if (path := run.speedscope(variant)) else None,
+        **about,
     )
 
 
-def _walls(run: Run) -> Iterator[Walls]:
+def _block_latencies(run: Run) -> Iterator[BlockLatency]:
     invalid = {block.replicate for block in run.blocks if block.invalid}
     seen: dict[str, list[float]] = {}
     for block in run.blocks:
@@ -235,22 +326,22 @@ def _walls(run: Run) -> Iterator[Walls]:
             seen.setdefault(block.variant, []).extend(block.wall_s)
     for variant in run.head.variants:
         if wall_s := sorted(seen.get(variant, ())):
-            yield Walls(variant, _role(run, variant), wall_s, _latency(wall_s))
+            yield BlockLatency(variant, _role(run, variant), wall_s, _latency(wall_s))
 
 
 def _role(run: Run, variant: str) -> Role:
-    """Of an experiment its end is judged, of other runs the last that was named."""
+    """The last step of an experiment is judged, of other runs the last variant that was named."""
     if variant == run.head.variants[0]:
         return "baseline"
-    ends = _end_names(run)
+    ends = _series_ends(run)
     return "variant" if variant == (ends[1] if ends else run.head.variants[-1]) else "between"
 
 
-def _loaded(made: LoadPass | None) -> Loaded | None:
+def _load_figures(made: LoadPass | None) -> LoadFigures | None:
     if made is None:
         return None
     result, meters = made.result, made.meters
-    return Loaded(
+    return LoadFigures(
         requests=result.requests,
         throughput_per_s=result.throughput_per_s,
         rate_per_s=result.rate_per_s,
@@ -261,28 +352,26 @@ def _loaded(made: LoadPass | None) -> Loaded | None:
         in_flight=result.in_flight,
         missed=result.missed,
         cpu_s=made.cpu_s_per_request,
-        worker_cpu_s=_each(meters.worker_cpu_s, result),
-        backend_cpu_s=_each(meters.backend_cpu_s, result),
+        worker_cpu_s=_per_request(meters.worker_cpu_s, result),
+        backend_cpu_s=_per_request(meters.backend_cpu_s, result),
         peak_pss_bytes=meters.peak_pss_bytes,
     )
 
 
-def _each(total: float | None, result: LoadResult) -> float | None:
+def _per_request(total: float | None, result: LoadResult) -> float | None:
     return total / result.requests if total is not None and result.requests else None
 
 
 def _latency(samples_s: Sequence[float]) -> Latency:
     ordered = sorted(samples_s)
-    return Latency(
-        quantiles={name: percentile(ordered, share) for name, share in QUANTILES.items()},
-        curve=cumulative_distribution(ordered),
-    )
+    percentiles = {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
+    return Latency(percentiles, curve=cumulative_distribution(ordered))
 
 
-def _counted(made: CountedPass | None) -> Counted | None:
+def _request_counts(made: CountedPass | None) -> RequestCounts | None:
     if made is None or not made.requests:
         return None
-    return Counted(
+    return RequestCounts(
         statements=made.statements / made.requests,
         rows=made.rows / made.requests,
         body_bytes=made.body_bytes / made.requests,

@@ -1,18 +1,17 @@
-"""What a run says of its gates: `judge_run` compares each with what was measured, `check_gates` raises what failed.
+"""Gates on a run: `parse_gates`, `judge_gates` on its comparisons, and `raise_for_gates` on its report.
 
-A gate passes only where it holds for the whole confidence interval, fails only where it holds for none of it, and is
-inconclusive else: shared machines are noisy, and counts are not. A count without an interval is decided by its value.
+A gate passes if it holds for the whole confidence interval, fails if it holds for none of it, and is otherwise
+inconclusive. A count without an interval is decided by its value.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-from placebench import results, units
+from placebench import units
 from placebench.errors import GateFailedError, UndecidedError
 from placebench.gates import BYTES, COUNT, SECONDS, Gate, Outcome, parse_gate
-from placebench.report import sentences
-from placebench.report.comparisons import comparisons_of
+from placebench.report.effects import effect_text, reason_text, value_text
+from placebench.report.model import Check, Report
 from placebench.stats import COUNTED, METRICS, PROFILED, Comparison
 
 _UNITS = {
@@ -21,74 +20,62 @@ _UNITS = {
 }
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The outcome of a gate for one variant."""
-
-    gate: Gate
-    variant: str
-    outcome: Outcome
-    seen: str
-    """What was measured, as text."""
-
-
 def parse_gates(texts: Sequence[str]) -> list[Gate]:
-    """The gates of a comparison; raises UsageError for a text that is none."""
+    """Parse the gates of a comparison; raises UsageError for a text that is none."""
     return [parse_gate(text, _UNITS, ratios=True) for text in texts]
 
 
-def judge(gate: Gate, comparison: Comparison) -> Judgement:
-    """Compare *gate* with what was measured of its metric for one variant."""
-    if not gate.is_ratio:
-        return Judgement(gate, comparison.variant, *_judge_value(gate, comparison))
-    if gate.metric in COUNTED and comparison.low is None:
-        return Judgement(gate, comparison.variant, _judge_counts(gate, comparison), sentences.effect_text(comparison))
-    seen = f"{sentences.effect_text(comparison)}, {sentences.interval_text(comparison)}"
-    return Judgement(gate, comparison.variant, gate.outcome(comparison.low, comparison.high), seen)
-
-
-def judge_run(gates: Sequence[Gate], folder: Path) -> list[Judgement]:
-    """Each gate for each variant of the run in *folder*."""
-    comparisons = comparisons_of(results.load(folder))
-    variants = list(dict.fromkeys(each.variant for each in comparisons))
+def judge_gates(gates: Sequence[Gate], comparisons: Sequence[Comparison]) -> list[Check]:
+    """Evaluate each gate for each variant; a metric that was not compared is inconclusive."""
+    variants = dict.fromkeys(each.variant for each in comparisons)
     made = {(each.variant, each.metric): each for each in comparisons}
-    missing = Comparison("", "", "", None, None, None, 0.95, 0, 0, "inconclusive", None, 0.0, "", ())
     return [
-        judge(gate, made.get((variant, gate.metric), replace(missing, variant=variant, metric=gate.metric)))
+        judge_gate(gate, made[variant, gate.metric])
+        if (variant, gate.metric) in made
+        else Check(gate.text, variant, "inconclusive", units.NOT_MEASURED)
         for gate in gates
         for variant in variants
     ]
 
 
-def check_gates(gates: Sequence[Gate], folder: Path) -> None:
-    """Raise GateFailedError for the first gate that failed, or UndecidedError for the first inconclusive one."""
-    judgements = judge_run(gates, folder)
+def judge_gate(gate: Gate, comparison: Comparison) -> Check:
+    """Evaluate *gate* by the comparison of one variant by the gate's metric."""
+    if not gate.is_ratio:
+        outcome, measured = _judge_value(gate, comparison)
+    elif gate.metric in COUNTED and comparison.low is None:
+        outcome, measured = _judge_counts(gate, comparison), effect_text(comparison)
+    else:
+        outcome, measured = gate.outcome(comparison.low, comparison.high), effect_text(comparison)
+    return Check(gate.text, comparison.variant, outcome, measured)
+
+
+def raise_for_gates(report: Report) -> None:
+    """Raise GateFailedError for the first gate that failed, else UndecidedError for the first inconclusive one."""
     for outcome, error in (("failed", GateFailedError), ("inconclusive", UndecidedError)):
-        for each in judgements:
-            if each.outcome == outcome:
-                raise error(f"gate {each.gate.text!r} {outcome} for {each.variant}: {each.seen}")
+        for each in report.checks:
+            if each.outcome == outcome and each.variant:
+                raise error(f"gate {each.name!r} {outcome} for {each.variant}: {each.measured}")
 
 
 def _judge_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
-    """The outcome for the variant's own value, or its whole interval where the metric has noise; with what was seen."""
+    """By the variant's own value, of a metric with noise by its whole interval; with what was measured."""
     value, low, high = comparison.variant_value, comparison.variant_low, comparison.variant_high
     if gate.metric not in METRICS:
         low = high = value
-    seen = sentences.value_text(comparison, value)
+    measured = value_text(comparison.metric, value)
     if value is None:
-        return "inconclusive", seen
+        return "inconclusive", measured
     if low is None or high is None:
-        return "inconclusive", f"{seen}, {comparison.reason}"
+        return "inconclusive", f"{measured}, {reason_text(comparison)}"
     if low < high:
-        limits = (sentences.value_text(comparison, each) for each in (low, high))
-        seen += f", {units.level(comparison.confidence)} interval {' to '.join(limits)}"
-    return gate.outcome(low, high), seen
+        limits = (value_text(comparison.metric, each) for each in (low, high))
+        measured += f" [{units.level(comparison.confidence)} CI {', '.join(limits)}; n = {comparison.replicates}]"
+    return gate.outcome(low, high), measured
 
 
 def _judge_counts(gate: Gate, comparison: Comparison) -> Outcome:
-    """The outcome for the two values alone, from zero or to zero too."""
+    """By the values alone, from zero or to zero too."""
     before, after = comparison.baseline_value, comparison.variant_value
     if before is None or after is None:
         return "inconclusive"
-    at_limit = replace(gate, value=gate.value * before)
-    return "passed" if at_limit.holds(after) else "failed"
+    return "passed" if replace(gate, value=gate.value * before).holds(after) else "failed"

@@ -1,217 +1,65 @@
-"""The results table of an experiment: hypothesis, effect and decision of each, and whether effects add up."""
+"""The results of an experiment: effect and decision of each change, interactions between changes, and hypotheses.
+
+`experiment_results` computes all of it once; `results_section` and `results_document` show it.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from markupsafe import Markup
 
 from placebench import units
 from placebench.experiment.records import CountedPass, RunHead
-from placebench.report import sentences
-from placebench.report.comparisons import comparisons_of, variant_shortened
-from placebench.report.sentences import listed
+from placebench.report.effects import (
+    METRIC_LABELS,
+    detectable_text,
+    effect_text,
+    listed,
+    reason_text,
+    verdict_text,
+    written_effect,
+)
+from placebench.report.figures import Figures, shorten_variant
+from placebench.report.model import Block, Column, Heading, Paragraph, Section, Table, Text, aside, code, joined
 from placebench.results import Run
 from placebench.stats import METRICS, PRIMARY, Comparison, hodges_lehmann
 from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, count_replicates, signed_rank_p
 from placebench.stats.multiple_testing import Pair, benjamini_hochberg, interaction_effects
 from placebench.stats.replicates import valid_replicates
+from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER
 
-YES, NO, IT_DEPENDS, CANNOT_TELL = "yes", "no", "it depends", "inconclusive"
+KEPT, DROPPED, UNDECIDED = "kept", "dropped", "undecided"
+_YES, _NO, _IT_DEPENDS = "yes", "no", "it depends"
 _MARGIN = METRICS[PRIMARY].margin
-_SAID = {
-    "summaries": ("what every group needs is made once a request", 0.0),
-    "usages": ("what was read is not to be asked again", 0.0),
-    "sets": ("sets instead of lists speed up", 0.0),
-    "expanding": ("expanding parameters save compiling", 0.0),
-    "rows": ("a dict for each row is dear", 0.0),
-    "slots": ("`__slots__` really does speed up", 0.0),
-    "copies": ("copying objects is what makes it slow", 0.1),
-    "orjson": ("json is slow, and orjson is not", 0.0),
-    "freeze": ("gc.freeze() is worth its line", 0.0),
+_HYPOTHESES = {
+    "summaries": ("building each provider's summary once per request saves CPU", 0.0),
+    "usages": ("keeping the usages that were read saves CPU", 0.0),
+    "sets": ("sets are faster than lists", 0.0),
+    "expanding": ("expanding parameters save compilation", 0.0),
+    "rows": ("a dict per row is expensive", 0.0),
+    "slots": ("`__slots__` saves CPU", 0.0),
+    "copies": ("copying objects is a main cost", 0.1),
+    "orjson": ("orjson is faster than json", 0.0),
+    "freeze": ("gc.freeze() saves CPU", 0.0),
 }
-"""What was said of an optimization, by its name, and the least share of the server CPU that it would have to save."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A saying, and what became of it in one run."""
-
-    said: str
-    answer: str
-    """yes, no, it depends, or cannot tell."""
-    evidence: str
-
-
-def claims_of(run: Run, ledger: Sequence["Entry"]) -> Iterator[Claim]:
-    """A claim for each saying that this run has something to say to; none without a ledger."""
-    first = run.counted.get(run.head.variants[0])
-    if ledger and first is not None and first.elapsed_s:
-        yield _of_share("most of the time is the database", 0.5, first.sql_s, first, "in SQL")
-        yield _of_share("a third of the time is the garbage collector's", 0.3, first.gc_s, first, "in its pauses")
-    for name, (said, least) in _SAID.items():
-        entries = [each for each in ledger if each.name == name and each.ratio is not None]
-        if entries:
-            yield _of_change(said, least, entries)
-
-
-def _of_share(said: str, least: float, part_s: float, counted: CountedPass, where: str) -> Claim:
-    share = part_s / counted.elapsed_s
-    spent = f"{units.percent(share, digits=2)} of a request of {counted.variant} is spent {where}"
-    return Claim(said, YES if share >= least else NO, spent)
-
-
-def _of_change(said: str, least: float, entries: Sequence["Entry"]) -> Claim:
-    """One answer, also where a change was tried alone and missed."""
-    answers = {_answer(each, least) for each in entries}
-    mixed = CANNOT_TELL if CANNOT_TELL in answers else IT_DEPENDS
-    evidence = "; ".join(f"{_where(each)}{each.effect}" for each in entries)
-    elsewhere = any(each.shows_on not in ("", each.request) for each in entries)
-    note = ", on a request that is not the one on which it should show" if elsewhere else ""
-    return Claim(said, answers.pop() if len(answers) == 1 else mixed, evidence + note)
-
-
-def _answer(entry: "Entry", least: float) -> str:
-    """By the whole interval: yes beyond *least*, no within it."""
-    if entry.low is None or entry.high is None:
-        return CANNOT_TELL
-    if entry.verdict == "faster" and 1 - entry.high >= least:
-        return YES
-    return NO if 1 - entry.low < max(least, _MARGIN) else CANNOT_TELL
-
-
-def _where(entry: "Entry") -> str:
-    return {"alone": "alone ", "leave_one_out": "among the others "}.get(entry.kind, "")
-
-
-_AMONG_THE_OTHERS = "{} does {} among the others than alone"
-_TOGETHER = "{} do {} together than each by itself adds up to"
-_NONE = "No interaction was seen: changes do together what they do apart, as far as this run can tell."
-_UNTOLD = "Whether there is an interaction cannot be told of {}: {}."
-
-
-@dataclass(frozen=True)
-class Interaction:
-    """Changes that do something else together than apart; log ratios, below 0 is more gain than apart."""
-
-    name: str
-    estimate: float
-    low: float
-    high: float
-    p_adjusted: float
-    said: str = _AMONG_THE_OTHERS
-
-    def __str__(self) -> str:
-        """'Slots does more among the others than alone: 33 % less server CPU (95 % interval 32 % to 34 %)'."""
-        more = self.estimate < 0
-        low, high = sorted(abs(math.expm1(each)) for each in (self.low, self.high))
-        change = f"{units.percent(abs(math.expm1(self.estimate)), digits=2)} {'less' if more else 'more'} server CPU"
-        limits = f"95 % interval {units.percent(low, digits=2)} to {units.percent(high, digits=2)}"
-        told = self.said.format(self.name, "more" if more else "less")
-        return f"{told[0].upper()}{told[1:]}: {change} ({limits})"
-
-
-@dataclass(frozen=True)
-class _Remainder:
-    """What changes do together, less what they do apart; one log ratio a replicate."""
-
-    name: str
-    said: str
-    log_ratios: list[float]
-
-    @property
-    def told(self) -> bool:
-        return len(self.log_ratios) >= FEWEST_REPLICATES
-
-
-def interactions_of(run: Run) -> list[Interaction]:
-    """Where the interval of the remainder excludes 0, adjusted over all that could be told.
-
-    Empty where no change was tried both apart and together, where the replicates are too few, and where the answers
-    differ: there is no speed to be read then.
-    """
-    told = [each for each in _remainders(run) if each.told]
-    intervals = [hodges_lehmann(each.log_ratios) for each in told]
-    adjusted = benjamini_hochberg(signed_rank_p(each.log_ratios) for each in told)
-    return [
-        Interaction(each.name, interval.estimate, interval.low, interval.high, p, each.said)
-        for each, interval, p in zip(told, intervals, adjusted, strict=True)
-        if p <= 1 - interval.confidence and not interval.low <= 0 <= interval.high
-    ]
-
-
-def in_words(run: Run, interactions: Sequence[Interaction]) -> list[str]:
-    """A sentence for each interaction, or that none was seen; then of which changes it cannot be told, and why."""
-    asked = list(_remainders(run))
-    untold: dict[str, list[str]] = {}
-    for each in asked:
-        if not each.told:
-            untold.setdefault(_why_untold(run, each), []).append(each.name)
-    none_seen = [_NONE] if not interactions and any(each.told for each in asked) else []
-    cannot_tell = [_UNTOLD.format(listed(names), why) for why, names in untold.items()]
-    return [*(f"{each}." for each in interactions), *none_seen, *cannot_tell]
-
-
-def _why_untold(run: Run, asked: _Remainder) -> str:
-    if not asked.log_ratios and valid_replicates(run.blocks):
-        return "server CPU was not measured"
-    return f"{count_replicates(len(asked.log_ratios))}, {FEWEST_REPLICATES} needed"
-
-
-def _remainders(run: Run) -> Iterator[_Remainder]:
-    """Of everything that can be asked; nothing where the answers differ, or nobody was asked."""
-    if run.head.same_responses.get("equal"):
-        for name, said, whole, parts in _asked(run):
-            yield _Remainder(name, said, interaction_effects(run.blocks, whole, parts))
-
-
-def _asked(run: Run) -> Iterator[tuple[str, str, Pair, list[Pair]]]:
-    """Name, words, the whole and its parts: each change alone and missed; all of them; two at once and each alone."""
-    trials = run.head.settings.get("trials", ())
-    pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in trials}
-    twice = [name for name, kind in pairs if kind == "leave_one_out" and (name, "alone") in pairs]
-    for name in twice:
-        yield name, _AMONG_THE_OTHERS, pairs[name, "leave_one_out"], [pairs[name, "alone"]]
-    if len(twice) > 1:
-        alone = [pairs[name, "alone"] for name in twice]
-        yield "all changes", _TOGETHER, (alone[0][0], pairs[twice[0], "leave_one_out"][1]), alone
-    yield from _combined([pair for (_, kind), pair in pairs.items() if kind == "own"])
-
-
-def _combined(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, Pair, list[Pair]]]:
-    """Variants such as tuned+a+b, where tuned+a and tuned+b were held against tuned as well."""
-    single = {(pair[0], added[0]): pair for pair in pairs if len(added := _added(*pair)) == 1}
-    for baseline, variant in pairs:
-        parts = [(baseline, part) for part in _added(baseline, variant)]
-        if len(parts) > 1 and all(part in single for part in parts):
-            yield (
-                " and ".join(part for _, part in parts),
-                _TOGETHER,
-                (baseline, variant),
-                [single[part] for part in parts],
-            )
-
-
-def _added(baseline: str, variant: str) -> list[str]:
-    """What *variant* has more than *baseline*, by name: 'tuned+a+b' has a and b."""
-    return variant.removeprefix(f"{baseline}+").split("+") if variant.startswith(f"{baseline}+") else []
-
-
-KEPT, DROPPED, OPEN = "kept", "dropped", "open"
-_ASKED = ("statements", "rows", "round_trips")
-"""What a change may ask less of, which counts for it where its CPU cannot tell."""
+"""By optimization: what is often said of it, and the least share of the server CPU that it would have to save."""
+_COUNTS = ("statements", "rows", "round_trips")
+"""Fewer of these count for a change whose effect on CPU is undecided."""
 _OF_THE_CATALOGUE = ("step", "alone", "leave_one_out")
-"""Kinds of trials that bear the name of a step, which can be tried by itself."""
-_MEANT = {"faster": KEPT, "slower": DROPPED, "equivalent": DROPPED, "below the margin": DROPPED, "inconclusive": OPEN}
+"""Kinds of trials that have the name of an optimization, which can be measured by itself."""
+_DECISIONS = {FASTER: KEPT, SLOWER: DROPPED, EQUIVALENT: DROPPED, BELOW_MARGIN: DROPPED, INCONCLUSIVE: UNDECIDED}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One trial and what became of it."""
+class ChangeResult:
+    """One trial: its effect on server CPU, and the decision."""
 
     name: str
     kind: str
-    tried: str
+    compared: str
+    """Baseline and variant: 'naive → naive+slots'."""
     request: str
     effect: str
     shows_on: str
@@ -227,131 +75,340 @@ class Entry:
     decision: str
     why: str
 
-
-def ledger_of(run: Run, comparisons: Sequence[Comparison] | None = None) -> list[Entry]:
-    """An entry for each trial of the run, in the order they were named; empty for a run without trials.
-
-    comparisons: those of the run, where they are at hand.
-    """
-    known = comparisons_of(run) if comparisons is None else comparisons
-    made = {(each.baseline, each.variant, each.metric): each for each in known}
-    entries = []
-    for trial in run.head.settings.get("trials", ()):
-        pair = trial["baseline"], trial["variant"]
-        if primary := made.get((*pair, PRIMARY)):
-            counted = [each for key, each in made.items() if key[:2] == pair and each.metric in _ASKED]
-            expected = made.get((*pair, trial.get("shows_in", "")))
-            entries.append(_entry(trial, primary, counted, expected, run.head))
-    return entries
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it should show on another request than this run's."""
+        return self.shows_on not in ("", self.request)
 
 
-def ledger_document(run: Run) -> dict[str, Any]:
-    """All of it for `--json`."""
-    ledger = ledger_of(run)
+@dataclass(frozen=True)
+class Hypothesis:
+    """Something that is often said, and the result of this run."""
+
+    hypothesis: str
+    result: str
+    """yes, no, it depends, or inconclusive."""
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """Changes whose effect together differs from that apart; log ratios, below 0 is a larger gain than apart."""
+
+    name: str
+    estimate: float
+    low: float
+    high: float
+    p_adjusted: float
+    replicates: int
+    confidence: float = 0.95
+    is_together: bool = False
+    """Whether it is of several changes together; else of one change with all others, against it alone."""
+
+    def __str__(self) -> str:
+        """'Slots has a larger effect with the other changes than alone: −33 % CPU [95 % CI −34, −32; n = 12]'."""
+        ratios = (math.exp(each) for each in (self.estimate, self.low, self.high))
+        effect = written_effect(*ratios, of="CPU", confidence=self.confidence, n=self.replicates, is_time=False)
+        larger = "larger" if self.estimate < 0 else "smaller"
+        said = (
+            f"{self.name} have a {larger} effect together than the product of their individual effects"
+            if self.is_together
+            else f"{self.name} has a {larger} effect with the other changes than alone"
+        )
+        return f"{said[0].upper()}{said[1:]}: {effect}"
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """All results of an experiment; empty for a run without trials."""
+
+    changes: Sequence[ChangeResult]
+    interactions: Sequence[Interaction]
+    interaction_sentences: Sequence[str]
+    hypotheses: Sequence[Hypothesis]
+
+
+def experiment_results(figures: Figures) -> ExperimentResults:
+    """Compute the results of an experiment from its comparisons and blocks."""
+    changes = list(_change_results(figures.run, figures.comparisons))
+    remainders = list(_remainders(figures.run))
+    interactions = _interactions(remainders)
+    return ExperimentResults(
+        changes=changes,
+        interactions=interactions,
+        interaction_sentences=_interaction_sentences(figures.run, remainders, interactions),
+        hypotheses=list(_hypotheses(figures.run, changes)),
+    )
+
+
+def results_document(results: ExperimentResults) -> dict[str, Any]:
+    """Return the results for `--json`."""
     return {
-        "ledger": [asdict(each) for each in ledger],
-        "interactions": [{**asdict(each), "said": str(each)} for each in interactions_of(run)],
-        "claims": [asdict(each) for each in claims_of(run, ledger)],
+        "results": [asdict(each) for each in results.changes],
+        "interactions": [{**asdict(each), "sentence": str(each)} for each in results.interactions],
+        "hypotheses": [asdict(each) for each in results.hypotheses],
     }
 
 
-def write_ledger(run: Run) -> Path:
-    """ledger.md in the run's folder; returns its path."""
-    path = run.folder / "ledger.md"
-    path.write_text(ledger_text(run))
-    return path
-
-
-def ledger_text(run: Run) -> str:
-    """All of it as Markdown; where the answers differ, or nobody was asked, that alone."""
-    lines = [f"# Ledger of {run.head.name}", "", f"Request: `{run.head.request}`", ""]
-    if not run.head.same_responses.get("equal"):
-        return "\n".join([*lines, *_no_speed(run.head.same_responses), ""])
-    entries = ledger_of(run)
-    lines += [
-        "| tried | variants | effect on server CPU | verdict | should show in | decision | why |",
-        "| --- " * 7 + "|",
+def results_table(results: ExperimentResults) -> Table:
+    """Return the results table: one row per trial."""
+    columns = [
+        Column("change", lambda each: joined(each.name, _kind(each))),
+        Column("effect on server CPU", lambda each: each.effect, wide=True),
+        Column("verdict", lambda each: each.verdict),
+        Column("decision", lambda each: _strong(each.decision)),
+        Column("why", lambda each: each.why.replace("`", ""), wide=True),
     ]
-    lines += [_row(each) for each in entries]
-    elsewhere = {each.name: each.shows_on for each in entries if each.shows_on not in ("", run.head.request)}
-    for name, request in elsewhere.items():
-        lines += ["", f"{name} should show on another request than this run's: `{request}`."]
-    for sentence in in_words(run, interactions_of(run)):
-        lines += ["", sentence]
-    if claims := list(claims_of(run, entries)):
-        lines += ["", "| it was said | here | because |", "| --- " * 3 + "|"]
-        lines += [f"| {each.said} | **{each.answer}** | {each.evidence} |" for each in claims]
-    return "\n".join([*lines, ""])
-
-
-def _no_speed(answers: Mapping[str, Any]) -> list[str]:
-    """Why there is no ledger."""
-    if answers.get("equal") is None:
-        return ["No variant was asked before the run ended, so no speed is printed."]
-    return [sentences.DIFFERENT_ANSWERS, *(["", f"`{answers['difference']}`"] if answers.get("difference") else [])]
-
-
-def _row(entry: Entry) -> str:
-    cells = (
-        f"{entry.name} ({entry.kind})",
-        entry.tried,
-        entry.effect,
-        entry.verdict,
-        f"{sentences.METRIC_LABELS[entry.shows_in]}, {entry.shown or 'not measured'}" if entry.shows_in else "",
-        f"**{entry.decision}**",
-        entry.why,
+    if any(each.shows_in for each in results.changes):
+        columns.append(Column("should show in", _shown, wide=True))
+    return Table(
+        "Results",
+        columns,
+        results.changes,
+        style="results",
+        caption="Effect of each change on server CPU, and whether to keep it",
+        row_style=lambda each: f"decision-{each.decision}",
+        row_title=lambda each: each.compared,
     )
-    return f"| {' | '.join(cells)} |"
 
 
-def _entry(
-    trial: dict[str, Any],
+def results_section(results: ExperimentResults) -> Section:
+    """Return the section with the results table, the interactions and the hypotheses."""
+    blocks: list[Block] = [results_table(results), *(Paragraph(each) for each in results.interaction_sentences)]
+    if results.hypotheses:
+        blocks += [Heading("Hypotheses"), hypotheses_table(results)]
+    return Section("Results", blocks, id="results")
+
+
+def hypotheses_table(results: ExperimentResults) -> Table:
+    """Return a row for each hypothesis."""
+    columns = (
+        Column("hypothesis", lambda each: each.hypothesis.replace("`", ""), wide=True),
+        Column("result", lambda each: _strong(each.result)),
+        Column("evidence", lambda each: each.evidence, wide=True),
+    )
+    return Table(
+        "Hypotheses",
+        columns,
+        results.hypotheses,
+        style="results hypotheses",
+        row_style=lambda each: f"result-{each.result.replace(' ', '-')}",
+    )
+
+
+def keep_sentence(results: ExperimentResults) -> list[str]:
+    """Return which changes to keep, the largest effect first; where both are known, by their leave-one-out effect."""
+    has_left_out = any(each.kind == "leave_one_out" for each in results.changes)
+    kept = [each for each in results.changes if each.decision == KEPT and not (has_left_out and each.kind == "alone")]
+    names = dict.fromkeys(each.name for each in sorted(kept, key=lambda each: each.ratio or 1.0))
+    return [f"Worth keeping, the largest effect first: {listed(list(names))}."] if names else []
+
+
+def _strong(text: str) -> Text:
+    return Markup("<strong>{}</strong>").format(text)
+
+
+def _kind(result: ChangeResult) -> Text:
+    label = {"alone": "alone", "leave_one_out": "leave-one-out"}.get(result.kind, "")
+    return Markup('<span class="aside">{}</span>').format(label) if label else ""
+
+
+def _shown(result: ChangeResult) -> Text:
+    if not result.shows_in:
+        return ""
+    elsewhere = aside(Markup("on {}, which this run did not request").format(code(result.shows_on)))
+    shown = f"{METRIC_LABELS[result.shows_in]}: {result.shown or units.NOT_MEASURED}"
+    return joined(shown, elsewhere if result.is_elsewhere else "")
+
+
+def _change_results(run: Run, comparisons: Sequence[Comparison]) -> Iterator[ChangeResult]:
+    """One for each trial that was compared, in the order they were named."""
+    made = {(each.baseline, each.variant, each.metric): each for each in comparisons}
+    for trial in run.head.settings.get("trials", ()):
+        pair = trial["baseline"], trial["variant"]
+        if primary := made.get((*pair, PRIMARY)):
+            counted = [each for key, each in made.items() if key[:2] == pair and each.metric in _COUNTS]
+            expected = made.get((*pair, trial.get("shows_in", "")))
+            yield _change_result(trial, primary, counted, expected, run.head)
+
+
+def _change_result(
+    trial: Mapping[str, Any],
     primary: Comparison,
     counted: Sequence[Comparison],
     expected: Comparison | None,
     head: RunHead,
-) -> Entry:
+) -> ChangeResult:
     decision, why = _decision(primary, counted)
-    elsewhere = trial["kind"] in _OF_THE_CATALOGUE and trial.get("shows_on", "") not in ("", head.request)
-    if primary.ratio is None:
-        why = "server CPU was not measured"
-    elif decision != KEPT and elsewhere:
-        why += f"; but this is not the request for it: `placebench experiment {trial['name']}` asks that one"
-    return Entry(
+    result = ChangeResult(
         name=trial["name"],
         kind=trial["kind"],
-        tried=" → ".join(variant_shortened(trial[role], head.variants) for role in ("baseline", "variant")),
+        compared=" → ".join(shorten_variant(trial[role], head.variants) for role in ("baseline", "variant")),
         request=head.request,
-        effect=f"{sentences.effect_text(primary)}, {sentences.interval_text(primary)}",
+        effect=effect_text(primary),
         shows_on=trial.get("shows_on", ""),
         shows_in=trial.get("shows_in", ""),
-        shown=sentences.outcome_text(expected, between=": ") if expected else "",
+        shown=f"{effect_text(expected)}: {verdict_text(expected)}" if expected else "",
         ratio=primary.ratio,
         low=primary.low,
         high=primary.high,
-        verdict=sentences.verdict_text(primary),
+        verdict=verdict_text(primary),
         decision=decision,
-        why=why,
+        why="server CPU was not measured" if primary.ratio is None else why,
     )
+    if primary.ratio is None or decision == KEPT or not result.is_elsewhere or trial["kind"] not in _OF_THE_CATALOGUE:
+        return result
+    hint = f"{why}; it should show on another request: `placebench lab steps --only {trial['name']}`"
+    return replace(result, why=hint)
 
 
 def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, str]:
     changed = [each for each in counted if each.differs]
-    less = [
-        sentences.METRIC_LABELS[each.metric]
-        for each in changed
-        if (each.variant_value or 0) < (each.baseline_value or 0)
-    ]
+    less = [METRIC_LABELS[each.metric] for each in changed if (each.variant_value or 0) < (each.baseline_value or 0)]
     fewer = f"fewer {', '.join(less)}" if changed and len(less) == len(changed) else ""
-    if fewer and primary.low is not None and primary.verdict not in ("faster", "slower"):
+    if fewer and primary.low is not None and primary.verdict not in (FASTER, SLOWER):
         if primary.low <= 1:
-            return KEPT, f"{fewer}, at no more CPU that could be seen"
-        return DROPPED, f"{fewer}, but {sentences.effect_text(primary)} server CPU"
+            return KEPT, f"{fewer}, and no detectable increase of CPU"
+        return DROPPED, f"{fewer}, but {effect_text(primary, named=True)}"
+    detectable = f"minimum detectable effect {detectable_text(primary)}"
     reasons = {
-        "faster": "less server CPU beyond the margin",
-        "slower": "more server CPU beyond the margin",
-        "equivalent": "no change beyond the margin",
-        "below the margin": "a small change: its estimate is under the margin",
-        "inconclusive": primary.reason.removeprefix("inconclusive: ") + f"; {sentences.power_text(primary)}",
+        FASTER: "less server CPU beyond the margin",
+        SLOWER: "more server CPU beyond the margin",
+        EQUIVALENT: "no change beyond the margin",
+        BELOW_MARGIN: "the estimate is below the margin",
+        INCONCLUSIVE: f"{reason_text(primary)}; {detectable}",
     }
-    return _MEANT[primary.verdict], reasons[primary.verdict]
+    return _DECISIONS[primary.verdict], reasons[primary.verdict]
+
+
+def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesis]:
+    """One for each about which this run has figures; none without results."""
+    first = run.counted.get(run.head.variants[0])
+    if changes and first is not None and first.elapsed_s:
+        yield _share_hypothesis("most of the time is spent in the database", 0.5, first.sql_s, first, "in SQL")
+        yield _share_hypothesis("a third of the time is spent in GC pauses", 0.3, first.gc_s, first, "in GC pauses")
+    for name, (hypothesis, least) in _HYPOTHESES.items():
+        measured = [each for each in changes if each.name == name and each.ratio is not None]
+        if measured:
+            yield _change_hypothesis(hypothesis, least, measured)
+
+
+def _share_hypothesis(hypothesis: str, least: float, part_s: float, counted: CountedPass, where: str) -> Hypothesis:
+    share = part_s / counted.elapsed_s
+    evidence = f"{counted.variant} spends {units.percent(share, digits=2)} of a request {where}"
+    return Hypothesis(hypothesis, _YES if share >= least else _NO, evidence)
+
+
+def _change_hypothesis(hypothesis: str, least: float, changes: Sequence[ChangeResult]) -> Hypothesis:
+    """One result, also where a change was measured alone and leave-one-out."""
+    results = {_result(each, least) for each in changes}
+    mixed = INCONCLUSIVE if INCONCLUSIVE in results else _IT_DEPENDS
+    places = {"alone": "alone ", "leave_one_out": "leave-one-out "}
+    evidence = "; ".join(f"{places.get(each.kind, '')}{each.effect}" for each in changes)
+    note = ", on another request than the one on which it should show" if any(map(_is_elsewhere, changes)) else ""
+    return Hypothesis(hypothesis, results.pop() if len(results) == 1 else mixed, evidence + note)
+
+
+def _is_elsewhere(change: ChangeResult) -> bool:
+    return change.is_elsewhere
+
+
+def _result(change: ChangeResult, least: float) -> str:
+    """By the whole interval: yes beyond *least*, no within it."""
+    if change.low is None or change.high is None:
+        return INCONCLUSIVE
+    if change.verdict == FASTER and 1 - change.high >= least:
+        return _YES
+    return _NO if 1 - change.low < max(least, _MARGIN) else INCONCLUSIVE
+
+
+@dataclass(frozen=True)
+class _Remainder:
+    """The effect of changes together over the product of their effects apart; one log ratio per replicate."""
+
+    name: str
+    is_together: bool
+    log_ratios: list[float]
+
+    @property
+    def is_decidable(self) -> bool:
+        return len(self.log_ratios) >= FEWEST_REPLICATES
+
+
+def _interactions(remainders: Sequence[_Remainder]) -> list[Interaction]:
+    """Where the interval of the remainder excludes 0, adjusted over all that have enough replicates.
+
+    Empty where no change was measured both apart and together, and where the responses differ.
+    """
+    decidable = [each for each in remainders if each.is_decidable]
+    intervals = [hodges_lehmann(each.log_ratios) for each in decidable]
+    adjusted = benjamini_hochberg(signed_rank_p(each.log_ratios) for each in decidable)
+    return [
+        Interaction(
+            name=each.name,
+            estimate=interval.estimate,
+            low=interval.low,
+            high=interval.high,
+            p_adjusted=p,
+            replicates=len(each.log_ratios),
+            confidence=interval.confidence,
+            is_together=each.is_together,
+        )
+        for each, interval, p in zip(decidable, intervals, adjusted, strict=True)
+        if p <= 1 - interval.confidence and not interval.low <= 0 <= interval.high
+    ]
+
+
+def _interaction_sentences(
+    run: Run, remainders: Sequence[_Remainder], interactions: Sequence[Interaction]
+) -> list[str]:
+    """A sentence for each interaction, or that none was found; then which are undecided, and why."""
+    undecided: dict[str, list[str]] = {}
+    for each in remainders:
+        if not each.is_decidable:
+            undecided.setdefault(_why_undecided(run, each), []).append(each.name)
+    sentences = [f"{each}." for each in interactions]
+    if not interactions and any(each.is_decidable for each in remainders):
+        sentences.append("No interaction was found: the changes have the same effect together as apart.")
+    return [*sentences, *(f"Interactions of {listed(names)} are undecided: {why}." for why, names in undecided.items())]
+
+
+def _why_undecided(run: Run, undecided: _Remainder) -> str:
+    if not undecided.log_ratios and valid_replicates(run.blocks):
+        return "server CPU was not measured"
+    return f"{count_replicates(len(undecided.log_ratios))}, {FEWEST_REPLICATES} needed"
+
+
+def _remainders(run: Run) -> Iterator[_Remainder]:
+    """Each change alone and leave-one-out; all of them; several together and each by itself.
+
+    Nothing where the responses differ, or none was requested.
+    """
+    if not run.head.same_responses.get("equal"):
+        return
+    trials = run.head.settings.get("trials", ())
+    pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in trials}
+    twice = [name for name, kind in pairs if kind == "leave_one_out" and (name, "alone") in pairs]
+    for name in twice:
+        yield _remainder(run, name, pairs[name, "leave_one_out"], [pairs[name, "alone"]])
+    if len(twice) > 1:
+        alone = [pairs[name, "alone"] for name in twice]
+        yield _remainder(
+            run, "all changes", (alone[0][0], pairs[twice[0], "leave_one_out"][1]), alone, is_together=True
+        )
+    own = [pair for (_, kind), pair in pairs.items() if kind == "own"]
+    single = {(pair[0], added[0]): pair for pair in own if len(added := _added(*pair)) == 1}
+    for baseline, variant in own:
+        parts = _added(baseline, variant)
+        if len(parts) > 1 and all((baseline, part) in single for part in parts):
+            apart = [single[baseline, part] for part in parts]
+            yield _remainder(run, " and ".join(parts), (baseline, variant), apart, is_together=True)
+
+
+def _remainder(run: Run, name: str, whole: Pair, parts: list[Pair], *, is_together: bool = False) -> _Remainder:
+    return _Remainder(name, is_together, interaction_effects(run.blocks, whole, parts))
+
+
+def _added(baseline: str, variant: str) -> list[str]:
+    """Return what *variant* has more than *baseline*, by name: 'tuned+a+b' has a and b."""
+    return variant.removeprefix(f"{baseline}+").split("+") if variant.startswith(f"{baseline}+") else []

@@ -1,7 +1,7 @@
-"""Two runs side by side: what each variant took in the one and in the other, and what it asks of the database.
+"""The difference of two runs: what each variant took in the one and in the other: `difference_report`.
 
-The key pieces are `differences` and `statements_changed`. The runs were made at different times, so times have no
-verdict here: on a shared machine the same code differs by 44 % from one run to the next. Counts have one: no noise.
+The runs were made at different times, so times have no verdict here: on a shared machine the same code differs by 44 %
+from one run to the next. Counts have one: they have no noise.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,15 +10,14 @@ from statistics import median
 from typing import Any
 
 from placebench import units
-from placebench.report import sentences
-from placebench.report.comparisons import comparisons_of
-from placebench.report.text import aligned
-from placebench.report.variant_pairs import StatementChange, statement_changes
+from placebench.profiler.analysis.difference import StatementChange
+from placebench.report.effects import METRIC_LABELS, shorten_statement, value_text
+from placebench.report.figures import comparisons_of
+from placebench.report.model import Column, Report, Table
+from placebench.report.variant_pairs import counted_changes
 from placebench.results import Run
 from placebench.stats import COUNTED
 
-_HEADINGS = ("variant and metric", "before", "after", "ratio", "")
-_STATEMENT_HEADINGS = ("variant and statement", "", "calls before", "after", "rows before", "after")
 _MADE_WITH = {
     "commit of placebench": ("commit",),
     "processor": ("machine", "processor"),
@@ -27,8 +26,8 @@ _MADE_WITH = {
 
 
 @dataclass(frozen=True)
-class Difference:
-    """One metric of one variant, for one request, in both runs."""
+class MetricChange:
+    """One metric of one variant per request, in both runs."""
 
     variant: str
     metric: str
@@ -42,31 +41,74 @@ class Difference:
 
     @property
     def note(self) -> str:
-        """What can be said: counts are the same or not, times are not comparable across runs."""
+        """Counts are the same or not; times are not comparable across runs."""
         if self.metric not in COUNTED:
             return "not interleaved"
         return "same" if self.after == self.before else "more" if self.after > self.before else "less"
 
 
-def differences(before: Run, after: Run) -> list[Difference]:
+def difference_report(before: Run, after: Run) -> Report:
+    """Build the report of two runs side by side, with what makes them different first."""
+    metrics, statements = _metric_changes(before, after), _changed_statements(before, after)
+    differences = _other_conditions(before, after)
+    tables = [Table("Metrics", _METRIC_COLUMNS, metrics)] if metrics else []
+    if statements:
+        tables.append(Table("Statements", _STATEMENT_COLUMNS, statements))
+    return Report(
+        folder=after.folder,
+        name=after.head.name,
+        started_at=after.head.started_at,
+        status=after.head.status,
+        headline=f"{before.head.name} before, {after.head.name} after",
+        document={
+            "before": str(before.folder),
+            "after": str(after.folder),
+            "other_conditions": differences,
+            "metrics": [{**asdict(each), "ratio": each.ratio, "note": each.note} for each in metrics],
+            "statements": [_statement_document(variant, each) for variant, each in statements],
+        },
+        notices=differences,
+        overview=tables,
+        remarks=[] if tables else ["nothing that both runs measured"],
+    )
+
+
+_METRIC_COLUMNS = (
+    Column("variant and metric", lambda each: f"{each.variant}: {METRIC_LABELS.get(each.metric, each.metric)}"),
+    Column("before", lambda each: value_text(each.metric, each.before)),
+    Column("after", lambda each: value_text(each.metric, each.after)),
+    Column("ratio", lambda each: units.ratio(each.ratio)),
+    Column("", lambda each: each.note),
+)
+_STATEMENT_COLUMNS = (
+    Column("variant and statement", lambda each: f"{each[0]}: {shorten_statement(each[1].sql)}"),
+    Column("", lambda each: each[1].state),
+    Column("calls before", lambda each: units.average(each[1].calls.before)),
+    Column("after", lambda each: units.average(each[1].calls.after)),
+    Column("rows before", lambda each: units.average(each[1].rows.before)),
+    Column("after", lambda each: units.average(each[1].rows.after)),
+)
+
+
+def _metric_changes(before: Run, after: Run) -> list[MetricChange]:
     """What both runs measured, in the order of the earlier one."""
     then, now = dict(_values(before)), dict(_values(after))
-    return [Difference(*key, then[key], now[key]) for key in then if key in now]
+    return [MetricChange(*key, then[key], now[key]) for key in then if key in now]
 
 
-def doubts(before: Run, after: Run) -> list[str]:
+def _other_conditions(before: Run, after: Run) -> list[str]:
     """Why the two runs are not about the same thing."""
     names = ("request", "topology", "trees", "seed")
     pairs = [(name, getattr(before.head, name), getattr(after.head, name)) for name in names]
-    made_with = [(name, *(_of_manifest(run, path) for run in (before, after))) for name, path in _MADE_WITH.items()]
+    made_with = [(name, *(_manifest_value(run, path) for run in (before, after))) for name, path in _MADE_WITH.items()]
     known = [*pairs, *(each for each in made_with if None not in each)]
     return [f"another {name}: {then} before, {now} after" for name, then, now in known if then != now]
 
 
-def statements_changed(before: Run, after: Run) -> list[tuple[str, StatementChange]]:
-    """Each statement that a variant asks only now, not any more, or more or less often, with the variant.
+def _changed_statements(before: Run, after: Run) -> list[tuple[str, StatementChange]]:
+    """Each statement that a variant sends only now, no more, or more or less often, with the variant.
 
-    None where a run's answers differ, or its statements were not counted one by one.
+    None where a run's responses differ, or its statements were not counted one by one.
     """
     if not all(run.head.same_responses.get("equal") for run in (before, after)):
         return []
@@ -74,38 +116,19 @@ def statements_changed(before: Run, after: Run) -> list[tuple[str, StatementChan
         (variant, each)
         for variant, then in before.wire.items()
         if (now := after.wire.get(variant)) and then.by_statement and now.by_statement
-        for each in statement_changes(then, now)
+        for each in counted_changes(then, now)
         if each.state != "same"
     ]
 
 
-def difference_table(before: Run, after: Run) -> str:
-    """Both runs as an aligned table, with what makes them different first."""
-    rows = [_row(each) for each in differences(before, after)]
-    lines = [f"{before.head.name} before, {after.head.name} after", *doubts(before, after), ""]
-    lines += aligned([_HEADINGS, *rows]) if rows else ["nothing that both runs measured"]
-    if asked := [_statement_row(*each) for each in statements_changed(before, after)]:
-        lines += ["", *aligned([_STATEMENT_HEADINGS, *asked])]
-    return "\n".join(lines)
-
-
-def difference_document(before: Run, after: Run) -> dict[str, Any]:
-    """The same for `--json`."""
-    found = differences(before, after)
-    return {
-        "before": str(before.folder),
-        "after": str(after.folder),
-        "doubts": doubts(before, after),
-        "differences": [{**asdict(each), "ratio": each.ratio, "note": each.note} for each in found],
-        "statements": [
-            {"variant": variant, "state": each.state, **asdict(each)}
-            for variant, each in statements_changed(before, after)
-        ],
-    }
+def _statement_document(variant: str, change: StatementChange) -> dict[str, Any]:
+    figures = {"calls": change.calls, "rows": change.rows, "exec_s": change.seconds}
+    both = {name: [each.before, each.after] for name, each in figures.items()}
+    return {"variant": variant, "state": change.state, "sql": change.sql, **both}
 
 
 def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
-    """Each metric of each variant, where the answers were the same."""
+    """Each metric of each variant, where the responses were the same."""
     if not run.head.same_responses.get("equal"):
         return
     for made in comparisons_of(run):
@@ -119,19 +142,8 @@ def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
             yield (variant, "closed_cpu_s"), cpu_s
 
 
-def _of_manifest(run: Run, path: Sequence[str]) -> Any:
-    found: Any = run.head.manifest
+def _manifest_value(run: Run, path: Sequence[str]) -> Any:
+    value: Any = run.head.manifest
     for name in path:
-        found = (found or {}).get(name)
-    return found
-
-
-def _statement_row(variant: str, found: StatementChange) -> Sequence[str]:
-    told = f"{variant}: {sentences.statement_shortened(found.sql)}"
-    return told, found.state, *(units.average(each) for each in (*found.calls, *found.rows))
-
-
-def _row(found: Difference) -> Sequence[str]:
-    before, after = (sentences.metric_text(found.metric, value) for value in (found.before, found.after))
-    label = sentences.METRIC_LABELS.get(found.metric, found.metric)
-    return f"{found.variant}: {label}", before, after, units.ratio(found.ratio), found.note
+        value = (value or {}).get(name)
+    return value

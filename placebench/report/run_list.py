@@ -1,23 +1,17 @@
-"""The folder where runs land: a page that lists them, newest first, and the link to the newest.
-
-The key piece is `write_index`.
-"""
+"""The folder where runs are kept: a page that lists them, newest first, and the link to the newest: `write_index`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from placebench import units
 from placebench.errors import RunFolderError
 from placebench.experiment.capacity import Saturation
 from placebench.experiment.records import RunHead
-from placebench.page import description_of, shell
-from placebench.report import sentences
-from placebench.report.templating import templates, write_page
+from placebench.page import description_of
+from placebench.report.renderers import render_page, write_page
 
-LATEST = "latest"
+_LATEST = "latest"
 
 
 @dataclass(frozen=True)
@@ -36,57 +30,50 @@ class ListedRun:
 def write_index(profiles_folder: Path) -> Path:
     """Write `index.html` in *profiles_folder* and point `latest` to its newest run; returns the page's path.
 
-    An `index.html` or a `latest` that is not ours stays as it is. A run that cannot be read is listed with the reason.
+    An `index.html` or a `latest` that placebench did not make stays as it is. A run that cannot be read is listed with
+    the reason.
     """
     runs = listed_runs(profiles_folder)
     readable = [run for run in runs if run.started_at and (profiles_folder / run.name / "run.json").is_file()]
     if readable:
-        _point(profiles_folder / LATEST, readable[0].name)
+        _point(profiles_folder / _LATEST, readable[0].name)
     path = profiles_folder / "index.html"
     if path.exists() and description_of(path) is None:
         return path
-    body = templates().get_template("index.html").render(runs=runs, sentences=sentences)
-    return write_page(path, shell("Runs · placebench", Markup(body)))
+    return write_page(path, render_page("runs.html", "Runs · placebench", runs=runs))
 
 
 def listed_runs(folder: Path) -> list[ListedRun]:
-    """The runs in *folder*, newest first."""
+    """Return the runs in *folder*, newest first."""
     return sorted(_runs(folder), key=lambda run: (run.started_at, run.name), reverse=True)
 
 
 def _runs(folder: Path) -> Iterator[ListedRun]:
-    for path in sorted(folder.glob("*/run.json")):
-        if not path.parent.is_symlink():
-            yield _listed(path.parent)
-    for path in sorted(folder.glob("*/saturation.json")):
-        if not path.parent.is_symlink():
-            yield _searched(path.parent)
+    for name in ("run.json", "saturation.json"):
+        for path in sorted(folder.glob(f"*/{name}")):
+            if not path.parent.is_symlink():
+                yield _listed(path)
 
 
-def _searched(folder: Path) -> ListedRun:
-    """A search for what a service takes."""
+def _listed(path: Path) -> ListedRun:
+    """One run, or one search for a service's capacity."""
+    folder = path.parent
     headline = description_of(folder / "index.html")
     page = None if headline is None else f"{folder.name}/index.html"
+    made: RunHead | Saturation
     try:
-        made = Saturation.load(folder / "saturation.json")
+        if path.name == "run.json":
+            made = RunHead.load(path)
+            about = f"{made.topology}, {units.count(made.trees)} trees: {_variants(made.variants)}"
+        else:
+            made = Saturation.load(path)
+            about = f"{made.url}, {units.count(len(made.steps))} steps"
     except RunFolderError as error:
         return ListedRun(folder.name, "", "unreadable", headline or "", about=str(error), page=page)
-    about = f"{made.url}, {units.count(len(made.steps))} steps"
     return ListedRun(folder.name, made.started_at, made.status, headline or "", about, page)
 
 
-def _listed(folder: Path) -> ListedRun:
-    headline = description_of(folder / "index.html")
-    page = None if headline is None else f"{folder.name}/index.html"
-    try:
-        head = RunHead.load(folder / "run.json")
-    except RunFolderError as error:
-        return ListedRun(folder.name, "", "unreadable", headline or "", about=str(error), page=page)
-    about = f"{head.topology}, {units.count(head.trees)} trees: {_ladder(head.variants)}"
-    return ListedRun(folder.name, head.started_at, head.status, headline or "", about, page)
-
-
-def _ladder(variants: Sequence[str]) -> str:
+def _variants(variants: Sequence[str]) -> str:
     """The variants by name while they are few, else how many lie between the ends."""
     return ", ".join(variants) if len(variants) < 4 else f"{len(variants)} variants, {variants[0]} to {variants[-1]}"
 

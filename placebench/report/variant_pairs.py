@@ -1,220 +1,229 @@
-"""Each compared pair from the inside: flame graphs, frames and statements that changed."""
+"""Where the difference between two variants is: frames, statements and flame graphs (`difference_section`)."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import quote
 
 from markupsafe import Markup
 
-from placebench.experiment.records import StatementCount, WirePass
+from placebench import units
+from placebench.experiment.records import WirePass
+from placebench.page.row_charts import Bar, bars
+from placebench.profiler.analysis.difference import (
+    Change,
+    FrameChange,
+    StatementChange,
+    StatementFigures,
+    frame_changes,
+    statement_changes,
+)
 from placebench.profiler.model.fingerprint import normalised
 from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
+from placebench.report.effects import shorten_statement
+from placebench.report.figures import Figures, shorten_variant
+from placebench.report.model import (
+    Block,
+    Chart,
+    Column,
+    Details,
+    Heading,
+    Paragraph,
+    Section,
+    Table,
+    Text,
+    aside,
+    code,
+    joined,
+)
 from placebench.results import Run
-from placebench.stats import Comparison
-
-if TYPE_CHECKING:
-    from pyinstrument.session import Session
-
-
-_OURS = "profiler"
-"""What stands for a file where the profiler itself was at work: no figure of the program's."""
-_LEAVES = ("sql", "plan", "gc")
-_SMALLEST_SHARE = 0.001
-
-Frame = tuple[str, str]
-"""Function, or text of a statement; and its file, or one of _LEAVES."""
-
-
-@dataclass(frozen=True)
-class FrameChange:
-    """Own seconds of one frame in one mean request, watched; 0 where it was not seen."""
-
-    name: str
-    place: str
-    before_s: float
-    after_s: float
-
-    @property
-    def change_s(self) -> float:
-        """Above 0 it got dearer."""
-        return self.after_s - self.before_s
-
-    @property
-    def is_sql(self) -> bool:
-        """Whether it is a statement, or a node of its plan."""
-        return self.place in ("sql", "plan")
-
-
-def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...]:
-    """Each frame whose own time changed by 0.1 % of the longer request or more, the largest change first."""
-    left, right = own_times(before), own_times(after)
-    least = _SMALLEST_SHARE * max(sum(left.values()), sum(right.values()))
-    made = (
-        FrameChange(*frame, left.get(frame, 0.0), right.get(frame, 0.0)) for frame in dict.fromkeys((*left, *right))
-    )
-    changed = [each for each in made if abs(each.change_s) >= least > 0]
-    return tuple(sorted(changed, key=lambda each: abs(each.change_s), reverse=True))
-
-
-def own_times(session: "Session") -> dict[Frame, float]:
-    """Seconds by the frame that was on top."""
-    places: dict[str, str] = {}
-    times: dict[Frame, float] = {}
-    for stack, seconds in session.frame_records:
-        name, _, rest = stack[-1].partition("\x00") if stack else ("?", "", "")
-        file = rest.partition("\x00")[0]
-        if file != _OURS:
-            frame = name, places.setdefault(file, relative(file, session.sys_path))
-            times[frame] = times.get(frame, 0.0) + seconds
-    return times
-
-
-def relative(file: str, sys_path: list[str]) -> str:
-    """*file* from the longest folder of *sys_path* that holds it; by its last two names where none does."""
-    if file in _LEAVES or file.startswith("<"):
-        return file
-    folders = [folder.rstrip("/") + "/" for folder in sys_path if folder.startswith("/")]
-    holding = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
-    return file[len(holding) :] if holding else str(PurePath(*PurePath(file).parts[-2:]))
-
-
-_NONE = (0.0, 0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class StatementChange:
-    """One statement of one mean request; 0 calls on the side that does not know it."""
-
-    sql: str
-    calls: tuple[float, float]
-    """Baseline, variant; as the others."""
-    rows: tuple[float, float]
-    exec_s: tuple[float, float]
-    """In the server."""
-
-    @property
-    def state(self) -> str:
-        """Whether it is "new", "gone", "changed" in its calls or rows, or the "same"."""
-        if not self.calls[0] or not self.calls[1]:
-            return "new" if not self.calls[0] else "gone"
-        return "same" if self.calls[0] == self.calls[1] and self.rows[0] == self.rows[1] else "changed"
-
-
-def statement_changes(before: WirePass, after: WirePass) -> tuple[StatementChange, ...]:
-    """Each statement of either, those that are not the same first, then by their time in the server."""
-    left, right = _by_fingerprint(before), _by_fingerprint(after)
-    made = []
-    for key in dict.fromkeys((*left, *right)):
-        sql = (right.get(key) or left[key])[0]
-        then, now = (side[key][1] if key in side else _NONE for side in (left, right))
-        made.append(StatementChange(sql, *zip(then, now, strict=True)))
-    return tuple(sorted(made, key=lambda each: (each.state == "same", -max(each.exec_s))))
-
-
-def _by_fingerprint(counted: WirePass) -> dict[str, tuple[str, tuple[float, float, float]]]:
-    """Text, and calls, rows and seconds, by the text that only the shape of the statement decides."""
-    found: dict[str, tuple[str, tuple[float, float, float]]] = {}
-    for each in counted.by_statement:
-        key = normalised(each.sql)
-        sql, sums = found.get(key, (each.sql, _NONE))
-        found[key] = sql, _added(sums, each)
-    return found
-
-
-def _added(sums: tuple[float, float, float], each: StatementCount) -> tuple[float, float, float]:
-    return sums[0] + each.calls, sums[1] + each.rows, sums[2] + each.exec_s
-
 
 _MOST_FLAMES = 6
-"""With more variants the flames stand on pages of their own: some 40 KB each."""
-_MOST_LAID_OVER = 3
-"""So many pairs have their flames laid over each other on the page."""
+"""With more variants the flame graphs are pages of their own: some 40 KB each."""
+_MOST_DIFFERENTIAL = 3
+"""So many pairs have their differential flame graph on the page."""
+_MOST_BARS = 12
+_MOST_FRAMES = 60
+_INTRODUCTION = (
+    "Each variant was profiled in a pass of its own, apart from the timed blocks. A profiler slows down what it "
+    "measures: this shows where the time went and which statements were sent; the verdict above says how much it "
+    "matters."
+)
+_FLAME_LEGEND = (
+    "The root is on top; each box is as wide as its time. Statements are warm, plan nodes blue, garbage collections "
+    "red. Point at a box for its name and time."
+)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two variants, and what changed between them for one request."""
-
-    baseline: str
-    variant: str
-    frames: tuple[FrameChange, ...]
-    """Empty where either was not watched."""
-    statements: tuple[StatementChange, ...]
-    """Empty where either was not counted, or asks nothing."""
-    flames: Markup | None
-    """Both flames laid over each other; None where either was not watched, or for many pairs."""
-
-    @property
-    def dearer_s(self) -> float:
-        """What the frames that got dearer add."""
-        return sum(max(each.change_s, 0.0) for each in self.frames)
-
-    @property
-    def cheaper_s(self) -> float:
-        """What the frames that got cheaper save."""
-        return sum(max(-each.change_s, 0.0) for each in self.frames)
+def difference_section(figures: Figures) -> list[Section]:
+    """Return what changed inside each compared pair, and the flame graphs; nothing where neither was recorded."""
+    run = figures.run
+    names = list(dict.fromkeys((each.baseline, each.variant) for each in figures.comparisons))
+    pairs = [block for pair in names for block in _pair_blocks(run, *pair, len(names))]
+    graphs = list(_flame_blocks(run)) if figures.variants else []
+    if not graphs and not pairs:
+        return []
+    blocks: list[Block] = [Paragraph(_INTRODUCTION), *pairs] if graphs else pairs
+    if graphs:
+        blocks += [Heading("Flame graphs"), *graphs, Paragraph(_FLAME_LEGEND, "small")]
+    return [Section("Where the difference is", blocks, id="difference")]
 
 
-@dataclass(frozen=True)
-class Flame:
-    """One variant's flame; where there is none, why."""
+def _pair_blocks(run: Run, baseline: str, variant: str, pairs: int) -> Iterator[Block]:
+    """What changed from *baseline* to *variant*; nothing where neither frames nor statements are known of both."""
+    before, after = run.session(baseline), run.session(variant)
+    frames = frame_changes(before, after) if before and after else ()
+    counted = run.wire.get(baseline), run.wire.get(variant)
+    statements = counted_changes(counted[0], counted[1]) if counted[0] and counted[1] else []
+    if not frames and not statements:
+        return
+    names = [shorten_variant(each, run.head.variants) for each in (baseline, variant)]
+    blocks: list[Block] = []
+    if frames and before and after:
+        blocks += [Heading("Frames by self time"), _frame_chart(frames)]
+        if pairs <= _MOST_DIFFERENTIAL:
+            blocks.append(_differential(flame_difference_svg(before, after), f"{baseline} and {variant}"))
+        blocks.append(Details("All frames that changed", [_frame_table(frames, *names)]))
+    else:
+        blocks.append(Paragraph("Frames: not measured of both.", "missing"))
+    if statements:
+        blocks += [Heading("Statements"), _statement_table(statements)]
+    else:
+        blocks.append(Paragraph("Statements: not counted of both.", "missing"))
+    yield Details(_pair_summary((baseline, variant), names, frames), blocks, style="between", is_open=pairs == 1)
 
-    variant: str
-    requests: int
-    reason: str
-    svg: Markup | None
-    """None for many variants, too."""
-    page: str | None
-    speedscope: str | None
+
+def counted_changes(before: WirePass, after: WirePass) -> list[StatementChange]:
+    """Return each statement of either pass per request: those that changed first, then by their time in PostgreSQL."""
+    left, right = _statement_figures(before), _statement_figures(after)
+    order = list(dict.fromkeys((*left, *right)))
+
+    def place(change: StatementChange) -> tuple[bool, float, int]:
+        longest = max(change.seconds.before or 0.0, change.seconds.after or 0.0)
+        return change.state == "same", -longest, order.index(change.fingerprint)
+
+    return sorted(statement_changes(left, right), key=place)
 
 
-def pairs_of(run: Run, comparisons: Sequence[Comparison]) -> tuple[Pair, ...]:
-    """A pair for each baseline and variant, in the order of *comparisons*."""
-    names = dict.fromkeys((each.baseline, each.variant) for each in comparisons)
-    sessions = {name: run.session(name) for name in dict.fromkeys(name for pair in names for name in pair)}
-    made = []
-    for baseline, variant in names:
-        before, after = sessions[baseline], sessions[variant]
-        counted = run.wire.get(baseline), run.wire.get(variant)
-        made.append(
-            Pair(
-                baseline=baseline,
-                variant=variant,
-                frames=frame_changes(before, after) if before and after else (),
-                statements=statement_changes(counted[0], counted[1]) if counted[0] and counted[1] else (),
-                flames=flame_difference_svg(before, after)
-                if before and after and len(names) <= _MOST_LAID_OVER
-                else None,
-            )
+def _statement_figures(counted: WirePass) -> dict[str, StatementFigures]:
+    """Calls, rows and seconds by fingerprint."""
+    figures: dict[str, StatementFigures] = {}
+    for each in counted.by_statement:
+        key = normalised(each.sql)
+        known = figures.get(key, StatementFigures(each.sql, 0.0, 0.0, 0.0))
+        calls, rows, seconds = (
+            known.calls + each.calls,
+            (known.rows or 0.0) + each.rows,
+            (known.seconds or 0.0) + each.exec_s,
         )
-    return tuple(made)
+        figures[key] = StatementFigures(known.sql, calls, rows, seconds)
+    return figures
 
 
-def flames_of(run: Run) -> tuple[Flame, ...]:
-    """The flame of each variant that was watched, or was to be; a flame without its data is linked from its rung."""
-    return tuple(_flames(run, inline=len(run.watched) <= _MOST_FLAMES))
+def _pair_summary(pair: tuple[str, str], names: list[str], frames: Sequence[FrameChange]) -> Text:
+    roles = zip(("baseline", "variant"), pair, names, strict=True)
+    spans = [Markup('<span class="role-{}" title="{}">{}</span>').format(*each) for each in roles]
+    less = sum(max(-each.change_s, 0.0) for each in frames)
+    more = sum(max(each.change_s, 0.0) for each in frames)
+    sums = f"frames: −{units.duration(less)}, +{units.duration(more)}"
+    return joined(joined(*spans, by=" → "), Markup('<span class="aside">{}</span>').format(sums) if frames else "")
 
 
-def _flames(run: Run, *, inline: bool) -> Iterator[Flame]:
+def _frame_chart(frames: Sequence[FrameChange]) -> Chart:
+    rows = [
+        Bar(
+            label=shorten_statement(each.name) if each.is_sql else each.name,
+            parts=(each.change_s,),
+            title=f"{each.name} ({each.place}): {units.duration(each.before_s)} → {units.duration(each.after_s)}",
+        )
+        for each in frames[:_MOST_BARS]
+    ]
+    svg = bars(
+        rows,
+        title="Frames by change of self time",
+        description="Self time of a frame per request of the variant, minus that of the baseline.",
+        show=units.step,
+        is_signed=True,
+    )
+    return Chart(svg, "Self time per request in the profiled pass (mean): the largest changes.")
+
+
+def _differential(svg: Markup, of: str) -> Block:
+    legend = Markup(
+        'A box is as wide as the longer of its two times: <span class="role-variant">blue and −</span> is less, '
+        '<span class="role-baseline">orange and +</span> more, the stronger the larger the change. Point at a box for '
+        "both times including its callees; the table below has self times."
+    )
+    graph = Chart(svg, scrolls=f"Differential flame graph of {of}")
+    return Details("Differential flame graph", [graph, Paragraph(legend, "small")], style="flame laid-over")
+
+
+def _frame_table(frames: Sequence[FrameChange], baseline: str, variant: str) -> Table:
+    columns = (
+        Column("frame, self time", lambda each: joined(code(each.name), aside(each.place))),
+        Column(baseline, lambda each: units.duration(each.before_s) if each.before_s else "–"),
+        Column(variant, lambda each: units.duration(each.after_s) if each.after_s else "–"),
+        Column("change", lambda each: Markup('<span class="change">{}</span>').format(units.step(each.change_s))),
+    )
+    return Table(
+        "Frames",
+        columns,
+        frames[:_MOST_FRAMES],
+        style="frames",
+        row_style=lambda each: f"role-{'baseline' if each.change_s > 0 else 'variant'}",
+    )
+
+
+def _statement_table(statements: Sequence[StatementChange]) -> Table:
+    columns = (
+        Column("statement", _statement_cell),
+        Column("", lambda each: each.state),
+        Column("calls", lambda each: _both(each.calls)),
+        Column("rows", lambda each: _both(each.rows)),
+        Column("time in PostgreSQL", lambda each: _both(each.seconds, units.duration)),
+    )
+    return Table(
+        "Statements",
+        columns,
+        statements,
+        style="statements",
+        row_style=lambda each: f"state-{each.state}",
+        note="Per request (mean), counted by PostgreSQL (pg_stat_statements) for every variant alike; without BEGIN, "
+        "COMMIT and ROLLBACK.",
+    )
+
+
+def _both(change: Change, show: Callable[[float | None], str] = units.average) -> str:
+    return f"{show(change.before)} → {show(change.after)}"
+
+
+def _statement_cell(statement: StatementChange) -> Text:
+    short = code(shorten_statement(statement.sql))
+    return Markup("<details><summary>{}</summary><pre>{}</pre></details>").format(short, statement.sql)
+
+
+def _flame_blocks(run: Run) -> Iterator[Block]:
+    """The flame graph of each variant that was profiled, or was to be; one without its data is a link."""
+    is_inline = len(run.watched) <= _MOST_FLAMES
     for variant, watched in run.watched.items():
         session = run.session(variant)
-        if session is None and not watched.reason:
-            continue
+        name = shorten_variant(variant, run.head.variants)
         page, speedscope = run.profile(variant), run.speedscope(variant)
-        yield Flame(
-            variant=variant,
-            requests=watched.requests,
-            reason=watched.reason,
-            svg=flame_svg(session) if session and inline else None,
-            page=page.name if page else None,
-            speedscope=speedscope.name if speedscope else None,
-        )
+        links = profile_links(page.name if page else None, speedscope.name if speedscope else None)
+        about = f"mean of {units.count(watched.requests)} requests"
+        if watched.reason:
+            yield Paragraph(f"{name}: no flame graph, {watched.reason}.", "small")
+        elif session and is_inline:
+            summary = joined(name, Markup('<span class="aside">{}</span>').format(joined(about, *links, by=" · ")))
+            graph = Chart(flame_svg(session), scrolls=f"Flame graph of {variant}")
+            yield Details(summary, [graph], style="flame")
+        elif session:
+            yield Paragraph(joined(f"{name}:", joined(*links, about, by=", ")), "small")
 
 
-def by_pair(comparisons: Sequence[Comparison]) -> Mapping[tuple[str, str], Comparison]:
-    """The first comparison of each pair: that of the primary metric."""
-    first: dict[tuple[str, str], Comparison] = {}
-    for each in comparisons:
-        first.setdefault((each.baseline, each.variant), each)
-    return first
+def profile_links(page: str | None, speedscope: str | None) -> list[Text]:
+    """Return links to a variant's profile, by file name: its page and its file for speedscope."""
+    links: list[Text] = []
+    if page:
+        links.append(Markup('<a href="{}">flame graph</a>').format(quote(page)))
+    if speedscope:
+        links.append(Markup('<a href="{}" download>speedscope</a>').format(quote(speedscope)))
+    return links

@@ -18,14 +18,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+from picture_file import picture_file
 from sqlalchemy import create_engine, text
 
 from placebench import units
 from placebench.commands.load import write_check_lines
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.write_check import WriteCheck
-from placebench.page.charts import Line, Role, lines
-from placebench.page.picture_file import picture_file
+from placebench.page.axis_charts import Line, lines
+from placebench.page.svg import Role
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.connection import with_database
 from placebench.runtime.postgres.persistent_server import PersistentServer

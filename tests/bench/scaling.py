@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+from picture_file import picture_file
 from server_cpu import server_cpu
 
 from placebench import units
@@ -28,8 +29,8 @@ from placebench.experiment.http_request import get
 from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.measure.processes import read_memory
-from placebench.page.charts import Line, Role, lines
-from placebench.page.picture_file import picture_file
+from placebench.page.axis_charts import Line, lines
+from placebench.page.svg import Role
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.wsgi_servers import RunningServer, serve

@@ -38,7 +38,7 @@ def test_it_opens_without_a_network_and_without_a_word(page: Path, visit: Callab
 
     assert seen.requests == [page.as_uri()]
     assert seen.complaints == []
-    assert seen.page.locator("h1").inner_text().startswith("tuned answers this request with 3.1")
+    assert seen.page.locator("h1").inner_text().startswith("tuned is faster than naive: −68.1 % CPU")
 
 
 @SIZES
@@ -58,7 +58,7 @@ def test_a_table_scrolls_in_its_box_on_a_phone(page: Path, visit: Callable) -> N
     box.evaluate("each => each.scrollLeft = each.scrollWidth")
 
     assert box.evaluate("each => each.scrollLeft") > 0
-    assert seen.locator("#ladder tbody th").first.bounding_box()["x"] >= 0
+    assert seen.locator("#speed tbody th").first.bounding_box()["x"] >= 0
 
 
 def test_the_ladder_shows_the_figures_of_the_records(page: Path, visit: Callable) -> None:
@@ -67,7 +67,7 @@ def test_the_ladder_shows_the_figures_of_the_records(page: Path, visit: Callable
     record = results.load(page.parent).closed["naive"]
     samples = record.result.latency_s
     cpu_s = (record.meters.worker_cpu_s + record.meters.backend_cpu_s) / len(samples)
-    cells = seen.locator("#ladder tbody tr").first.locator("td").all_inner_texts()
+    cells = seen.locator("#speed tbody tr").first.locator("td").all_inner_texts()
 
     assert cells[0] == str(len(samples)) == "400"
     assert cells[2] == f"{len(samples) / record.result.elapsed_s:.2f} /s"
@@ -102,9 +102,9 @@ def inside(tmp_path: Path) -> Path:
 def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable, scripts: bool) -> None:
     """Quantiles, frames, statements and flames are read back after a click each, with JavaScript and without."""
     seen = visit(inside, java_script_enabled=scripts).page
-    assert not seen.locator("#walls").is_visible()
+    assert not seen.locator("#blocks").is_visible()
     seen.get_by_text("The figures").click()
-    seen.get_by_text("both flames, laid over each other").click()
+    seen.get_by_text("Differential flame graph").click()
     seen.get_by_text("All frames that changed").click()
     seen.locator(".statements summary").first.click()
     seen.locator(".flame:not(.laid-over) summary").first.click()
@@ -112,7 +112,7 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
     walls = sorted(
         wall for block in results.load(inside.parent).blocks if block.variant == "naive" for wall in block.wall_s
     )
-    assert seen.locator("#walls tbody tr").first.locator("td").all_inner_texts() == [
+    assert seen.locator("#blocks tbody tr").first.locator("td").all_inner_texts() == [
         "72",
         f"{statistics.median(walls) * 1000:.0f} ms",
         "too few",
@@ -128,7 +128,7 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
     ]
     assert seen.locator(".statements pre").first.inner_text() == "SELECT a FROM things WHERE id IN ($1)"
     cells = seen.locator(".statements tbody tr").first.locator("td").all_inner_texts()
-    assert cells == ["changed", "3", "→", "1", "60", "→", "20", "6.00 ms", "→", "2.00 ms"]
+    assert cells == ["changed", "3 → 1", "60 → 20", "6.00 ms → 2.00 ms"]
     gone = seen.locator(".laid-over svg.chart svg", has=seen.locator("text", has_text="copy_row"))
     assert gone.locator("rect").get_attribute("class") == "frame less by-3"
     assert (gone.is_visible(), gone.get_attribute("width")) == (True, "50%"), "30 of 60 ms"
@@ -153,13 +153,13 @@ def test_a_ladder_is_read_row_by_row(ladder: Path, visit: Callable, width: int) 
     """A row and an effect a change, by its short name, without JavaScript; every metric stands behind a click."""
     seen = visit(ladder, java_script_enabled=False, viewport={"width": width, "height": 900}).page
     tried, said = (
-        [row.inner_text().split("\t") for row in seen.locator(f"#ledger table{kind} tbody tr").all()]
-        for kind in (":not(.claims)", ".claims")
+        [row.inner_text().split("\t") for row in seen.locator(f"#results table{kind} tbody tr").all()]
+        for kind in (":not(.hypotheses)", ".hypotheses")
     )
     labels = seen.locator("#comparison svg.chart .label").all_text_contents()
 
-    assert seen.locator("h1").inner_text().startswith("Of 3 changes 2 take less server CPU and 1 makes no difference")
-    assert ["__slots__ really does speed up", "yes"] in [row[:2] for row in said]
+    assert seen.locator("h1").inner_text().startswith("2 of 3 changes reduce CPU, 1 is equivalent. Largest: ")
+    assert ["__slots__ saves CPU", "yes"] in [row[:2] for row in said]
     assert [(row[0], row[2], row[3]) for row in tried] == [
         ("slots", "faster", "kept"),
         ("sets", "equivalent", "dropped"),
@@ -176,13 +176,13 @@ def test_a_ladder_is_read_row_by_row(ladder: Path, visit: Callable, width: int) 
     assert seen.evaluate(SPILLING) == []
 
 
-def test_the_power_line_passes_through_the_detectable_effect(inside: Path, visit: Callable) -> None:
+def test_the_power_curve_passes_through_the_detectable_effect(inside: Path, visit: Callable) -> None:
     """Its caption names the effect that the first lines name, and the dot stands at 80 % of its height."""
     seen = visit(inside, java_script_enabled=False).page
-    told = seen.locator(".lead").last.inner_text().partition("could have seen is about ")[2].partition(" (roughly")[0]
+    shown = seen.locator(".lead").last.inner_text().partition("at 80 % power: ")[2].partition(" (rough")[0]
     dot = seen.locator("#power .estimate")
 
-    assert f"of {told} in 4 of 5" in seen.locator("#power figcaption").inner_text()
+    assert f"minimum detectable effect is {shown} (the dot)" in seen.locator("#power figcaption").inner_text()
     assert (dot.count(), dot.get_attribute("cy")) == (1, "62")
 
 
@@ -244,7 +244,7 @@ def test_print_keeps_everything(page: Path, visit: Callable) -> None:
 def test_what_a_click_opens_is_on_paper(inside: Path, visit: Callable) -> None:
     """Closed on a screen, printed all the same; a statement has its whole text there."""
     seen = visit(inside, viewport={"width": 688, "height": 970}).page
-    found = [seen.locator(each).first for each in ("#walls", "#replicates", ".frames", ".statements pre")]
+    found = [seen.locator(each).first for each in ("#blocks", "#replicates", ".frames", ".statements pre")]
     closed = [each.evaluate(SEEN) for each in found]
     seen.emulate_media(media="print")
 
@@ -258,7 +258,7 @@ def test_charts_are_named_for_those_who_hear_them(page: Path, visit: Callable) -
     images = visit(page).page.get_by_role("img")
 
     assert images.count() == 7
-    assert "Server CPU per request. One bar for each rung" in images.first.get_attribute("aria-label")
+    assert "Server CPU per request. One bar for each step" in images.first.get_attribute("aria-label")
 
 
 def test_one_can_walk_from_the_list_to_a_run_and_to_its_profile(tmp_path: Path, visit: Callable) -> None:
@@ -266,7 +266,7 @@ def test_one_can_walk_from_the_list_to_a_run_and_to_its_profile(tmp_path: Path, 
     write_report(write_run(tmp_path / "20261120T140311Z-perfload"))
     seen = visit(write_index(tmp_path), java_script_enabled=False).page
     seen.get_by_role("link", name="20261120T140311Z-perfload").click()
-    seen.get_by_role("link", name="flame").first.click()
+    seen.get_by_role("link", name="flame graph").first.click()
 
     assert seen.url.endswith("/20261120T140311Z-perfload/profile-naive.html")
     assert seen.title() == "flame"

@@ -7,9 +7,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from reports import document_of, text_of
+
 from placebench import results
 from placebench.experiment.records import Measurement
-from placebench.report import document_of, text_of, write_report
+from placebench.report import write_report
 
 REASON = "uWSGI could not serve it"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from reports import document_of, text_of
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
@@ -22,7 +23,7 @@ from placebench.errors import GateFailedError, RunFolderError, UndecidedError
 from placebench.experiment.compare_run import CompareRun, CompareSettings
 from placebench.experiment.run_folder import claim_folder, lock
 from placebench.experiment.variants import Variant, read_variants
-from placebench.report import comparison_table, summary, write_report
+from placebench.report import write_report
 from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import find_topology
 
@@ -59,7 +60,7 @@ def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> result
 
 def test_the_interface_of_the_json(finished: results.Run) -> None:
     """Every key that others read; two replicates have ratios and no verdict."""
-    document = summary(finished)
+    document = document_of(finished)
     keys = {"baseline", "variant", "metric", "ratio", "low", "high", "confidence"}
     keys |= {"p_adjusted", "verdict", "detectable"}
     cpu = {each["variant"]: each for each in document["comparisons"] if each["metric"] == "cpu_s"}
@@ -120,16 +121,16 @@ def test_each_variant_of_ours_was_watched(finished: results.Run) -> None:
     assert len(finished.counted["naive"].gc_s_each) == finished.counted["naive"].requests == 6
     assert 0 < spent_s["requests"] + spent_s["start"] + spent_s["stop"] < spent_s["replicates"]
     assert page.count('class="flame"') == 2
-    assert "Frames that got cheaper or dearer" in page
-    assert "noop: no flame, it is asked something else." in page
+    assert "Frames by self time" in page
+    assert "noop: no flame graph, it is asked something else." in page
 
 
 def test_page_and_table_show_each_comparison(finished: results.Run) -> None:
     """The page has a row for each metric of each variant, and nothing about loads that were not made."""
-    page, table = write_report(finished.folder).read_text(), comparison_table(finished)
+    page, table = write_report(finished.folder).read_text(), text_of(finished)
 
     assert page.count("round trips") >= 2
-    assert "Latency under closed load" not in page
+    assert "Latency under closed-loop load" not in page
     assert "tuned: statements" in table
     (asked_by_noop,) = (line for line in table.splitlines() if line.startswith("noop: statements"))
     assert asked_by_noop.endswith("less"), "nothing against something has no ratio, and is less"
@@ -208,7 +209,7 @@ def test_a_killed_worker_invalidates_its_replicate(server: Server, tmp_path: Pat
     assert {block.replicate for block in run.blocks} == {0, 1, 2}
     assert {block.replicate for block in run.blocks if block.invalid} == {1}
     assert "uWSGI" in reasons[-1] or "requests failed" in reasons[-1]
-    assert summary(run)["invalidated"] == 1
+    assert document_of(run)["invalidated"] == 1
 
 
 def _watches(mode: str) -> Callable[[psutil.Process], bool]:
@@ -241,7 +242,7 @@ def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path
     assert set(run.counted) == {"tuned"}
     assert {name: each.reason for name, each in run.watched.items()} == {"naive": "", "tuned": ""}
     assert len(notes) == 3
-    assert "The count of naive failed: " in comparison_table(run)
+    assert "The count of naive failed: " in text_of(run)
 
 
 def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
@@ -283,7 +284,7 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
     assert run.head.same_responses["equal"] is False
     assert "the data of two changed" in run.head.same_responses["difference"]
     assert {block.replicate for block in run.blocks} == {0, 1}
-    assert summary(run)["comparisons"] == []
+    assert document_of(run)["comparisons"] == []
     with pytest.raises(RunFolderError, match=r"ended because the data of two changed: .*: begin a new one"):
         CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from failed_points import REASON, with_failures
+from reports import document_of
 
 from placebench import results
 from placebench.errors import PlacebenchError, VariantError
@@ -14,7 +15,7 @@ from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import StudyRun
 from placebench.experiment.variants import Variant
-from placebench.report import document_of, write_report
+from placebench.report import write_report
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology
 

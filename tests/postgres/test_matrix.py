@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from reports import document_of, text_of
 
 from placebench import results
 from placebench.cli import main
@@ -16,7 +17,7 @@ from placebench.experiment.matrix_study import matrix_study
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import StudyRun
 from placebench.experiment.variants import VariantTable, VariantTables
-from placebench.report import document_of, text_of, write_report
+from placebench.report import write_report
 from placebench.results import Run
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology
@@ -126,7 +127,7 @@ def test_a_combination_that_cannot_start_is_a_row_with_its_reason(
     assert begun[1][1]["service"] == "mine"
     assert begun[1][1].keys() == begun[1][0].keys()
     assert text.count("  not measured: service mine") == 1
-    assert page.count("Why it was not measured") == 1
+    assert page.count("not measured because") == 1
     assert (resumed[0], [(row["n"], row["reason"]) for row in resumed[1]]) == (0, [(2, None), (2, None)])
 
 
@@ -141,7 +142,7 @@ def test_no_speed_where_answers_differ(server: Server, tmp_path: Path) -> None:
     table = VariantTable(app="small_app:application", path=str(ELSEWHERE))
     matrix = Matrix("mine", "What?", axes, {}, [Job(1, 3)], tables=VariantTables({"elsewhere": table}))
 
-    with pytest.raises(GateFailedError, match="answers differently from"):
+    with pytest.raises(GateFailedError, match="responds differently from"):
         surveyed(server, tmp_path / "matrix", matrix)
 
     document = document_of(results.load(tmp_path / "matrix"))

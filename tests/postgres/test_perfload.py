@@ -15,6 +15,7 @@ from typing import Self
 
 import psutil
 import pytest
+from reports import document_of, text_of
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
@@ -22,8 +23,7 @@ from placebench.errors import GateFailedError, ServerError, UndecidedError
 from placebench.experiment.perfload import PerfloadRun, PerfloadSettings
 from placebench.experiment.run_folder import Say, claim_folder, ignore
 from placebench.experiment.validity import LoadRules
-from placebench.report import summary, terminal_table, write_report
-from placebench.report.ci_files import hand_over
+from placebench.report import write_report
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology
 
@@ -143,14 +143,14 @@ def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: result
         }
 
 
-def test_the_report_shows_the_ladder(finished: results.Run) -> None:
+def test_the_report_shows_the_steps(finished: results.Run) -> None:
     """The page and the table in the terminal name both variants, and the real Placement."""
     page = write_report(finished.folder).read_text()
 
     assert "naive" in page
     assert "tuned" in page
-    assert "tuned" in terminal_table(finished)
-    assert "placement" in terminal_table(finished)
+    assert "tuned" in text_of(finished)
+    assert "placement" in text_of(finished)
     assert "The real Placement, openstack-placement" in page
 
 
@@ -161,7 +161,7 @@ def written_to(server: Server, folder: Path, database: str, *, at: str) -> resul
         if step.endswith(at):
             _execute(server.database_url(database), "DELETE FROM inventories WHERE id = 1")
 
-    with pytest.raises(GateFailedError, match=r"tuned answers differently from naive: .*; no speed is printed"):
+    with pytest.raises(GateFailedError, match=r"tuned responds differently from naive: .*; no speed is printed"):
         make(server, folder, say)
     return results.load(folder)
 
@@ -243,8 +243,7 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     with reaper:
         make(server, folder := tmp_path / "parts", reaper, PASSES, note=notes.append)
     run = results.load(folder)
-    page, text = write_report(folder).read_text(), terminal_table(run)
-    hand_over(folder, ())
+    page, text = write_report(folder).read_text(), text_of(run)
 
     assert len(reaper.steps) == PASSES.steps
     assert len(notes) == 5
@@ -256,7 +255,9 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     ]
     assert (set(run.closed), set(run.counted), set(run.open)) == ({"naive", "tuned"}, {"tuned"}, {"tuned"})
     assert run.profile("tuned") is not None
-    assert [each["reason"] for each in summary(run)["failed_parts"]] == [each.reason for each in run.head.failed_parts]
+    assert [each["reason"] for each in document_of(run)["failed_parts"]] == [
+        each.reason for each in run.head.failed_parts
+    ]
     for said in (page, text, (folder / "summary.md").read_text()):
         assert "The count of naive failed: " in said
         assert "The open load of naive failed: " in said
@@ -312,7 +313,7 @@ def test_a_comparison_without_replicates_is_named(server: Server, tmp_path: Path
     assert (failed.part, failed.variant) == ("comparison", "")
     assert failed.reason.startswith("1 of 2 replicates count: 3 in a row do not, the last because ")
     assert set(run.open) == {"naive", "tuned"}
-    assert "The comparison failed: 1 of 2 replicates count" in terminal_table(run)
+    assert "The comparison failed: 1 of 2 replicates count" in text_of(run)
     assert "The comparison failed: 1 of 2 replicates count" in write_report(folder).read_text()
 
 
@@ -338,7 +339,7 @@ def test_a_death_in_a_timed_pass_ends_the_run(server: Server, tmp_path: Path) ->
 
     assert (first.head.status, set(first.closed)) == ("failed", set())
     assert (second.head.status, set(second.closed)) == ("failed", {"naive"})
-    assert "naive" in terminal_table(second)
+    assert "naive" in text_of(second)
 
 
 def _execute(url: str, statement: str) -> None:

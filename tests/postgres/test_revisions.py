@@ -6,15 +6,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from reports import document_of
 
 from placebench import results
 from placebench.errors import GateFailedError
 from placebench.experiment.compare_run import CompareRun, CompareSettings
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import VariantTable, VariantTables, read_variants
-from placebench.report import summary, write_report
-from placebench.report.ci_files import hand_over
-from placebench.report.gates import check_gates, parse_gates
+from placebench.report import build_report, parse_gates, raise_for_gates, write_report
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology
 
@@ -60,7 +59,7 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     settings = CompareSettings(variants, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
     CompareRun(TOPOLOGY, settings, folder, server).run(lambda _: None)
     run = results.load(folder)
-    statements = next(each for each in summary(run)["comparisons"] if each["metric"] == "statements")
+    statements = next(each for each in document_of(run)["comparisons"] if each["metric"] == "statements")
 
     assert (statements["baseline_value"], statements["variant_value"]) == (1, 15)
     assert statements["verdict"] == "slower"
@@ -75,10 +74,10 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     assert "the same from quick and slow</dd>" in page
     assert not (folder / "sources").exists()
 
-    gates = parse_gates(["statements <= 1x", "bytes_sent >= 1"])
-    hand_over(folder, gates)
-    with pytest.raises(GateFailedError, match="gate 'statements <= 1x' failed for slow: 15 times more"):
-        check_gates(gates, folder)
+    report = build_report(folder, parse_gates(["statements <= 1x", "bytes_sent >= 1"]))
+    write_report(report)
+    with pytest.raises(GateFailedError, match=r"gate 'statements <= 1x' failed for slow: \+1400 %"):
+        raise_for_gates(report)
     assert "| `statements <= 1x` | slow | **failed** |" in (folder / "summary.md").read_text()
     assert ElementTree.parse(folder / "junit.xml").getroot().attrib["failures"] == "1"
     assert len(subprocess.check_output(["git", "-C", str(shop), "worktree", "list"]).splitlines()) == 1

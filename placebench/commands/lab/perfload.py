@@ -2,10 +2,11 @@
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from placebench.commands import Command, options
-from placebench.commands.output import emit_run, say, steps
+from placebench.commands.output import emit_report, say, steps
 from placebench.commands.runs import reported, run_folder
 from placebench.errors import PlacebenchError
 
@@ -53,7 +54,7 @@ def _run(arguments: Namespace) -> int:
     ):
         if placement is None:
             say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
-        with reported(folder, lambda folder: _emit(arguments, folder)):
+        with reported(folder, partial(emit_report, arguments)):
             PerfloadRun(topology, settings, folder, server).run(announce, note=say)
     return 0
 
@@ -70,16 +71,6 @@ def _placement(python: Path | None) -> str | None:
             raise
         return None
     return variant.python
-
-
-def _emit(arguments: Namespace, folder: Path) -> None:
-    """Write the files for CI, and print the result; neither where nothing was measured."""
-    from placebench import results
-    from placebench.report.ci_files import hand_over
-
-    if results.load(folder).closed:
-        hand_over(folder, ())
-        emit_run(arguments, folder)
 
 
 COMMANDS = {"lab perfload": Command(_configure, _run)}

@@ -20,7 +20,7 @@ from pyinstrument.session import Session
 
 from placebench import units
 from placebench.page import environment, shell
-from placebench.page.charts.bars import Whole, shares
+from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
@@ -115,11 +115,13 @@ def _parts(summary: RecordingSummary) -> Markup | None:
         "transaction steps": summary.transactions_s,
     }
     total = units.duration(summary.mean(summary.elapsed_s))
-    return shares(
-        [Whole("where the time went", tuple(part or 0.0 for part in parts.values()), total)],
+    return bars(
+        [Bar("where the time went", tuple(part or 0.0 for part in parts.values()), value=total)],
         part_names=tuple(parts),
         title="Where the time went",
         description="A bar whose parts add up to the time of one request.",
+        show=units.duration,
+        is_whole=True,
     )
 
 

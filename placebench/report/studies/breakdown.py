@@ -1,4 +1,4 @@
-"""What a request is made of, told from the measurements of `placebench gauge`: the key piece is `tell`."""
+"""The latency breakdown: what a request's time is made of, endpoint by endpoint."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
@@ -7,8 +7,9 @@ from typing import Any
 from placebench import units
 from placebench.experiment.breakdown_study import NOOP
 from placebench.experiment.records import Measurement
-from placebench.page.charts import Bar, Whole, bars, shares
-from placebench.report.studies.study import Column, Picture, Told, counted
+from placebench.page.row_charts import Bar, bars
+from placebench.report.model import Chart
+from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval
 
@@ -16,26 +17,25 @@ _PARTS = {
     "http_s": "connection and HTTP, as of a no-op",
     "framework_s": "framework",
     "python_s": "handler, in Python",
-    "pool_s": "waiting for a connection",
+    "pool_s": "connection-pool wait",
     "database_s": "database (driver)",
-    "unexplained_s": "left unexplained",
+    "unexplained_s": "unexplained",
 }
-_CLIENT_IS_BUSY = 0.7
 _UNEVEN = 1.1
 _ABOVE_NOOP = 1.05
 
 
-def tell(run: Run) -> Told:
-    """A row an endpoint; a bar each that adds up to the client's latency, and throughputs beside the no-op's."""
-    measured = {point["endpoint"]: made for point, made in counted(run)}
-    rows = [_row(name, made, measured.get(NOOP, [])) for name, made in measured.items()]
-    return Told(
+def results(run: Run) -> StudyResults:
+    """Return a row for each endpoint; charts of what its latency is made of, and of throughput beside the no-op's."""
+    endpoints = {point["endpoint"]: made for point, made in valid_points(run)}
+    rows = [_row(name, made, endpoints.get(NOOP, [])) for name, made in endpoints.items()]
+    return StudyResults(
         headline=_headline(rows),
         rows=rows,
         columns=_COLUMNS,
-        pictures=list(_pictures(rows)),
-        remarks=list(_remarks(rows)),
-        reading=_READING,
+        charts=list(_charts(rows)),
+        summary=list(_summary(rows)),
+        notes=_NOTES,
         limits=_LIMITS,
     )
 
@@ -85,108 +85,102 @@ def _share_of(made: Sequence[Measurement], noop: Sequence[Measurement]) -> float
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
     named = {row["endpoint"]: row for row in rows}
     if NOOP not in named:
-        return "What a request is made of: the no-op was not measured, so nothing can be held against it."
+        return "Latency breakdown: the no-op was not measured, so there is no ceiling to compare with."
     noop = named[NOOP]
     framework = units.duration(noop["framework_s"])
-    said = (
-        f"The most that this service can answer is {units.rate(noop['throughput_per_s'])}, "
-        f"a no-op, of which {framework} each are the framework's"
-    )
+    ceiling = f"Ceiling: {units.rate(noop['throughput_per_s'])} for a no-op ({framework} framework time per request)"
     others = [row for row in rows if row["endpoint"] != NOOP]
     if not others:
-        return f"{said}."
+        return f"{ceiling}."
     row = others[0]
     database = row["database_share"]
-    of_it = "" if database is None else f", and {units.percent(database)} of their handler's time is the database's"
+    share = "" if database is None else f"; {units.percent(database)} of its handler time is spent in the database"
     reached = units.percent(row["share_of_noop"], digits=2)
-    return f"{said}; {row['endpoint']} reach {reached} of that{of_it}."
+    return f"{ceiling}. {row['endpoint']} reaches {reached} of it{share}."
 
 
-def _remarks(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    busy = [row["endpoint"] for row in rows if row["client_cpu_share"] > _CLIENT_IS_BUSY]
+def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    busy = [row["endpoint"] for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
     if busy:
         yield (
-            f"The load's own process took more than {units.level(_CLIENT_IS_BUSY)} of a core at {', '.join(busy)}: "
-            "their throughput may be the client's limit, not the service's."
+            f"The load generator took more than {units.level(CLIENT_IS_BUSY)} of a core at {', '.join(busy)}: "
+            "it may have limited their throughput."
         )
     above = [row["endpoint"] for row in rows if (row["share_of_noop"] or 0.0) > _ABOVE_NOOP]
     if above:
         yield (
-            f"More than the no-op was answered by {', '.join(above)}, which nothing can: the machine had other things "
-            "to do meanwhile. Believe no throughput; the parts of a bar still add up."
+            f"{', '.join(above)} had a higher throughput than the no-op, which is impossible: the machine was busy "
+            "with other work. Do not rely on throughputs; the parts of a bar still add up."
         )
     uneven = [row for row in rows if row["busiest_share"] * row["workers"] > _UNEVEN]
     if uneven:
-        told = (f"{row['endpoint']} {units.percent(row['busiest_share'])} by the busiest" for row in uneven)
-        yield f"The {uneven[0]['workers']} workers were not used evenly: {', '.join(told)}."
+        shares = (f"{row['endpoint']} {units.percent(row['busiest_share'])} by the busiest" for row in uneven)
+        yield f"The {uneven[0]['workers']} workers were not used evenly: {', '.join(shares)}."
     elif rows and rows[0]["workers"] > 1:
         most = max(row["busiest_share"] for row in rows)
-        yield f"The {rows[0]['workers']} workers were used evenly: the busiest had {units.percent(most)} at the most."
+        yield f"The {rows[0]['workers']} workers were used evenly: the busiest served at most {units.percent(most)}."
 
 
 _COLUMNS = (
-    Column("endpoint", "endpoint"),
-    Column("n", "n", units.count),
-    Column("throughput_per_s", "throughput", units.rate),
-    Column("throughput_low_per_s", "from", units.rate),
-    Column("throughput_high_per_s", "to", units.rate),
-    Column("share_of_noop", "of the no-op's", units.percent),
-    Column("client_s", "latency, one user", units.duration),
-    Column("http_s", "HTTP", units.duration),
-    Column("framework_s", "framework", units.duration),
-    Column("python_s", "Python", units.duration),
-    Column("pool_s", "pool", units.duration),
-    Column("database_s", "database", units.duration),
-    Column("unexplained_s", "unexplained", units.duration),
-    Column("database_share", "database of handler", units.percent),
-    Column("statements", "statements", units.average),
-    Column("busiest_share", "busiest worker", units.percent),
+    measured("endpoint", "endpoint"),
+    measured("n", "n", units.count),
+    measured("throughput_per_s", "throughput", units.rate),
+    measured("throughput_low_per_s", "from", units.rate),
+    measured("throughput_high_per_s", "to", units.rate),
+    measured("share_of_noop", "of the no-op", units.percent),
+    measured("client_s", "latency, one user", units.duration),
+    measured("http_s", "HTTP", units.duration),
+    measured("framework_s", "framework", units.duration),
+    measured("python_s", "Python", units.duration),
+    measured("pool_s", "pool", units.duration),
+    measured("database_s", "database", units.duration),
+    measured("unexplained_s", "unexplained", units.duration),
+    measured("database_share", "database of handler", units.percent),
+    measured("statements", "statements", units.average),
+    measured("busiest_share", "busiest worker", units.percent),
 )
 
 
-def _pictures(rows: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
+def _charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
     if not rows:
         return
-    yield Picture(
-        "What the client's latency is made of",
-        shares(
-            [
-                Whole(row["endpoint"], tuple(max(row[part], 0.0) for part in _PARTS), units.duration(row["client_s"]))
-                for row in rows
-            ],
-            part_names=list(_PARTS.values()),
-            title="What the client's latency is made of",
-            description="A bar for each endpoint, whose parts add up to the mean latency at the client.",
-        ),
-        "One user, one worker, each statement recorded: the mean of all requests, each bar the whole of it.",
+    latency = bars(
+        [
+            Bar(row["endpoint"], tuple(max(row[part], 0.0) for part in _PARTS), value=units.duration(row["client_s"]))
+            for row in rows
+        ],
+        part_names=list(_PARTS.values()),
+        title="Latency at the client by part",
+        description="A bar for each endpoint, whose parts add up to the mean latency at the client.",
+        show=units.duration,
+        is_whole=True,
     )
-    yield Picture(
-        "Throughput beside the no-op's",
-        bars(
-            [
-                Bar(row["endpoint"], (row["throughput_per_s"],), "baseline" if row["endpoint"] == NOOP else "variant")
-                for row in rows
-            ],
-            title="Throughput beside the no-op's",
-            description="Requests per second of each endpoint, all workers busy; the no-op is the most there can be.",
-            show=units.rate,
-        ),
-        "As many users as workers, the profiler off.",
+    caption = "One user, one worker, each statement recorded: the mean of all requests."
+    yield "Latency at the client by part", Chart(latency, caption)
+    throughput = bars(
+        [
+            Bar(row["endpoint"], (row["throughput_per_s"],), "baseline" if row["endpoint"] == NOOP else "variant")
+            for row in rows
+        ],
+        title="Throughput",
+        description="Requests per second of each endpoint, all workers busy; the no-op is the ceiling.",
+        show=units.rate,
     )
+    yield "Throughput", Chart(throughput, "As many users as workers, the profiler off.")
 
 
-_READING = (
+_NOTES = (
     "The no-op is GET /: through uWSGI and the whole framework, without a database. No endpoint can be faster here.",
     "A bar is of requests whose every statement was recorded; its parts add up to the client's mean latency.",
     "Connection and HTTP: what a no-op needs outside of the application, from sending to the last byte read.",
-    "Framework: the application without its handler, which is routing, headers and checks.",
-    "Database: inside the driver, so the wire and PostgreSQL. What SQLAlchemy does itself is Python's.",
-    "Left unexplained: what is outside of the application beyond a no-op's, such as a large answer's way.",
-    "A busiest worker's share of one over the number of workers is even.",
+    "Framework: the application without its handler: routing, headers and checks.",
+    "Database: inside the driver, so network and PostgreSQL. SQLAlchemy's own work is part of Python.",
+    "Unexplained: time outside of the application beyond a no-op's, such as sending a large response.",
+    "Busiest worker: its share of the requests; one over the number of workers is even.",
 )
 _LIMITS = (
-    "What the profiler costs: it is in the bars, as Python's, not in the throughput (docs/explanation/overhead.md).",
-    "Where the time inside the driver went: see docs/howto/query-plans.md for plans, docs/lab/network.md for latency.",
-    "What waiting for a busy worker costs: the bars are of one user.",
+    "The profiler's overhead: it is in the bars, as part of Python, and not in the throughput.",
+    "Where the time inside the driver went: execution plans and the network study show that.",
+    "The wait for a busy worker: the bars are of one user.",
     "How another machine would do: client, workers and database share this one.",
 )

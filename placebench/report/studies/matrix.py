@@ -1,6 +1,6 @@
-"""What a matrix says: each combination's job with its interval, and what it costs over the control.
+"""The matrix: the duration of each combination's job, and its overhead over the control.
 
-The key piece is `tell`. An overhead is the median, over the repeats, of the difference from the control of the same
+An overhead is the median, over the repeats, of the difference from the control of the same
 repeat; so a machine that got slower between two repeats is in neither.
 """
 
@@ -12,52 +12,54 @@ from typing import Any
 from placebench import units
 from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement
-from placebench.page.charts import Bar, bars
+from placebench.page.row_charts import Bar, bars
 from placebench.profiler.capture.sampling_thread import profile_function_defect
-from placebench.report.studies.study import Column, Picture, Told, counted, difference, failed, service_named
+from placebench.report.model import Chart, Column
+from placebench.report.studies import StudyResults, failed, measured, service_name, signed_duration, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval
 
 _FIGURES = (
-    Column("requests", "Requests", units.count),
-    Column("trees", "Trees", units.count),
-    Column("results", "Results", units.count),
-    Column("duration_s", "Duration", units.duration),
-    Column("duration_low_s", "from", units.duration),
-    Column("duration_high_s", "to", units.duration),
-    Column("n", "n", units.count),
-    Column("overhead_s", "Over the control", difference),
-    Column("overhead_low_s", "from", difference),
-    Column("overhead_high_s", "to", difference),
-    Column("overhead_per_result_s", "a result", difference),
-    Column("cpu_s", "Server CPU", units.duration),
+    measured("requests", "Requests", units.count),
+    measured("trees", "Trees", units.count),
+    measured("results", "Results", units.count),
+    measured("duration_s", "Duration", units.duration),
+    measured("duration_low_s", "from", units.duration),
+    measured("duration_high_s", "to", units.duration),
+    measured("n", "n", units.count),
+    measured("overhead_s", "Overhead", signed_duration),
+    measured("overhead_low_s", "from", signed_duration),
+    measured("overhead_high_s", "to", signed_duration),
+    measured("overhead_per_result_s", "per result", signed_duration),
+    measured("cpu_s", "Server CPU", units.duration),
 )
 _MOST_BARS = 24
 _VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
 _AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
-"""What was asked for; the column says what ran."""
+"""What was requested; the column says what ran."""
 
 
-def tell(run: Run) -> Told:
-    """Rows in the order of the file; the chart is of the largest job."""
+def results(run: Run) -> StudyResults:
+    """Return the rows in the order of the file; the chart is of the largest job."""
     settings = run.head.settings
     rows, axes = _rows(run), partial(_axes_of, settings)
-    return Told(
+    return StudyResults(
         headline=_headline(settings, rows),
         rows=rows,
         columns=[*_axes([*rows, *(axes(point) for point, _ in failed(run))], settings), *_FIGURES],
-        pictures=_pictures(rows, settings),
-        remarks=list(_remarks(rows)),
-        reading=(
-            f"The control of a row is the same combination with {_told(settings['control']) or 'nothing exchanged'}.",
-            "Duration is the median of the repeats; five enclose the true one between their limits with 93.75 %.",
-            "Over the control is the median of the differences within each repeat; beside it, for each result.",
-            "A result is one allocation candidate in an answer.",
+        charts=_charts(rows, settings),
+        summary=list(_summary(rows)),
+        notes=(
+            f"Control: the same combination with {_named_values(settings['control']) or 'nothing exchanged'}.",
+            "Duration is the median of the repeats; with five, the range is a 93.75 % confidence interval.",
+            "Overhead: the median of the differences from the control within each repeat.",
+            "Per result: the overhead divided by the number of results.",
+            "A result is one allocation candidate in a response.",
         ),
         limits=(
-            "One client after the other and locust's users are two programs: compare rows with the same users.",
-            "A job of few requests is over in milliseconds: its interval is wide, and that is what it is for.",
-            "Every server is new and warmed up; what the first requests after a start cost is not here.",
+            "A single client and locust's users are two programs: compare rows with the same users.",
+            "A job of few requests takes milliseconds: its interval is wide.",
+            "The first requests after a start: every server is new and warmed up.",
         ),
         axes=axes,
     )
@@ -77,7 +79,7 @@ def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str,
 
 def _rows(run: Run) -> list[dict[str, Any]]:
     settings = run.head.settings
-    measured = {_key(point): made for point, made in counted(run)}
+    measured = {_key(point): made for point, made in valid_points(run)}
     return [
         {
             **_axes_of(settings, point),
@@ -87,7 +89,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
             "body_bytes": made[0].values["body_bytes"],
             **_overhead(point, made, settings["control"], measured),
         }
-        for point, made in counted(run)
+        for point, made in valid_points(run)
     ]
 
 
@@ -149,14 +151,14 @@ def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[C
     named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in judged)]
     return [
         *(
-            Column(
+            measured(
                 axis,
                 "Environment" if axis == "python" else axis.capitalize(),
                 partial(_named, rows) if axis == "service" else str,
             )
             for axis in varied
         ),
-        *(Column("versions", _VERSIONS[name], partial(_version, name)) for name in named),
+        *(measured("versions", _VERSIONS[name], partial(_version, name)) for name in named),
     ]
 
 
@@ -171,80 +173,68 @@ def _differ(values: Iterable[Any]) -> bool:
 def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     judged = [row for row in _largest(rows) if row["overhead_s"] is not None]
     if not judged:
-        return f"{settings['title']} Not one combination was measured together with its control."
+        return f"{settings['title']} No combination was measured together with its control."
     least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
-    job = f"{units.count(most['requests'])} requests of {units.count(most['trees'])} trees"
-    say = difference if least["overhead_s"] >= 0 else _less_or_more
-    told = f"{say(least['overhead_s'])} ({_label(least, rows)})"
+    job = f"{units.count(most['requests'])} requests × {units.count(most['trees'])} trees"
+    overhead = f"{signed_duration(least['overhead_s'])} ({_label(least, rows)})"
     if least is not most:
-        told += f" to {say(most['overhead_s'])} ({_label(most, rows)})"
-    return f"{settings['title']} {told} {'over' if say is difference else 'than'} the control, for {job}."
-
-
-def _less_or_more(seconds: float) -> str:
-    return f"{units.duration(abs(seconds))} {'less' if seconds < 0 else 'more'}"
+        overhead += f" to {signed_duration(most['overhead_s'])} ({_label(most, rows)})"
+    return f"{settings['title']} Overhead over the control, {job}: {overhead}."
 
 
 def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """'12.3 ms (6.1 µs a result; 11 ms to 13 ms, n = 5) for tuned, wsgiref'."""
-    limits = (
-        "no interval"
-        if row["overhead_low_s"] is None
-        else f"{difference(row['overhead_low_s'])} to {difference(row['overhead_high_s'])}"
-    )
-    each = f"{difference(row['overhead_per_result_s'])} a result; " if row["results"] else ""
-    return f"{difference(row['overhead_s'])} ({each}{limits}, n = {row['n']}) for {_label(row, rows)}"
+    """'tuned, wsgiref: 12.3 ms [CI 11 ms, 13 ms; n = 5], 6.1 µs per result'."""
+    limits = [signed_duration(row[name]) for name in ("overhead_low_s", "overhead_high_s") if row[name] is not None]
+    interval = f"CI {', '.join(limits)}" if limits else "no CI"
+    each = f", {signed_duration(row['overhead_per_result_s'])} per result" if row["results"] else ""
+    return f"{_label(row, rows)}: {signed_duration(row['overhead_s'])} [{interval}; n = {row['n']}]{each}"
 
 
-def _remarks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     judged = [row for row in _largest(rows) if row["overhead_s"] is not None]
     if judged:
         least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
-        yield f"Least over its control: {_cost(least, rows)}."
+        yield f"Smallest overhead: {_cost(least, rows)}."
         if least is not most:
-            yield f"Most: {_cost(most, rows)}."
+            yield f"Largest: {_cost(most, rows)}."
         yield from _directions([row for row in judged if row["overhead_low_s"] is not None])
 
 
 def _directions(judged: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """How many are slower and quicker than their control."""
+    """How many are slower and faster than their control."""
     if not judged:
         return
     more = sum(row["overhead_low_s"] > 0 for row in judged)
     less = sum(row["overhead_high_s"] < 0 for row in judged)
-    told = {
-        "took longer than their control": more,
-        "took less": less,
-        "cannot be told from theirs": len(judged) - more - less,
-    }
-    said = ", ".join(f"{units.count(number)} {what}" for what, number in told.items() if number)
-    yield f"Of {units.count(len(judged))} combinations that were asked the largest job, by all their repeats: {said}."
+    counts = {"slower than their control": more, "faster": less, "inconclusive": len(judged) - more - less}
+    outcomes = ", ".join(f"{units.count(number)} {what}" for what, number in counts.items() if number)
+    yield f"Largest job, {units.count(len(judged))} combinations: {outcomes}."
 
 
-def _pictures(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Picture]:
+def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[tuple[str, Chart]]:
     drawn = sorted(
         (row for row in _largest(rows) if row["overhead_s"] is not None), key=lambda row: float(row["duration_s"])
     )[:_MOST_BARS]
     if not drawn:
         return []
-    quicker = any(row["overhead_s"] < 0 for row in drawn)
+    faster = any(row["overhead_s"] < 0 for row in drawn)
     labels = [
-        f"{_label(row, rows)}: {units.times(row['times_the_control'])}" if quicker else _label(row, rows)
+        f"{_label(row, rows)}: {units.times(row['times_the_control'])}" if faster else _label(row, rows)
         for row in drawn
     ]
-    chart = bars(
+    svg = bars(
         [Bar(label, _parts(row)) for label, row in zip(labels, drawn, strict=True)],
-        title="What the largest job took, and what of it is the control's",
+        title="Duration of the largest job: the control and the overhead",
         description=", ".join(
             f"{label} {units.duration(row['duration_s'])}" for label, row in zip(labels, drawn, strict=True)
         ),
         show=units.duration,
-        part_names=("the control", "over it"),
+        part_names=("control", "overhead"),
     )
-    caption = f"The control is the same with {_told(settings['control'])}."
-    if quicker:
-        caption += " × is how much of its control's time each took; below 1 it was faster, and has no second part."
-    return [Picture("The largest job", chart, caption)]
+    caption = f"The control is the same combination with {_named_values(settings['control'])}."
+    if faster:
+        caption += " × is the ratio to its control; below 1 it was faster, and has no second part."
+    return [("Largest job", Chart(svg, caption))]
 
 
 def _parts(row: Mapping[str, Any]) -> tuple[float, float]:
@@ -275,10 +265,10 @@ def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[
 
 
 def _named(rows: Sequence[Mapping[str, Any]], service: str) -> str:
-    return service_named(service, [row["service"] for row in rows])
+    return service_name(service, [row["service"] for row in rows])
 
 
-def _told(control: Mapping[str, Any]) -> str:
+def _named_values(control: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis} {value}" for axis, value in control.items())
 
 

@@ -1,15 +1,14 @@
-"""What the headline says: requests each second of every service, beside what was published about Placement.
-
-The key piece is `tell`.
-"""
+"""The throughput of every service beside what was published about Placement."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from placebench import units
-from placebench.page.charts import Dot, dots
-from placebench.report.studies.study import Column, Picture, Told, counted, service_named
+from placebench.page.row_charts import Estimate, forest
+from placebench.page.svg import Role
+from placebench.report.model import Chart
+from placebench.report.studies import StudyResults, measured, service_name, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval
 
@@ -26,42 +25,42 @@ def _limit(rate_per_s: float | None) -> str:
 
 
 _COLUMNS = (
-    Column("topology", "Topology"),
-    Column("clients", "Clients", units.count),
-    Column("requests", "Requests", units.count),
-    Column("rate_per_s", "Answered", units.rate),
-    Column("rate_low_per_s", "from", _limit),
-    Column("rate_high_per_s", "to", _limit),
-    Column("n", "n", units.count),
-    Column("latency_s_median", "Median latency", units.duration),
-    Column("cpu_s_per_request", "Server CPU a request", units.duration),
-    Column("times_naive", "Times naive", _times),
-    Column("published_before_per_s", "Published, before", _limit),
-    Column("published_after_per_s", "Published, after", _limit),
-    Column("ratio", "Times published", _times),
+    measured("topology", "Topology"),
+    measured("clients", "Clients", units.count),
+    measured("requests", "Requests", units.count),
+    measured("rate_per_s", "Throughput", units.rate),
+    measured("rate_low_per_s", "from", _limit),
+    measured("rate_high_per_s", "to", _limit),
+    measured("n", "n", units.count),
+    measured("latency_s_median", "Median latency", units.duration),
+    measured("cpu_s_per_request", "Server CPU per request", units.duration),
+    measured("times_naive", "× naive", _times),
+    measured("published_before_per_s", "Published, before", _limit),
+    measured("published_after_per_s", "Published, after", _limit),
+    measured("ratio", "× published", _times),
 )
 
 
-def tell(run: Run) -> Told:
-    """A row for each service, topology and number of clients; a chart for each of the last two."""
+def results(run: Run) -> StudyResults:
+    """Return a row for each service, topology and number of clients; a chart for each of the last two."""
     settings, rows = run.head.settings, _rows(run)
     same = run.head.trees == settings["published_trees"]
-    return Told(
+    return StudyResults(
         headline=_headline(rows, same=same),
         rows=rows,
-        columns=[Column("service", "Service", partial(service_named, among=_services(rows))), *_COLUMNS],
-        pictures=[_picture(topology, clients, found, same=same) for (topology, clients), found in _groups(rows)],
-        remarks=[_about(settings), *([] if same else [_other_data(run.head.trees, settings)])],
-        reading=(
-            "Answered is the number of requests by the time from the first start to the last end, as ab reckons it.",
-            "Times published is that by the published figure after Placement's optimizations of 2019.",
+        columns=[measured("service", "Service", partial(service_name, among=_services(rows))), *_COLUMNS],
+        charts=[_chart(topology, clients, found, same=same) for (topology, clients), found in _groups(rows)],
+        summary=[_about(settings), *([] if same else [_other_data(run.head.trees, settings)])],
+        notes=(
+            "Throughput: the number of requests over the time from the first start to the last end, as of ab.",
+            "× published is the ratio to the published figure after Placement's optimizations of 2019.",
             f"Each measurement is a new uWSGI of {settings['processes']} processes with {settings['threads']} threads.",
-            "Locust asks; every service gave the same answer before it was loaded.",
+            "The load generator is locust; every service gave the same response before it was loaded.",
         ),
         limits=(
             "The published machine, its Python and its PostgreSQL were others: compare services within this run.",
             "Client, service and PostgreSQL share this machine's processors.",
-            "10 requests are few: at 1 client look at the interval.",
+            "10 requests are few: with 1 client see the interval.",
         ),
     )
 
@@ -69,9 +68,11 @@ def tell(run: Run) -> Told:
 def _rows(run: Run) -> list[dict[str, Any]]:
     published = {(each["topology"], each["clients"]): each for each in run.head.settings["published"]}
     same = run.head.trees == run.head.settings["published_trees"]
-    rates = {_key(point): median_interval([each.values["rate_per_s"] for each in made]) for point, made in counted(run)}
+    rates = {
+        _key(point): median_interval([each.values["rate_per_s"] for each in made]) for point, made in valid_points(run)
+    }
     rows = []
-    for point, made in counted(run):
+    for point, made in valid_points(run):
         known = published.get((point["topology"], point["clients"]), {})
         rate, after = rates[_key(point)], known.get("after_per_s")
         naive = rates.get((_ORIGINAL, *_key(point)[1:]))
@@ -101,18 +102,18 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], *, same: bool) -> str:
-    """The last service of the ladder with most clients on the nested cloud, beside naive and what was published."""
+    """tuned, or the first service, with 40 clients on the nested data set, beside naive and what was published."""
     found = {row["service"]: row for row in rows if row["clients"] == 40 and row["topology"] == "nested-perfload"}
     best = found.get(_BEST) or next(iter(found.values()), None)
     if best is None:
-        return "The headline request was not measured with 40 clients."
-    said = f"{best['service']} answers {units.rate(best['rate_per_s'])} of the nested request with 40 clients"
+        return "The reference request was not measured with 40 clients."
+    said = f"{best['service']} serves {units.rate(best['rate_per_s'])} of the reference request with 40 clients"
     if best["times_naive"] is not None and best["service"] != _ORIGINAL:
-        said += f", {units.times(best['times_naive'])} as many as {_ORIGINAL}"
+        said += f", {units.times(best['times_naive'])} the throughput of {_ORIGINAL}"
     if "placement" in found:
         said += f"; the real Placement {units.rate(found['placement']['rate_per_s'])}"
     if same:
-        return f"{said}; published are {units.rate(best['published_after_per_s'])}, on another machine."
+        return f"{said}; published: {units.rate(best['published_after_per_s'])}, on another machine."
     return f"{said}."
 
 
@@ -123,10 +124,11 @@ def _groups(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, int], list[
     return list(groups.items())
 
 
-def _picture(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, same: bool) -> Picture:
+def _chart(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, same: bool) -> tuple[str, Chart]:
     drawn = [
-        Dot(
-            service_named(row["service"], _services(rows)),
+        Estimate(
+            service_name(row["service"], _services(rows)),
+            units.rate(row["rate_per_s"]),
             row["rate_per_s"],
             row["rate_low_per_s"],
             row["rate_high_per_s"],
@@ -137,27 +139,31 @@ def _picture(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, 
     first = rows[0]
     if same and first["published_after_per_s"] is not None:
         drawn += [
-            Dot("published, before", first["published_before_per_s"]),
-            Dot("published, after", first["published_after_per_s"]),
+            _published("before", first["published_before_per_s"]),
+            _published("after", first["published_after_per_s"]),
         ]
     users = f"{units.count(clients)} {'client' if clients == 1 else 'clients'}"
-    chart = dots(
+    svg = forest(
         drawn,
-        title=f"Requests answered each second, {topology}, {users}",
-        description=", ".join(f"{each.label} {units.rate(each.value)}" for each in drawn),
+        title=f"Requests per second, {topology}, {users}",
+        description=", ".join(f"{each.label} {each.text}" for each in drawn),
         show=units.rate,
     )
     requests = units.count(first["requests"])
     caption = f"Exactly {requests} requests. Further right is better; equal distances are equal factors."
-    return Picture(f"{topology}, {users}", chart, caption)
+    return f"{topology}, {users}", Chart(svg, caption)
+
+
+def _published(when: str, rate_per_s: float) -> Estimate:
+    return Estimate(f"published, {when}", units.rate(rate_per_s), rate_per_s)
 
 
 def _services(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [row["service"] for row in rows]
 
 
-def _role(service: str) -> Any:
-    return {_ORIGINAL: "baseline", _BEST: "variant"}.get(service, "between")
+def _role(service: str) -> Role:
+    return "baseline" if service == _ORIGINAL else "variant" if service == _BEST else "between"
 
 
 def _about(settings: Mapping[str, Any]) -> str:
@@ -166,7 +172,7 @@ def _about(settings: Mapping[str, Any]) -> str:
 
 def _other_data(trees: int, settings: Mapping[str, Any]) -> str:
     of = units.count(settings["published_trees"])
-    return f"The published figures are of {of} trees, these of {units.count(trees)}: no ratio is made of the two."
+    return f"The published figures are of {of} trees, these of {units.count(trees)}, so there is no ratio of the two."
 
 
 def _key(point: Mapping[str, Any]) -> tuple[str, str, int]:

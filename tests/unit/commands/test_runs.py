@@ -10,33 +10,34 @@ from fake_run import FakeRun, write_run
 from placebench import paths
 from placebench.commands.runs import reported, run_folder
 from placebench.errors import RunFolderError
+from placebench.report import Report
 
 
-def test_a_run_that_failed_has_its_page_and_is_told(tmp_path: Path) -> None:
+def test_a_run_that_failed_has_its_report(tmp_path: Path) -> None:
     """What was measured until then is shown, and the reason goes on."""
-    folder, told = write_run(tmp_path / "run", FakeRun()), list[Path]()
+    folder, reports = write_run(tmp_path / "run", FakeRun()), list[Report]()
 
-    with pytest.raises(KeyboardInterrupt), reported(folder, told.append):
+    with pytest.raises(KeyboardInterrupt), reported(folder, reports.append):
         raise KeyboardInterrupt
 
     assert (folder / "index.html").is_file()
-    assert told == [folder]
+    assert [each.folder for each in reports] == [folder]
 
 
 def test_a_run_without_a_record_leaves_the_word_to_what_stopped_it(tmp_path: Path) -> None:
     """On a full disk not even run.json is written, and that is what the user hears of."""
-    told = list[Path]()
+    reports = list[Report]()
 
-    with pytest.raises(OSError, match="No space left"), reported(tmp_path, told.append):
+    with pytest.raises(OSError, match="No space left"), reported(tmp_path, reports.append):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    assert told == []
+    assert reports == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_only_the_folder_where_runs_land_has_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--out ./run leaves no index.html and no link beside it."""
-    monkeypatch.setattr(paths, "profiles", lambda: tmp_path / "profiles")
+    monkeypatch.setattr(paths, "profiles_folder", lambda: tmp_path / "profiles")
     (tmp_path / "profiles").mkdir()
     for folder in (tmp_path / "run", tmp_path / "profiles" / "run"):
         with reported(write_run(folder, FakeRun()), lambda _: None):

@@ -9,7 +9,7 @@ import pytest
 from placebench.cli import main
 from placebench.experiment.capacity import LoadStep, Saturation
 from placebench.experiment.records import LoadResult
-from placebench.report.capacity import result_line, write_saturation
+from placebench.report import build_report, write_report
 from placebench.runtime.wsgi_servers import RunningServer
 
 Served = Callable[..., RunningServer]
@@ -38,9 +38,9 @@ def test_users_are_doubled_until_answers_time_out(
     assert exit_code == 0
     assert (document["held"], document["broken"], document["limited_by"]) == (2, 4, "service")
     assert [step["load"] for step in document["steps"]] == [2, 4]
-    assert document["headline"].startswith(f"{url} answers without errors up to 2 users; with 4 users ")
+    assert document["headline"].startswith(f"{url} responds without errors up to 2 users; with 4 users ")
     assert LoadResult.load(folder / "step-02.json").failures > 0
-    assert "Requests answered" in (folder / "index.html").read_text()
+    assert "Throughput" in (folder / "index.html").read_text()
     assert main(["report", "open", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == document["headline"]
 
@@ -82,25 +82,28 @@ def step(load: float, outcome: str, why: str = "") -> LoadStep:
     [
         (
             [step(20, "held"), step(40, "broken", "p95 is 900 ms")],
-            "http://x holds p95 ≤ 500 ms up to 20.0 arrivals a second; at 40.0 arrivals a second p95 is 900 ms.",
+            "http://x meets p95 ≤ 500 ms up to 20.0 arrivals/s; at 40.0 arrivals/s p95 is 900 ms.",
         ),
         (
             [step(20, "held"), step(40, "generator", "the load generator used 80% of a core")],
             (
-                "http://x holds p95 ≤ 500 ms at 20.0 arrivals a second; more cannot be told: at 40.0 arrivals a second "
+                "http://x meets p95 ≤ 500 ms at 20.0 arrivals/s; higher loads are inconclusive: at 40.0 arrivals/s "
                 "the load generator used 80% of a core."
             ),
         ),
         (
             [step(20, "broken", "p95 is 900 ms")],
-            "http://x does not hold p95 ≤ 500 ms even at 20.0 arrivals a second: p95 is 900 ms.",
+            "http://x does not meet p95 ≤ 500 ms even at 20.0 arrivals/s: p95 is 900 ms.",
         ),
-        ([step(20, "generator", "it was late")], "Nothing can be told of http://x: it was late."),
+        ([step(20, "generator", "it was late")], "The capacity of http://x is inconclusive: it was late."),
     ],
 )
-def test_the_result_is_one_sentence(steps: list[LoadStep], line: str) -> None:
+def test_the_result_is_one_sentence(steps: list[LoadStep], line: str, tmp_path: Path) -> None:
     """What holds, what does not; and a generator's limit is never the service's."""
-    assert result_line(Saturation("x", "", "http://x", "/", "rate", "p95 <= 0.5s", 1, "complete", steps)) == line
+    made = Saturation("x", "", "http://x", "/", "rate", "p95 <= 0.5s", 1, "complete", steps)
+    made.save(tmp_path / "saturation.json")
+
+    assert build_report(tmp_path).headline == line
 
 
 def test_the_page_of_an_interrupted_search(tmp_path: Path) -> None:
@@ -110,10 +113,10 @@ def test_the_page_of_an_interrupted_search(tmp_path: Path) -> None:
         "x", "2026-11-21T10:00:00+00:00", "http://x", "/a", "rate", "p95 <= 0.5s", 7, "interrupted", steps
     )
     made.save(tmp_path / "saturation.json")
-    page = write_saturation(tmp_path).read_text()
+    page = write_report(tmp_path).read_text()
 
     assert Saturation.load(tmp_path / "saturation.json") == made
     assert "This search was interrupted" in page
     assert page.count("<tr class=") == 3
-    assert "does not count, it was late" in page
+    assert "discarded, it was late" in page
     assert page.count('class="point disc"') == 2 + 2 + 2

@@ -6,35 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
+from picture_file import picture_file
 
 from placebench import units
-from placebench.page.charts import (
-    Bar,
-    Cloud,
-    Curve,
-    Dot,
-    Effect,
-    Flow,
-    Hill,
-    Line,
-    Spot,
-    Step,
-    Whole,
-    bars,
-    distribution,
-    diverging,
-    dots,
-    flows,
-    forest,
-    histogram,
-    lines,
-    plane,
-    scatter,
-    shares,
-)
-from placebench.page.charts.distributions import bins
-from placebench.page.picture_file import picture_file
-from placebench.page.svg import Scale, shortened
+from placebench.page.axis_charts import Curve, Line, PointSeries, TrafficSeries, distribution, flows, lines, points
+from placebench.page.row_charts import Bar, Estimate, bars, forest
+from placebench.page.svg import shortened
 
 HOSTILE = "<script>alert('1')</script>&\"{0}"
 
@@ -44,12 +21,12 @@ def a_bar_chart(label: str) -> Markup:
 
 
 def a_dot_chart(label: str) -> Markup:
-    rows = [Dot(label, 1.0, 0.5, 2.0), Dot("tuned", 10.0), Dot("cached", 100.0)]
-    return dots(rows, title=label, description=label, show=units.rate)
+    rows = [Estimate(label, label, 1.0, 0.5, 2.0), Estimate("tuned", "10", 10.0), Estimate("cached", "100", 100.0)]
+    return forest(rows, title=label, description=label, show=units.rate)
 
 
 def a_forest(label: str) -> Markup:
-    return forest([Effect(label, label, 0.5, 0.4, 0.6, 0.01)], title=label, description=label)
+    return forest([Estimate(label, label, 0.5, 0.4, 0.6, margin=0.01)], title=label, description=label)
 
 
 def a_distribution(label: str) -> Markup:
@@ -58,7 +35,8 @@ def a_distribution(label: str) -> Markup:
 
 
 def a_scatter(label: str) -> Markup:
-    return scatter([Cloud(label, [0.9, 1.1], 1.0)], title=label, description=label)
+    series = PointSeries(label, [(1.0, 0.9), (2.0, 1.1)], "variant", level=1.0)
+    return points([series], title=label, description=label, show=None, show_where=units.count)
 
 
 def a_line_chart(label: str) -> Markup:
@@ -67,22 +45,19 @@ def a_line_chart(label: str) -> Markup:
 
 
 def a_flow_chart(label: str) -> Markup:
-    flow = Flow(label, label, 0.5, came=[4.0, 0.0, 2.0], went=[1.0])
+    flow = TrafficSeries(label, label, 0.5, came=[4.0, 0.0, 2.0], went=[1.0])
     return flows([flow], title=label, description=label, names=(label, label), show=units.duration)
 
 
 def a_plane(label: str) -> Markup:
-    spots = [Spot(label, 100.0, 5.0, "baseline"), Spot("4 x 1", 100.0, 5.0, "variant")]
-    return plane(spots, title=label, description=label, show_across=units.size, show_up=units.rate)
+    series = [PointSeries(label, [(100.0, 5.0)], "baseline"), PointSeries("4 x 1", [(100.0, 5.0)], "variant")]
+    return points(series, title=label, description=label, show=units.rate, show_where=units.size)
 
 
 def a_share_chart(label: str) -> Markup:
-    return shares(
-        [Whole(label, (3.0, 1.0), "4 s"), Whole("nothing", (0.0, 0.0), "0 s")],
-        part_names=[label, "rest"],
-        title=label,
-        description=label,
-    )
+    rows = [Bar(label, (3.0, 1.0)), Bar("nothing", (0.0, 0.0))]
+    names = [label, "rest"]
+    return bars(rows, title=label, description=label, show=units.duration, part_names=names, is_whole=True)
 
 
 DRAWN = [
@@ -139,11 +114,11 @@ def test_the_same_numbers_give_the_same_chart(draw: Callable[[str], Markup]) -> 
     "empty",
     [
         bars([], title="t", description="d", show=units.duration),
-        dots([], title="t", description="d", show=units.rate),
+        forest([], title="t", description="d", show=units.rate),
         forest([], title="t", description="d"),
         distribution([], title="t", description="d", show=units.duration),
         distribution([Curve("naive", [])], title="t", description="d", show=units.duration),
-        scatter([], title="t", description="d"),
+        points([], title="t", description="d", show=None, show_where=units.count),
     ],
 )
 def test_nothing_to_show_is_still_a_chart(empty: Markup) -> None:
@@ -182,8 +157,8 @@ def test_equal_factors_are_equal_distances_between_dots() -> None:
 
 def test_an_effect_without_limits_has_no_whisker() -> None:
     """Too few replicates show their estimate alone."""
-    with_limits = forest([Effect("cpu", "", 0.5, 0.4, 0.6, 0.01)], title="t", description="d")
-    without = forest([Effect("cpu", "", 0.5, None, None, 0.01)], title="t", description="d")
+    with_limits = forest([Estimate("cpu", "", 0.5, 0.4, 0.6, margin=0.01)], title="t", description="d")
+    without = forest([Estimate("cpu", "", 0.5, margin=0.01)], title="t", description="d")
 
     assert [len(classed(svg(chart), "whisker")) for chart in (with_limits, without)] == [3, 0]
     assert len(classed(svg(without), "estimate")) == 1
@@ -191,7 +166,9 @@ def test_an_effect_without_limits_has_no_whisker() -> None:
 
 def test_the_replicates_of_an_effect_are_small_dots_in_their_order() -> None:
     """Three of them from the top of the row's field to its bottom; the key names them only where there are any."""
-    chart = forest([Effect("cpu", "", 0.5, 0.4, 0.6, 0.01, points=(0.5, 0.45, 0.55))], title="t", description="d")
+    chart = forest(
+        [Estimate("cpu", "", 0.5, 0.4, 0.6, margin=0.01, points=(0.5, 0.45, 0.55))], title="t", description="d"
+    )
     motes = classed(svg(chart), "mote")
 
     assert [float(str(each.get("cy"))) for each in motes] == pytest.approx([26.67, 36.0, 45.33])
@@ -199,7 +176,7 @@ def test_the_replicates_of_an_effect_are_small_dots_in_their_order() -> None:
     assert "one replicate" not in a_forest("cpu")
 
 
-def test_a_curve_can_be_marked_elsewhere_and_held_against_a_limit() -> None:
+def test_a_curve_can_be_marked_elsewhere_and_compared_with_a_limit() -> None:
     """The dot stands at 80 % instead of the median, and the limit has a line and a key."""
     curve = Curve("12 replicates", [(0.0, 0.0), (0.01, 0.5), (0.02, 0.8), (0.03, 1.0)], "variant", marked=0.8)
     chart = distribution([curve], title="t", description="d", show=units.percent, limit=(0.015, "margin, 1.5 %"))
@@ -221,11 +198,14 @@ def test_no_change_and_the_margin_are_always_in_the_forest() -> None:
 
 
 def test_every_replicate_is_a_point() -> None:
-    """Two clouds of three and two replicates are three discs and two rings."""
-    clouds = [Cloud("server CPU", [0.5, 0.6, 0.7], 0.6), Cloud("wall time", [0.5, 0.7], 0.6)]
-    picture = svg(scatter(clouds, title="t", description="d"))
+    """Two series of three and two replicates are three discs and two rings, each with a line at its estimate."""
+    series = [
+        PointSeries("server CPU", [(1, 0.5), (2, 0.6), (3, 0.7)], "variant", level=0.6),
+        PointSeries("wall time", [(1, 0.5), (2, 0.7)], "variant", is_ring=True, level=0.6),
+    ]
+    picture = svg(points(series, title="t", description="d", show=None, show_where=units.count))
 
-    assert [len(classed(picture, shape)) for shape in ("disc", "ring")] == [3, 2]
+    assert [len(classed(picture, kind)) for kind in ("disc", "ring", "level")] == [3, 2, 2]
 
 
 def test_a_curve_climbs_from_nothing_to_everything() -> None:
@@ -237,16 +217,16 @@ def test_a_curve_climbs_from_nothing_to_everything() -> None:
     assert path.endswith("V0.0")
 
 
-def test_rungs_between_share_one_key() -> None:
-    """The legend names both ends of the ladder and counts what lies between."""
-    points = [(0.1, 0.5), (0.2, 1.0)]
-    curves = [Curve("naive", points, "baseline"), *[Curve(f"rung {n}", points) for n in range(3)]]
-    chart = distribution([*curves, Curve("tuned", points, "variant")], title="t", description="d", show=units.duration)
+def test_variants_between_share_one_key() -> None:
+    """The legend names both ends of a series and counts what lies between."""
+    places = [(0.1, 0.5), (0.2, 1.0)]
+    curves = [Curve("naive", places, "baseline"), *[Curve(f"step {n}", places) for n in range(3)]]
+    chart = distribution([*curves, Curve("tuned", places, "variant")], title="t", description="d", show=units.duration)
 
     assert ["".join(item.itertext()) for item in ElementTree.fromstring(chart).iter("li")] == [
         "naive",
         "tuned",
-        "3 rungs between them",
+        "3 variants between them",
     ]
 
 
@@ -286,29 +266,27 @@ def test_a_long_name_of_a_line_ends_where_the_picture_does() -> None:
     assert [each.findtext("title") for each in picture.iter("g") if each.find("text") is long] == [name]
 
 
-def test_a_hill_counts_its_samples() -> None:
-    """Ten pieces from 0 to 10: three samples in the first, one in the last, and what lies beyond joins it."""
-    scale = Scale(0.0, 10.0, False, ())
+def test_an_axis_can_end_before_the_longest_sample() -> None:
+    """One request of 100 s leaves the others their room: the curve reaches its median in the middle of the axis."""
+    curve = Curve("a", [(1.0, 0.1), (1.5, 0.5), (2.0, 0.99), (100.0, 1.0)], "variant")
+    whole, cut = (
+        float(str(classed(svg(chart), "estimate")[0].get("cx")).rstrip("%"))
+        for chart in (
+            distribution([curve], title="t", description="d", show=units.duration),
+            distribution([curve], title="t", description="d", show=units.duration, longest=2.0),
+        )
+    )
 
-    assert bins([0.1, 0.5, 0.9, 5.5, 9.5, 12.0], scale, 10) == [3, 0, 0, 0, 0, 1, 0, 0, 0, 2]
-
-
-def test_hills_stand_on_one_axis() -> None:
-    """A row each with its median; a variant without samples has none."""
-    rows = [Hill("a", [0.01, 0.012, 0.014], "baseline"), Hill("b", []), Hill("c", [0.02, 0.02, 0.03], "variant")]
-    drawn = histogram(rows, title="Latency", description="Hills.", show=units.duration)
-
-    assert drawn.count('class="hill"') == 2
-    assert "a: median 12.0 ms, 3 requests" in drawn
+    assert whole < 20 < cut == pytest.approx(50, abs=0.1)
 
 
 def test_changes_go_to_both_sides() -> None:
     """The largest change takes half of the width, one to the left of the middle ends there."""
-    rows = [Step("cheap", -0.010), Step("dear", 0.005)]
-    drawn = diverging(rows, title="Frames", description="Changes.", show=units.step)
+    rows = [Bar("less", (-0.010,)), Bar("more", (0.005,))]
+    drawn = bars(rows, title="Frames", description="Changes.", show=units.step, is_signed=True)
 
-    assert 'x="0%" y="18" width="50%"' in drawn
-    assert 'x="50%" y="52" width="25%"' in drawn
+    assert 'x="0%" y="20" width="50%"' in drawn
+    assert 'x="50%" y="58" width="25%"' in drawn
     assert "−10.0 ms" in drawn
     assert "+5.00 ms" in drawn
 
@@ -330,8 +308,13 @@ def test_names_do_not_lie_on_each_other() -> None:
 
 def test_a_bar_of_shares_says_each_part_that_has_room() -> None:
     """3 of 4 and 1 of 4 of the width are written; a part of 2 % is drawn without its figure, and told in the title."""
-    chart = shares(
-        [Whole("candidates", (3.0, 0.92, 0.08), "4 s")], part_names=["a", "b", "c"], title="T", description="D"
+    chart = bars(
+        [Bar("candidates", (3.0, 0.92, 0.08), value="4 s")],
+        part_names=["a", "b", "c"],
+        title="T",
+        description="D",
+        show=units.duration,
+        is_whole=True,
     )
 
     widths = [each.get("width") for each in svg(chart).iter("rect")]

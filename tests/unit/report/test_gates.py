@@ -1,4 +1,4 @@
-"""Gates, and what a CI service is handed."""
+"""Gates, and what a CI service reads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +10,8 @@ from fake_run import FakeRun, write_run
 from placebench.errors import GateFailedError, UndecidedError
 from placebench.experiment.records import Block, WirePass
 from placebench.gates import Gate
-from placebench.report.ci_files import hand_over
-from placebench.report.gates import check_gates, judge, parse_gates
+from placebench.report import build_report, raise_for_gates, write_report
+from placebench.report.gates import judge_gate, parse_gates
 from placebench.stats import Comparison, compare_blocks, compare_counts
 
 
@@ -74,33 +74,33 @@ def test_a_value_is_compared_with_its_limit(gate: str, value: float | None, outc
     """A gate says what must hold; what was not measured is inconclusive."""
     read = gate_of(gate)
 
-    assert judge(read, made(read.metric, value=value)).outcome == outcome
+    assert judge_gate(read, made(read.metric, value=value)).outcome == outcome
 
 
 @pytest.mark.parametrize(
     ("gate", "outcome", "seen"),
     [
-        ("cpu_s <= 0.2", "inconclusive", "205 ms, 95 % interval 190 ms to 220 ms"),
-        ("cpu_s <= 0.19", "inconclusive", "205 ms, 95 % interval 190 ms to 220 ms"),
-        ("cpu_s <= 0.18", "failed", "205 ms, 95 % interval 190 ms to 220 ms"),
-        ("cpu_s <= 0.23", "passed", "205 ms, 95 % interval 190 ms to 220 ms"),
-        ("cpu_s >= 0.2", "inconclusive", "205 ms, 95 % interval 190 ms to 220 ms"),
-        ("cpu_s >= 0.23", "failed", "205 ms, 95 % interval 190 ms to 220 ms"),
-        ("cpu_s >= 0.18", "passed", "205 ms, 95 % interval 190 ms to 220 ms"),
+        ("cpu_s <= 0.2", "inconclusive", "205 ms [95 % CI 190 ms, 220 ms; n = 6]"),
+        ("cpu_s <= 0.19", "inconclusive", "205 ms [95 % CI 190 ms, 220 ms; n = 6]"),
+        ("cpu_s <= 0.18", "failed", "205 ms [95 % CI 190 ms, 220 ms; n = 6]"),
+        ("cpu_s <= 0.23", "passed", "205 ms [95 % CI 190 ms, 220 ms; n = 6]"),
+        ("cpu_s >= 0.2", "inconclusive", "205 ms [95 % CI 190 ms, 220 ms; n = 6]"),
+        ("cpu_s >= 0.23", "failed", "205 ms [95 % CI 190 ms, 220 ms; n = 6]"),
+        ("cpu_s >= 0.18", "passed", "205 ms [95 % CI 190 ms, 220 ms; n = 6]"),
     ],
 )
 def test_a_time_is_compared_with_its_limit_by_the_whole_interval(gate: str, outcome: str, seen: str) -> None:
     """Six replicates from 190 to 220 ms: their interval is their range, and a limit within is inconclusive."""
-    judged = judge(gate_of(gate), timed([0.19, 0.20, 0.205, 0.205, 0.21, 0.22]))
+    judged = judge_gate(gate_of(gate), timed([0.19, 0.20, 0.205, 0.205, 0.21, 0.22]))
 
-    assert (judged.outcome, judged.seen) == (outcome, seen)
+    assert (judged.outcome, judged.measured) == (outcome, seen)
 
 
 def test_one_replicate_decides_no_limit_of_a_time() -> None:
     """210 ms are beyond 200 ms, and once is not enough to say so."""
-    judged = judge(gate_of("cpu_s <= 0.2"), timed([0.21]))
+    judged = judge_gate(gate_of("cpu_s <= 0.2"), timed([0.21]))
 
-    assert (judged.outcome, judged.seen) == ("inconclusive", "210 ms, inconclusive: 1 replicate, 6 needed")
+    assert (judged.outcome, judged.measured) == ("inconclusive", "210 ms, 1 replicate, 6 needed")
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_one_replicate_decides_no_limit_of_a_time() -> None:
         ("statements <= 1x", [1.0, 0.0] * 6, [1.0] * 12, "failed", "0.500 → 1"),
         ("statements <= 2x", [1.0, 0.0] * 6, [1.0] * 12, "passed", "0.500 → 1"),
         ("statements <= 1x", [1.0, 0.0] * 6, [0.0, 1.0] * 6, "passed", "the same"),
-        ("statements <= 1x", [0.0] * 12, [0.0] * 12, "passed", "the same, 95 % interval +0 % to +0 %"),
-        ("statements <= 1x", [17.0] * 2, [18.0] * 2, "failed", "5.9 % more"),
+        ("statements <= 1x", [0.0] * 12, [0.0] * 12, "passed", "the same"),
+        ("statements <= 1x", [17.0] * 2, [18.0] * 2, "failed", "+5.9 % [no CI; n = 2]"),
         ("statements <= 1x", [], [], "inconclusive", "not measured"),
     ],
 )
@@ -121,9 +121,9 @@ def test_a_count_without_an_interval_is_compared_by_its_value(
     gate: str, before: Sequence[float], after: Sequence[float], outcome: str, seen: str
 ) -> None:
     """From none to five is more, and counts have no noise: the means of the counted requests decide."""
-    judged = judge(gate_of(gate), counted(before, after))
+    judged = judge_gate(gate_of(gate), counted(before, after))
 
-    assert (judged.outcome, judged.seen) == (outcome, seen)
+    assert (judged.outcome, judged.measured) == (outcome, seen)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_change_is_compared_by_its_whole_interval(
     gate: str, low: float | None, high: float | None, outcome: str
 ) -> None:
     """Beyond the limit as a whole it failed, within it as a whole it passed, and else it is inconclusive."""
-    assert judge(gate_of(gate), made(low=low, high=high)).outcome == outcome
+    assert judge_gate(gate_of(gate), made(low=low, high=high)).outcome == outcome
 
 
 @pytest.fixture
@@ -161,41 +161,42 @@ def test_gates_of_a_run(folder: Path) -> None:
     """tuned takes less of everything: what it does not exceed passes, what it exceeds fails."""
     passed = [gate_of("statements <= 18"), gate_of("cpu_s <= 1.03x")]
 
-    check_gates(passed, folder)
+    raise_for_gates(build_report(folder, passed))
     with pytest.raises(GateFailedError, match="gate 'statements <= 10' failed for tuned: 11"):
-        check_gates([*passed, gate_of("statements <= 10")], folder)
+        raise_for_gates(build_report(folder, [*passed, gate_of("statements <= 10")]))
     with pytest.raises(UndecidedError, match="gate 'pss_bytes <= 1' inconclusive for tuned: not measured"):
-        check_gates([*passed, gate_of("pss_bytes <= 1")], folder)
+        raise_for_gates(build_report(folder, [*passed, gate_of("pss_bytes <= 1")]))
 
 
 def test_a_failed_gate_weighs_more_than_an_inconclusive_one(folder: Path) -> None:
     """Exit code 1, not 3."""
     with pytest.raises(GateFailedError):
-        check_gates([gate_of("pss_bytes <= 1"), gate_of("statements <= 10")], folder)
+        raise_for_gates(build_report(folder, [gate_of("pss_bytes <= 1"), gate_of("statements <= 10")]))
 
 
 def test_junit_and_markdown(folder: Path) -> None:
-    """A test for the answers and one a gate: passed, failed, skipped; the same in a table."""
-    hand_over(folder, [gate_of("statements <= 18"), gate_of("statements <= 10"), gate_of("pss_bytes <= 1")])
+    """A test for the responses and one per gate: passed, failed, skipped; the same in a table."""
+    gates = parse_gates(["statements <= 18", "statements <= 10", "pss_bytes <= 1"])
+    write_report(build_report(folder, gates))
     suite = ElementTree.parse(folder / "junit.xml").getroot()
     summary = (folder / "summary.md").read_text()
 
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "1", "1")
     assert [case.get("name") for case in suite] == [
-        "same answers",
+        "same responses",
         "statements <= 18",
         "statements <= 10",
         "pss_bytes <= 1",
     ]
     assert "| `statements <= 10` | tuned | **failed** | 11 |" in summary
-    assert "| tuned | statements | 29 | 11 | 0.3793 | 0.3793 to 0.3793 | less |" in summary
-    assert summary.startswith("### tuned answers this request with ")
+    assert "| tuned | statements | 29 | 11 | −62 % [95 % CI −62, −62; n = 6] | 0 % | less |" in summary
+    assert summary.startswith("### tuned is faster than naive: −68")
 
 
-def test_differing_answers_are_a_failed_test(tmp_path: Path) -> None:
+def test_differing_responses_are_a_failed_test(tmp_path: Path) -> None:
     """No speed in either file."""
     run = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), equal=False, difference="one is missing"))
-    hand_over(run, [gate_of("cpu_s <= 1.03x")])
+    write_report(build_report(run, [gate_of("cpu_s <= 1.03x")]))
     suite = ElementTree.parse(run / "junit.xml").getroot()
     failure = suite.find("testcase/failure")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import parser
-from placebench.report.gates import parse_gates
+from placebench.report import parse_gates
 
 WORKFLOW = Path(__file__).parents[3] / ".github" / "workflows" / "perfload.yml"
 

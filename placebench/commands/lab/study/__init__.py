@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from placebench import limits
 from placebench.commands import options
-from placebench.commands.output import emit_run, say, steps
+from placebench.commands.output import emit_report, say, steps
 from placebench.commands.runs import reported, run_folder
 from placebench.errors import PlacebenchError
 
@@ -29,7 +29,7 @@ def add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLICA
     )
     options.add_preset(parser, quick=f"about a minute, on {_QUICK_TREES} trees unless --trees is given", default="all")
     options.add_run(parser)
-    options.add_output(parser, page=True)
+    options.add_output(parser, markdown=True, page=True)
 
 
 def is_quick(arguments: Namespace) -> bool:
@@ -69,7 +69,7 @@ def run_study(arguments: Namespace, topology: "Topology", spec: "StudySpec") -> 
         study = StudyRun(spec, topology, folder, server)
         with (
             steps(arguments.command, study.steps) as announce,
-            reported(folder, partial(emit_run, arguments)),
+            reported(folder, partial(emit_report, arguments)),
         ):
             study.run(announce, note=say)
     return 0

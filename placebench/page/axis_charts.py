@@ -1,0 +1,359 @@
+"""Charts with two axes: `lines`, `points`, cumulative `distribution`, and `flows` of bytes over time."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from placebench import units
+from placebench.page.row_charts import ratio_ticks
+from placebench.page.svg import (
+    Role,
+    Scale,
+    chart,
+    element,
+    line,
+    linear_scale,
+    log_scale,
+    percent,
+    picture,
+    shortened,
+    text,
+)
+
+Show = Callable[[float], str]
+
+_TOP = 18
+_HEIGHT = 240
+_AXIS = 26
+_VIEW = 1000
+_APART = 15
+_LINES_END = 0.86
+_POINTS_BEGIN, _POINTS_END = 0.14, 0.94
+_FITS_BESIDE = 8
+"""So many letters have room between the end of the lines and that of a screen of 360 pixels."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series: (where, value), ascending in the first."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    role: Role = "between"
+
+
+def lines(
+    series: Sequence[Line],
+    *,
+    title: str,
+    description: str,
+    show: Show,
+    show_where: Show,
+    logarithmic: bool = False,
+) -> Markup:
+    """Draw the series on linear axes, the upright one from 0, each named at its end.
+
+    show: writes the ticks of the upright axis, *show_where* those of the other.
+    logarithmic: equal factors are equal lengths on both axes, for positive numbers.
+    """
+    drawn_series = [each for each in series if each.points]
+    wheres = [where for each in drawn_series for where, _ in each.points] or [1.0, 10.0]
+    values = [value for each in drawn_series for _, value in each.points] or [1.0, 10.0]
+    across = log_scale(wheres) if logarithmic else linear_scale(wheres)
+    up = log_scale(values, room=0.04) if logarithmic else linear_scale([0.0, *values])
+    drawn = [*_grid(across, up, show, show_where), *(_line(each, across, up) for each in drawn_series)]
+    names = _line_names(drawn_series, up)
+    return chart(picture(*drawn, *names, title=title, description=description, height=_TOP + _HEIGHT + _AXIS))
+
+
+def _grid(across: Scale, up: Scale, show: Show, show_where: Show) -> list[Markup]:
+    drawn = []
+    for tick in up.ticks:
+        y = _height(tick, up)
+        drawn.append(line(x1=0, x2=_LINES_END, y1=y, y2=y, class_="axis" if tick == 0 else "grid"))
+        if tick:
+            drawn.append(text(units.brief(show(tick)), x=0, y=y - 4, class_="tick", anchor="start"))
+    for tick in across.ticks:
+        x = across.place(tick) * _LINES_END
+        drawn.append(text(units.brief(show_where(tick)), x=x, y=_TOP + _HEIGHT + 18, class_="tick"))
+    return drawn
+
+
+def _line(series: Line, across: Scale, up: Scale) -> Markup:
+    """The line in a picture of its own that is stretched to the width, and a dot at each point."""
+    path = "L".join(f"{across.place(where) * _VIEW:.1f} {_height(value, up):.1f}" for where, value in series.points)
+    stretched = _stretched(
+        f"M{path}", "curve", height=_TOP + _HEIGHT, width=percent(_LINES_END), vector_effect="non-scaling-stroke"
+    )
+    dots = (
+        element("circle", cx=percent(across.place(where) * _LINES_END), cy=_height(value, up), r=3, class_="point disc")
+        for where, value in series.points
+    )
+    return element("g", element("title", series.label), stretched, *dots, class_=f"role-{series.role}")
+
+
+def _line_names(series: Sequence[Line], up: Scale) -> list[Markup]:
+    """Each at the end of its line, moved down where another one is; a long one reaches back over the lines."""
+    short, drawn, free = shortened(each.label for each in series), [], 0.0
+    for each in sorted(series, key=lambda each: -each.points[-1][1]):
+        y = max(_height(each.points[-1][1], up) + 4, free)
+        free = y + _APART
+        x, anchor = (_LINES_END + 0.015, "start") if len(each.label) <= _FITS_BESIDE else (1.0, "end")
+        name = text(short[each.label], x=x, y=y, class_="label named", anchor=anchor)
+        drawn.append(element("g", element("title", each.label), name, class_=f"role-{each.role}"))
+    return drawn
+
+
+def _height(value: float, up: Scale) -> float:
+    return _TOP + _HEIGHT * (1 - up.place(value))
+
+
+def _stretched(
+    path: str,
+    style: str,
+    *,
+    height: float,
+    y: float | None = None,
+    width: str = "100%",
+    vector_effect: str | None = None,
+) -> Markup:
+    """A path in a picture of its own that is stretched to the width, its line as thick as everywhere."""
+    return element(
+        "svg",
+        element("path", d=path, class_=style, vector_effect=vector_effect),
+        y=y,
+        width=width,
+        height=height,
+        viewBox=f"0 0 {_VIEW} {height:g}",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+
+
+@dataclass(frozen=True)
+class PointSeries:
+    """Points by two numbers; a single one is named beside it, several in a key."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    role: Role = "between"
+    is_ring: bool = False
+    level: float | None = None
+    """Where a line is drawn across, such as the estimate of the series."""
+
+
+def points(
+    series: Sequence[PointSeries],
+    *,
+    title: str,
+    description: str,
+    show: Show | None,
+    show_where: Show,
+    keys: Sequence[tuple[str, str]] = (),
+) -> Markup:
+    """Draw the points on linear axes from 0, or over a logarithmic scale of ratios.
+
+    show: writes the ticks of the upright axis; None for ratios.
+    keys: class and label of each key; empty for the names of the series that have several points.
+    """
+    wheres = [where for each in series for where, _ in each.points]
+    values = [value for each in series for _, value in each.points]
+    across = linear_scale([0.0, *(wheres or [1.0])])
+    up = linear_scale([0.0, *(values or [1.0])]) if show else log_scale(values or [0.9, 1.1], room=0.12)
+    drawn = _point_grid(across, up, show, show_where)
+    written: list[tuple[float, float]] = []
+    for each in sorted((each for each in series if each.points), key=lambda each: -each.points[0][1]):
+        where, value = each.points[0]
+        shown = f"{each.label}: {show(value)} at {show_where(where)}" if show and len(each.points) == 1 else each.label
+        drawn.append(_points(each, across, up, written, shown))
+    named = [each for each in series if len(each.points) > 1]
+    keys = keys or [(f"{'ring' if each.is_ring else 'disc'} role-{each.role}", each.label) for each in named]
+    return chart(picture(*drawn, title=title, description=description, height=_TOP + _HEIGHT + _AXIS), keys=keys)
+
+
+def _point_grid(across: Scale, up: Scale, show: Show | None, show_where: Show) -> list[Markup]:
+    drawn = []
+    for tick, label in [(tick, units.brief(show(tick))) for tick in up.ticks] if show else ratio_ticks(up):
+        y, is_axis = _height(tick, up), tick == (0 if show else 1)
+        drawn.append(line(x1=_POINTS_BEGIN, x2=1, y1=y, y2=y, class_="axis" if is_axis else "grid"))
+        drawn.append(text(label, x=0, y=y + 4, class_="tick", anchor="start"))
+    for tick in across.ticks:
+        label, y = units.brief(show_where(tick)), _TOP + _HEIGHT + 18
+        drawn.append(text(label, x=_across(tick, across), y=y, class_="tick", anchor="middle"))
+    return drawn
+
+
+def _points(series: PointSeries, across: Scale, up: Scale, written: list[tuple[float, float]], title: str) -> Markup:
+    """The points of a series; the name of a single one to its right, moved down where another one is."""
+    style = "point ring" if series.is_ring else "point disc"
+    places = [(_across(where, across), _height(value, up)) for where, value in series.points]
+    drawn = [element("circle", cx=percent(x), cy=y, r=4.5, class_=style) for x, y in places]
+    if series.level is not None:
+        y = _height(series.level, up)
+        drawn.insert(0, line(x1=_POINTS_BEGIN, x2=1, y1=y, y2=y, class_="level"))
+    if len(places) == 1:
+        ((x, y),) = places
+        below = y + 4
+        while any(abs(x - left) < 0.06 and abs(below - top) < _APART for left, top in written):
+            below += _APART
+        written.append((x, below))
+        drawn.append(text(series.label, x=x + 0.012, y=below, class_="label named", anchor="start"))
+    return element("g", element("title", title), *drawn, class_=f"role-{series.role}")
+
+
+def _across(value: float, across: Scale) -> float:
+    return _POINTS_BEGIN + (_POINTS_END - _POINTS_BEGIN) * across.place(value)
+
+
+_CURVE_HEIGHT = 220
+_LOGARITHMIC_FROM = 4.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One cumulative curve: (value, share of the samples up to it), ascending in both."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    role: Role = "between"
+    marked: float = 0.5
+    """The share at which a dot is drawn, unless it lies between others."""
+
+
+def distribution(
+    curves: Sequence[Curve],
+    *,
+    title: str,
+    description: str,
+    show: Show,
+    limit: tuple[float, str] | None = None,
+    longest: float | None = None,
+) -> Markup:
+    """Draw the curves on one axis, logarithmic where the slowest takes 4 times the fastest.
+
+    show: writes the ticks.
+    limit: a value to compare with, and its name.
+    longest: where the axis ends; None for the largest value.
+    """
+    drawn_last = sorted((curve for curve in curves if curve.points), key=lambda curve: curve.role != "between")
+    scale = _curve_scale(
+        [value for curve in drawn_last for value, _ in curve.points if not longest or value <= longest]
+    )
+    shares = sorted({0.0, 0.9, 1.0, *(curve.marked for curve in curves)})
+    drawn = [*_curve_grid(scale, show, shares), *(_curve(curve, scale) for curve in drawn_last)]
+    keys = _curve_keys(curves)
+    if limit:
+        place = scale.place(limit[0])
+        drawn.append(line(x1=place, x2=place, y1=_TOP, y2=_TOP + _CURVE_HEIGHT, class_="no-change"))
+        keys.append(("no-change", limit[1]))
+    return chart(picture(*drawn, title=title, description=description, height=_TOP + _CURVE_HEIGHT + _AXIS), keys=keys)
+
+
+def _curve_scale(values: Sequence[float]) -> Scale:
+    if not values:
+        return linear_scale([0.0, 1.0])
+    is_wide = min(values) > 0 and max(values) / min(values) >= _LOGARITHMIC_FROM
+    return log_scale(values, room=0.06) if is_wide else linear_scale(values, room=0.06)
+
+
+def _curve_grid(scale: Scale, show: Show, shares: Sequence[float]) -> list[Markup]:
+    drawn = []
+    for tick in scale.ticks:
+        place = scale.place(tick)
+        drawn.append(line(x1=place, x2=place, y1=_TOP, y2=_TOP + _CURVE_HEIGHT, class_="grid"))
+        drawn.append(text(units.brief(show(tick)), x=place, y=_TOP + _CURVE_HEIGHT + 18, class_="tick"))
+    for share in shares:
+        y = _TOP + _CURVE_HEIGHT * (1 - share)
+        drawn.append(line(x1=0, x2=1, y1=y, y2=y, class_="grid" if share else "axis"))
+        if share:
+            drawn.append(text(units.level(share), x=0, y=y - 4, class_="tick", anchor="start"))
+    return drawn
+
+
+def _curve(curve: Curve, scale: Scale) -> Markup:
+    """The curve as steps, with a pattern of dashes by its role, and its mark."""
+    start = f"M{scale.place(curve.points[0][0]) * _VIEW:.1f} {_CURVE_HEIGHT}"
+    steps = (f"H{scale.place(value) * _VIEW:.1f}V{_CURVE_HEIGHT * (1 - share):.1f}" for value, share in curve.points)
+    stretched = _stretched(
+        start + "".join(steps), "curve dashes", y=_TOP, height=_CURVE_HEIGHT, vector_effect="non-scaling-stroke"
+    )
+    reached = next((value for value, share in curve.points if share >= curve.marked), None)
+    mark = []
+    if curve.role != "between" and reached is not None:
+        y = _TOP + _CURVE_HEIGHT * (1 - curve.marked)
+        mark = [element("circle", cx=percent(scale.place(reached)), cy=y, r=4, class_="estimate")]
+    return element("g", element("title", curve.label), stretched, *mark, class_=f"role-{curve.role}")
+
+
+def _curve_keys(curves: Sequence[Curve]) -> list[tuple[str, str]]:
+    """Baseline and variant by name; what lies between them by name if it is one, else in one key."""
+    named = [(f"line role-{curve.role}", curve.label) for curve in curves if curve.role != "between"]
+    between = [curve.label for curve in curves if curve.role == "between"]
+    label = between[0] if len(between) == 1 else f"{len(between)} variants between them"
+    return [*named, ("line role-between", label)] if between else named
+
+
+_FLOW_TOP, _FLOW_UP, _FLOW_DOWN = 20, 56, 30
+_FLOW_ROW = _FLOW_TOP + _FLOW_UP + _FLOW_DOWN + 14
+
+
+@dataclass(frozen=True)
+class TrafficSeries:
+    """One row: amounts in both directions, in bins of *bin_s* seconds from 0 on."""
+
+    label: str
+    value: str
+    """What is written at the end of its first line."""
+    bin_s: float
+    came: Sequence[float]
+    went: Sequence[float]
+    role: Role = "between"
+
+    @property
+    def end_s(self) -> float:
+        """Where the last bin ends."""
+        return max(len(self.came), len(self.went)) * self.bin_s
+
+
+def flows(
+    series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: Show
+) -> Markup:
+    """Draw a row for each series; each direction has one scale for all. *names*: what came, what went."""
+    across = linear_scale([0.0, *(each.end_s for each in series)] if series else [0.0, 1.0])
+    most_came = max((amount for each in series for amount in each.came), default=0.0) or 1.0
+    most_went = max((amount for each in series for amount in each.went), default=0.0) or 1.0
+    drawn = []
+    for number, each in enumerate(series):
+        top = number * _FLOW_ROW
+        middle = top + _FLOW_TOP + _FLOW_UP
+        came, went = _columns(each, each.came, across), _columns(each, each.went, across)
+        up = "".join(_column(*column, most_came, _FLOW_UP, _FLOW_UP, -1) for column in came)
+        down = "".join(_column(*column, most_went, 0, _FLOW_DOWN, 1) for column in went)
+        drawn.append(
+            element(
+                "g",
+                element("title", f"{each.label}: {each.value}"),
+                text(each.label, x=0, y=top + 14, class_="label"),
+                text(each.value, x=1, y=top + 14, class_="value"),
+                _stretched(up, "flow-came", y=middle - _FLOW_UP, height=_FLOW_UP),
+                _stretched(down, "flow-went", y=middle, height=_FLOW_DOWN),
+                line(x1=0, x2=1, y1=middle, y2=middle, class_="axis"),
+                class_=f"role-{each.role}",
+            )
+        )
+    height = _FLOW_ROW * len(series)
+    ticks = (text(units.brief(show(tick)), x=across.place(tick), y=height + 12, class_="tick") for tick in across.ticks)
+    keys = [("flow-came", names[0]), ("flow-went", names[1])]
+    return chart(picture(*drawn, *ticks, title=title, description=description, height=height + 24), keys=keys)
+
+
+def _columns(series: TrafficSeries, bins: Sequence[float], across: Scale) -> list[tuple[float, float, float]]:
+    """Left, right and amount of each bin that has any."""
+    edges = [across.place(number * series.bin_s) * _VIEW for number in range(len(bins) + 1)]
+    return [(edges[number], edges[number + 1], amount) for number, amount in enumerate(bins) if amount]
+
+
+def _column(left: float, right: float, amount: float, most: float, zero: float, height: float, way: int) -> str:
+    tall = zero + way * height * max(amount / most, 1 / height)  # a single byte is seen
+    return f"M{left:.1f} {zero:.1f}V{tall:.1f}H{right:.1f}V{zero:.1f}Z"

@@ -1,0 +1,233 @@
+"""Charts with a row for each thing: `bars` from zero, and `forest` for estimates with their intervals."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from placebench import units
+from placebench.page.svg import Role, Scale, chart, element, line, log_scale, percent, picture, shortened, text
+
+_BAR_ROW = 38
+_LABEL = 14
+_BAR_TOP = 20
+_BAR_HEIGHT = 10
+_WHOLE_ROW = 58
+_WHOLE_HEIGHT = 20
+_SHOWN_FROM = 0.07
+"""A part of a whole is written from this share on."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row: its length is the sum of its parts, which are drawn one after the other."""
+
+    label: str
+    parts: tuple[float, ...]
+    role: Role = "between"
+    value: str = ""
+    """What is written at the end of the row; empty for the total."""
+    title: str = ""
+    """What a reader who points at it reads; empty for label, value and parts."""
+
+    @property
+    def total(self) -> float:
+        """The length of the bar."""
+        return sum(self.parts)
+
+
+def bars(
+    rows: Sequence[Bar],
+    *,
+    title: str,
+    description: str,
+    show: Callable[[float], str],
+    part_names: Sequence[str] = (),
+    is_whole: bool = False,
+    is_signed: bool = False,
+) -> Markup:
+    """Draw a bar for each row, all on one scale, with *show* of its total beside its name.
+
+    part_names: the keys of the parts.
+    is_whole: whether every bar has the full length and its parts are shares of it.
+    is_signed: whether zero is in the middle, more has the colour of a baseline and less that of a variant.
+    """
+    longest = max((abs(row.total) for row in rows), default=0.0) or 1.0
+    height = _WHOLE_ROW if is_whole else _BAR_ROW
+    short = shortened(row.label for row in rows)
+    drawn = []
+    for number, row in enumerate(rows):
+        top, value, role = number * height, row.value or show(row.total), row.role
+        if is_whole:
+            parts = _shares(row, top + _BAR_TOP)
+        elif is_signed:
+            parts, role = [_signed_part(row, top + _BAR_TOP, longest)], "baseline" if row.total > 0 else "variant"
+        else:
+            parts = _parts(row, top + _BAR_TOP, longest)
+        title_ = row.title or f"{row.label}: {value}{_parts_text(row, show, part_names, is_whole=is_whole)}"
+        heading = _row_heading(short[row.label], value, top, title_)
+        drawn.append(element("g", *heading, *parts, class_=f"role-{role}"))
+    kind = "share" if is_whole else "part"
+    keys = [(f"{kind}-{number}", name) for number, name in enumerate(part_names)]
+    if is_signed:
+        drawn.insert(0, line(x1=0.5, x2=0.5, y1=0, y2=height * len(rows), class_="no-change"))
+        keys = [("bar role-variant", "less"), ("bar role-baseline", "more")]
+    return chart(picture(*drawn, title=title, description=description, height=height * len(rows)), keys=keys)
+
+
+def _row_heading(name: str, value: str, top: float, title: str) -> list[Markup]:
+    return [
+        element("title", title),
+        text(name, x=0, y=top + _LABEL, class_="label"),
+        text(value, x=1, y=top + _LABEL, class_="value"),
+    ]
+
+
+def _parts_text(bar: Bar, show: Callable[[float], str], part_names: Sequence[str], *, is_whole: bool) -> str:
+    """The parts in brackets, those of a whole as shares of it."""
+    whole = bar.total or 1.0
+    named = zip(part_names, bar.parts, strict=False)
+    parts = ", ".join(f"{name} {units.percent(part / whole) if is_whole else show(part)}" for name, part in named)
+    return f" ({parts})" if parts else ""
+
+
+def _parts(bar: Bar, top: float, longest: float) -> list[Markup]:
+    track = element("rect", x=0, y=top, width="100%", height=_BAR_HEIGHT, rx=2, class_="track")
+    return [track, *_stacked(bar.parts, longest, top, _BAR_HEIGHT, "bar part")]
+
+
+def _shares(bar: Bar, top: float) -> list[Markup]:
+    """The parts of a whole, each with its share where there is room for it."""
+    whole, start = bar.total or 1.0, 0.0
+    drawn = _stacked(bar.parts, whole, top, _WHOLE_HEIGHT, "share share")
+    for number, part in enumerate(bar.parts):
+        share = part / whole
+        if share >= _SHOWN_FROM:
+            label, style = units.percent(share, digits=2), f"share-value on-{number}"
+            drawn.append(text(label, x=start + share / 2, y=top + _WHOLE_HEIGHT - 6, class_=style, anchor="middle"))
+        start += share
+    return drawn
+
+
+def _stacked(parts: Sequence[float], longest: float, top: float, height: float, style: str) -> list[Markup]:
+    starts = [sum(parts[:number]) for number in range(len(parts))]
+    return [
+        element(
+            "rect",
+            x=percent(start / longest),
+            y=top,
+            width=percent(part / longest),
+            height=height,
+            class_=f"{style}-{number}",
+        )
+        for number, (start, part) in enumerate(zip(starts, parts, strict=True))
+    ]
+
+
+def _signed_part(bar: Bar, top: float, longest: float) -> Markup:
+    width = abs(bar.total) / longest / 2
+    left = 0.5 if bar.total > 0 else 0.5 - width
+    return element("rect", x=percent(left), y=top, width=percent(width), height=_BAR_HEIGHT, rx=1, class_="bar")
+
+
+_FIELD = 22
+_FIELD_HEIGHT = 28
+_PLAIN_HEIGHT = 8
+_REACH = 7
+_CLEARLY_A_FACTOR = 1.5
+_NOTHING = 1e-9
+"""What a tick may miss the line of no change by."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One row: a value above 0 with its interval, where it has any."""
+
+    label: str
+    text: str
+    """What is written at the end of the row."""
+    value: float
+    low: float | None = None
+    high: float | None = None
+    role: Role = "between"
+    margin: float | None = None
+    """Of a ratio: the margin (in log ratio) fixed before the run."""
+    points: Sequence[float] = ()
+    """The values that it was made of, in the order they came: small dots from the top of the row to its bottom."""
+
+
+def forest(
+    rows: Sequence[Estimate], *, title: str, description: str, show: Callable[[float], str] | None = None
+) -> Markup:
+    """Draw a row for each estimate on one logarithmic scale, on which equal factors are equal distances.
+
+    show: writes the ticks; None for ratios, which have a line of no change and bands for their margins.
+    """
+    is_ratio = show is None
+    scale = log_scale([place for row in rows for place in _places(row)] or [0.9, 1.1], room=0.06)
+    field = _FIELD_HEIGHT if is_ratio else _PLAIN_HEIGHT
+    height = _FIELD + field + (10 if is_ratio else 6)
+    ticks = [(tick, units.brief(show(tick))) for tick in scale.ticks] if show else ratio_ticks(scale)
+    short = shortened(row.label for row in rows)
+    drawn = [
+        mark
+        for number, row in enumerate(rows)
+        for mark in _estimate(row, short[row.label], number * height, field, scale, [tick for tick, _ in ticks])
+    ]
+    drawn += [text(label, x=scale.place(tick), y=height * len(rows) + 14, class_="tick") for tick, label in ticks]
+    keys = [("estimate", "estimate and interval")]
+    if any(row.points for row in rows):
+        keys.append(("mote", "one replicate, the first on top"))
+    if is_ratio:
+        keys += [("no-change", "no change"), ("margin", "margin: too small to matter")]
+    return chart(picture(*drawn, title=title, description=description, height=height * len(rows) + 20), keys=keys)
+
+
+def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:
+    """Return the ticks of a scale of ratios, as factors on a long one and as signed changes on a short one."""
+    if scale.high / scale.low > _CLEARLY_A_FACTOR:
+        return [(tick, units.brief(units.times(tick))) for tick in scale.ticks]
+    return [
+        (tick, "0 %" if abs(tick - 1) < _NOTHING else units.brief(units.change(tick, digits=3))) for tick in scale.ticks
+    ]
+
+
+def _places(row: Estimate) -> list[float]:
+    limits = [limit for limit in (row.low, row.high) if limit is not None]
+    margins = [] if row.margin is None else [math.exp(-row.margin), math.exp(row.margin)]
+    return [row.value, *row.points, *limits, *margins]
+
+
+def _estimate(row: Estimate, name: str, top: float, field: float, scale: Scale, ticks: Sequence[float]) -> list[Markup]:
+    """Name and value above, and below them grid, margin, interval and estimate, each over the one before."""
+    upper, lower, middle = top + _FIELD, top + _FIELD + field, top + _FIELD + field / 2
+
+    def upright(value: float, style: str) -> Markup:
+        place = scale.place(value)
+        return line(x1=place, x2=place, y1=upper, y2=lower, class_=style)
+
+    apart = field / max(1, len(row.points))
+    motes = [
+        element("circle", cx=percent(scale.place(value)), cy=upper + (place + 0.5) * apart, r=1.7, class_="mote")
+        for place, value in enumerate(row.points)
+    ]
+    estimate = element("circle", cx=percent(scale.place(row.value)), cy=middle, r=4.5, class_="estimate")
+    heading = _row_heading(name, row.text, top, f"{row.label}: {row.text}")
+    marks = [*heading, *motes, *_interval(row.low, row.high, middle, scale), estimate]
+    margin = [] if row.margin is None else [_margin(row.margin, upper, field, scale), upright(1, "no-change")]
+    return [*(upright(tick, "grid") for tick in ticks), *margin, element("g", *marks, class_=f"role-{row.role}")]
+
+
+def _interval(low: float | None, high: float | None, y: float, scale: Scale) -> list[Markup]:
+    """A line from limit to limit with upright ends; nothing without limits."""
+    if low is None or high is None:
+        return []
+    left, right = scale.place(low), scale.place(high)
+    ends = [line(x1=place, x2=place, y1=y - _REACH, y2=y + _REACH, class_="whisker") for place in (left, right)]
+    return [line(x1=left, x2=right, y1=y, y2=y, class_="whisker"), *ends]
+
+
+def _margin(margin: float, top: float, height: float, scale: Scale) -> Markup:
+    left, right = scale.place(math.exp(-margin)), scale.place(math.exp(margin))
+    return element("rect", x=percent(left), y=top, width=percent(right - left), height=height, class_="margin-band")

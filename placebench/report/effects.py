@@ -1,0 +1,295 @@
+"""Effects, verdicts and headlines as text: `effect_text` of one comparison, `headline` of a run.
+
+An effect is written one way everywhere: `−77.0 % CPU [95 % CI −77.3, −76.4; n = 30], 4.3× faster`.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from placebench import units
+from placebench.experiment.records import MEASURED, FailedPart, RunHead
+from placebench.report.environment import masked
+from placebench.report.figures import Figures
+from placebench.stats import COUNTED, PROFILED, Comparison
+from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
+
+METRIC_LABELS = {
+    "cpu_s": "server CPU",
+    "wall_s": "wall time",
+    "pss_bytes": "memory (PSS)",
+    "statements": "statements",
+    "rows": "rows",
+    "round_trips": "round trips",
+    "bytes_sent": "bytes sent",
+    "bytes_received": "bytes received",
+    "gc_s": "GC pauses",
+}
+DIFFERENT_RESPONSES = "The variants do not give the same response, so no speed is printed."
+_TIMES = {"cpu_s": "CPU", "wall_s": "wall time"}
+_CLEARLY_A_FACTOR = 1.5
+_LONGEST_STATEMENT = 90
+_TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
+
+
+def written_effect(
+    ratio: float, low: float | None, high: float | None, *, of: str, confidence: float, n: int, is_time: bool
+) -> str:
+    """Return '−77.0 % CPU [95 % CI −77.3, −76.4; n = 30], 4.3× faster'.
+
+    All percentages have the same number of digits, as few as tell them apart.
+
+    ratio: variant over baseline; *low* and *high* are its interval, None for too few replicates.
+    of: what changes, such as 'CPU'; empty where a heading names it.
+    confidence: of the interval.
+    n: number of replicates; 0 for requests of one process.
+    is_time: whether less is faster; a factor of 1.5 or more is written then.
+    """
+    known = [each for each in (ratio, low, high) if each is not None]
+    estimate, *limits = map(_signed, units.alike(*((each - 1) * 100 for each in known)))
+    interval = f"{units.level(confidence)} CI {', '.join(limits)}" if limits else "no CI"
+    effect = f"{estimate} %{of and f' {of}'} [{interval}{f'; n = {n}' if n else ''}]"
+    factor = max(ratio, 1 / ratio) if ratio else 0.0
+    if not is_time or factor < _CLEARLY_A_FACTOR:
+        return effect
+    return f"{effect}, {units.significant(factor, digits=2)}× {'faster' if ratio < 1 else 'slower'}"
+
+
+def _signed(number: str) -> str:
+    return number.replace("-", "−") if number.startswith("-") else f"+{number}"
+
+
+def effect_text(comparison: Comparison, *, named: bool = False) -> str:
+    """Return the effect with its interval; '0 → 5' where there is no ratio, 'the same', or 'not measured'.
+
+    named: whether the metric is named in it.
+    """
+    is_exact = comparison.metric in COUNTED or comparison.metric in PROFILED
+    if comparison.ratio is None or (is_exact and comparison.ratio == 1):
+        return _values_text(comparison)
+    return written_effect(
+        comparison.ratio,
+        comparison.low,
+        comparison.high,
+        of=_TIMES.get(comparison.metric, METRIC_LABELS[comparison.metric]) if named else "",
+        confidence=comparison.confidence,
+        n=comparison.replicates,
+        is_time=comparison.metric in _TIMES,
+    )
+
+
+def verdict_text(comparison: Comparison) -> str:
+    """Return the verdict: only times are faster or slower, other metrics are less or more."""
+    if not comparison.measured and None in (comparison.baseline_value, comparison.variant_value):
+        return units.NOT_MEASURED
+    verdict = comparison.verdict
+    if comparison.metric in _TIMES:
+        return verdict
+    return "less" if verdict == FASTER else "more" if verdict == SLOWER else verdict
+
+
+def reason_text(comparison: Comparison) -> str:
+    """Return why the comparison is inconclusive or was not measured; empty where it has a verdict."""
+    return comparison.reason.removeprefix(f"{comparison.verdict}: ")
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """Return the verdict with its effect.
+
+    'tuned is faster than naive: −68 % CPU [95 % CI −69, −67; n = 6], 3.1× faster.'
+    """
+    variant, baseline, verdict = comparison.variant, comparison.baseline, comparison.verdict
+    if comparison.low is None:
+        unmeasured = f"{METRIC_LABELS[comparison.metric]} was not measured"
+        why = reason_text(comparison) if comparison.measured else unmeasured
+        return f"{variant} against {baseline} is inconclusive: {why}."
+    said = {
+        FASTER: f"{variant} is faster than {baseline}",
+        SLOWER: f"{variant} is slower than {baseline}",
+        EQUIVALENT: f"{variant} and {baseline} are equivalent (margin {units.level(comparison.margin)})",
+        BELOW_MARGIN: f"{variant} differs from {baseline} by less than the margin of {units.level(comparison.margin)}",
+        INCONCLUSIVE: f"{variant} against {baseline} is inconclusive",
+    }
+    return f"{said[verdict]}: {effect_text(comparison, named=True)}."
+
+
+def detectable_text(comparison: Comparison) -> str:
+    """Return the minimum detectable effect: '1.2 %'."""
+    return units.percent(None if comparison.detectable is None else math.expm1(comparison.detectable), digits=2)
+
+
+def power_sentence(comparisons: Sequence[Comparison]) -> str:
+    """Return the range of the comparisons' minimum detectable effects as a sentence."""
+    label = METRIC_LABELS[comparisons[0].metric]
+    known = sorted((each for each in comparisons if each.detectable is not None), key=lambda each: each.detectable or 0)
+    if not known:
+        return f"Minimum detectable effect on {label}: unknown with fewer than two replicates."
+    least, most = (detectable_text(each) for each in (known[0], known[-1]))
+    effects = least if most == least else f"{least} to {most}"
+    return f"Minimum detectable effect (MDE) on {label} at 80 % power: {effects}{rough_note(known)}."
+
+
+def rough_note(comparisons: Iterable[Comparison]) -> str:
+    """Return a remark where any of the comparisons has too few replicates for an exact detectable effect."""
+    few = any(each.detectable is not None and each.replicates < ROUGH_BELOW for each in comparisons)
+    return f" (rough with fewer than {units.count(ROUGH_BELOW)} replicates)" if few else ""
+
+
+def value_text(metric: str, value: float | None) -> str:
+    """Return a value of *metric* per request in its unit."""
+    if metric.endswith("_s"):
+        return units.duration(value)
+    return units.size(value) if "bytes" in metric else units.average(value)
+
+
+def _values_text(comparison: Comparison) -> str:
+    values = comparison.baseline_value, comparison.variant_value
+    if None in values:
+        return units.NOT_MEASURED
+    return " → ".join(value_text(comparison.metric, each) for each in values) if comparison.differs else "the same"
+
+
+def percentile_text(seconds: float | None) -> str:
+    """Return a percentile of a latency; 'too few' where fewer than ten samples lie above it."""
+    return "too few" if seconds is None else units.duration(seconds)
+
+
+def shorten_statement(sql: str) -> str:
+    """Return the verb and the tables of a statement, or as much of it as fits a line."""
+    tables = list(dict.fromkeys(_TABLE.findall(sql)))
+    shown = f"{sql.partition(' ')[0]} … {', '.join(tables)}" if tables else sql
+    return shown if len(shown) <= _LONGEST_STATEMENT else f"{shown[: _LONGEST_STATEMENT - 1]}…"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Return 'slots, sets and rows'."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def ending(head: RunHead) -> list[str]:
+    """Return how a run ended that is not complete, and why its server CPU was not measured."""
+    how = {
+        "running": "This run is still under way, or was killed",
+        "interrupted": "This run was interrupted",
+        "failed": f"This run failed ({head.note})" if head.note else "This run failed",
+    }.get(head.status)
+    partial = [f"{how}: the report shows what was measured until then."] if how else []
+    seen = head.manifest.get("server_cpu", MEASURED)
+    return [*partial, *([] if seen == MEASURED else [f"Server CPU was not measured: {seen}."])]
+
+
+def failed_parts(head: RunHead) -> list[str]:
+    """Return a sentence for each part that failed, without secrets: 'The profile of tuned failed: …'."""
+    return [f"{_part(each)} failed: {masked(each.reason)}" for each in head.failed_parts if not each.made_again]
+
+
+def repeated_parts(head: RunHead) -> list[str]:
+    """Return a sentence for each part that failed once and was repeated: 'The profile of tuned: …'."""
+    return [f"{_part(each)}: {masked(each.reason)}" for each in head.failed_parts if each.made_again]
+
+
+def _part(failed: FailedPart) -> str:
+    return f"The {failed.part} of {failed.variant}" if failed.variant else f"The {failed.part}"
+
+
+_OUTCOMES = {
+    FASTER: ("reduces {}", "reduce {}"),
+    SLOWER: ("increases {}", "increase {}"),
+    BELOW_MARGIN: ("is below the margin", "are below the margin"),
+    EQUIVALENT: ("is equivalent", "are equivalent"),
+    INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
+    units.NOT_MEASURED: ("was not measured", "were not measured"),
+}
+"""What one change does, and what several do, by verdict."""
+_FEW = 4
+"""Pairs that are described one by one."""
+_ENDED = {"interrupted": "was interrupted", "failed": "failed", "running": "is still under way, or was killed,"}
+
+
+def headline(figures: Figures) -> str:
+    """Return the result of a run in one sentence or two."""
+    if figures.responses.equal is False:
+        return DIFFERENT_RESPONSES
+    if figures.primary is None:
+        return _untimed_headline(figures)
+    if len(figures.primaries) == 1:
+        return comparison_sentence(figures.primary)
+    if figures.are_changes:
+        return several_headline(figures.primaries, figures.names, many=_changes(figures))
+    variants = f"{units.count(len(figures.primaries))} variants"
+    return several_headline(figures.primaries, figures.names, many=variants, baseline=figures.primary.baseline)
+
+
+def several_headline(
+    primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str], *, many: str, baseline: str = ""
+) -> str:
+    """Return how many pairs have which verdict, and the largest effect.
+
+    '8 of 10 changes reduce CPU, 1 increases it, 1 is inconclusive. Largest: freeze −34 % CPU […].'
+
+    primaries: a comparison by the same metric for each pair.
+    names: short names of the pairs.
+    many: how many of what they are, such as '10 changes'.
+    baseline: what all are compared with, where that is one variant.
+    """
+    seen = Counter(verdict_text(each) for each in primaries)
+    against = f" compared with {baseline}" if baseline else ""
+    parts: list[str] = []
+    for verdict in (each for each in _OUTCOMES if seen[each]):
+        amount = f"{_TIMES[primaries[0].metric]}{against}" if not parts else "it"
+        who = units.count(seen[verdict])
+        if not parts:
+            who = f"{who} of {many}" if len(seen) > 1 else f"All {many}"
+        is_several = seen[verdict] > 1 or len(seen) == 1
+        parts.append(f"{who} {_OUTCOMES[verdict][is_several].format(amount)}")
+    return " ".join([f"{', '.join(parts)}.", *_largest_sentence(primaries, names)])
+
+
+def _changes(figures: Figures) -> str:
+    """Return '10 changes'; where changes were measured more than once, '20 trials of 10 changes'."""
+    trials, names = len(figures.primaries), {each.name for each in figures.pairs}
+    changes = f"{units.count(len(names))} change{'s' if len(names) > 1 else ''}"
+    return changes if len(names) == trials else f"{units.count(trials)} trials of {changes}"
+
+
+def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> list[str]:
+    """Name the largest effect among those whose interval excludes no change; where there is none, say why."""
+    measured = [each for each in primaries if each.measured]
+    decided = [each for each in measured if each.ratio and each.verdict in (FASTER, SLOWER, BELOW_MARGIN)]
+    if decided:
+        largest = max(decided, key=lambda each: abs(math.log(each.ratio or 1.0)))
+        return [f"Largest: {names[largest.baseline, largest.variant]} {effect_text(largest, named=True)}."]
+    if all(each.verdict == EQUIVALENT for each in measured):
+        return ["No effect reaches its margin."]
+    return [f"{reason_text(each)}." for each in measured if each.low is None][:1]
+
+
+def _untimed_headline(figures: Figures) -> str:
+    """Return the headline of a run that measured no time: what was counted, or how it ended before that."""
+    if how := _ENDED.get(figures.run.head.status):
+        return f"This run {how} before two variants were compared."
+    counted = [each for each in figures.comparisons if each.metric == "statements" and each.variant_value is not None]
+    if not counted:
+        return "This run compared no two variants."
+    if len(counted) > _FEW:
+        return f"Statements of {units.count(len(counted))} pairs were counted; no time was measured."
+    counts = (
+        f"{each.variant} sends {units.average(each.variant_value)} statements, {each.baseline} "
+        f"{units.average(each.baseline_value)}"
+        for each in counted
+    )
+    return f"Per request {listed(list(counts))}; no time was measured."
+
+
+def summary_sentences(figures: Figures) -> list[str]:
+    """Return what the headline leaves out: all changes together, or each of a few pairs; and the detectable effect."""
+    if figures.primary is None:
+        return []
+    if len(figures.primaries) == 1:
+        shown = [each for each in figures.comparisons if each.measured and each.metric == "wall_s"]
+        sentences = [comparison_sentence(each) for each in shown if each is not figures.primary]
+    else:
+        few = figures.primaries if len(figures.primaries) <= _FEW else ()
+        sentences = [comparison_sentence(each) for each in ([figures.all_changes] if figures.all_changes else few)]
+    return [*sentences, power_sentence(figures.primaries)]

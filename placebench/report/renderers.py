@@ -1,0 +1,115 @@
+"""The renderers of a report: `render_html`, `render_text`, `render_markdown` and `render_junit`."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jinja2
+from markupsafe import Markup
+
+from placebench.page import environment, shell
+from placebench.report.environment import moment
+from placebench.report.model import Column, Items, Report, Table, Text
+
+_JUNIT_TAGS = {"failed": "failure", "inconclusive": "skipped"}
+
+
+def render_html(report: Report) -> str:
+    """Return the whole document, which needs no other file."""
+    variables = Table("Environment", _NAME_AND_VALUE, report.environment, id="environment")
+    return render_page(
+        "report.html",
+        f"{report.name} · placebench",
+        description=report.headline,
+        report=report,
+        notes=[Items(report.notes)],
+        limits=[Items(report.limits)],
+        environment=[variables],
+    )
+
+
+def render_page(template: str, title: str, *, description: str = "", **variables: Any) -> str:
+    """Return the document around a template of this package."""
+    body = _templates().get_template(template).render(**variables)
+    return shell(title, Markup(body), description=description)
+
+
+def write_page(path: Path, document: str) -> Path:
+    """Write *document* to *path* in one step, so that a browser sees the old page or the new one, never half of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(document, encoding="utf-8")
+    return partial.replace(path)
+
+
+_NAME_AND_VALUE = (Column("name", lambda row: row[0]), Column("value", lambda row: row[1]))
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    made = environment(Path(__file__).parent / "templates")
+    made.filters["moment"] = moment
+    return made
+
+
+def render_text(report: Report) -> str:
+    """Return headline, notices, summary and the tables of the overview for a terminal."""
+    lines = [report.headline, *report.notices, *map(_plain, report.summary)]
+    for table in report.overview:
+        lines += ["", *align([[_plain(column.label) for column in table.columns], *_cells(table)])]
+    return "\n".join([*lines, *(f"  {each}" for each in report.remarks)])
+
+
+def render_markdown(report: Report) -> str:
+    """Return the same as Markdown, with the gates."""
+    lines = [f"### {report.headline}", ""]
+    lines += [f"* {each}" for each in (*report.notices, *map(_plain, report.summary))]
+    gates = [each for each in report.checks if each.variant]
+    if gates:
+        rows = [[f"`{each.name}`", each.variant, f"**{each.outcome}**", each.measured] for each in gates]
+        lines += ["", *_markdown_table(["gate", "variant", "outcome", "measured"], rows)]
+    for table in report.overview:
+        lines += ["", *_markdown_table([_plain(column.label) for column in table.columns], _cells(table))]
+    lines += ["", *(f"* {each}" for each in report.remarks)] if report.remarks else []
+    return "\n".join([*lines, *(["", report.about] if report.about else []), ""])
+
+
+def render_junit(report: Report) -> bytes:
+    """Return the checks as JUnit XML: a test for the responses, and one for each gate and variant."""
+    suite = ElementTree.Element("testsuite", name=f"placebench {report.name}")
+    for each in report.checks:
+        classname = f"placebench.{each.variant}" if each.variant else "placebench"
+        case = ElementTree.SubElement(suite, "testcase", classname=classname, name=each.name)
+        if each.outcome != "passed":
+            message = f"{each.outcome}: {each.measured}" if each.variant else each.measured
+            ElementTree.SubElement(case, _JUNIT_TAGS[each.outcome], message=message)
+    for name, outcome in (("failures", "failed"), ("skipped", "inconclusive")):
+        suite.set(name, str(sum(each.outcome == outcome for each in report.checks)))
+    suite.set("tests", str(len(report.checks)))
+    document: bytes = ElementTree.tostring(suite, xml_declaration=True)
+    return document
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines: the first column to the left, the others to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def _cells(table: Table) -> list[list[str]]:
+    return [[_plain(column.cell(row)) for column in table.columns] for row in table.rows]
+
+
+def _plain(text: Text) -> str:
+    """*text* without tags."""
+    return text.striptags() if isinstance(text, Markup) else text
+
+
+def _markdown_table(labels: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in (labels, *rows)]
+    return [lines[0], "| --- " * len(labels) + "|", *lines[1:]]
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")

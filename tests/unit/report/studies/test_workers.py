@@ -1,0 +1,115 @@
+"""What `placebench workers` says, from measurements that a reader can check by hand."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from failed_points import REASON, with_failures
+from reports import document_of
+
+from placebench import results
+from placebench.experiment.records import Measurement, RunHead
+from placebench.report import write_report
+
+MIB = 1 << 20
+MIXES = ((1, 4), (4, 1))
+
+
+def values(processes: int, client_cpu_s: float) -> dict[str, Any]:
+    """Threads answer 40 requests in 2 s and 50 MiB; processes in 1 s and 100 MiB, of which they lose 8."""
+    elapsed_s, size = 2.0 / min(processes, 2), (50 if processes == 1 else 100) * MIB
+    return {
+        "elapsed_s": elapsed_s,
+        "requests": 40,
+        "throughput_per_s": 40 / elapsed_s,
+        "latency_s": elapsed_s / 10,
+        "worker_cpu_s": 1.6,
+        "backend_cpu_s": 0.4,
+        "client_cpu_s": client_cpu_s,
+        "pss_bytes": size,
+        "uss_bytes": size // 2,
+        "rss_bytes": size * 2,
+        "unshared_bytes": 8 * MIB,
+        "memory": [[0.0, size, size, size, 0], [0.5, size, size, size, 8 * MIB]],
+    }
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """A function that gives the document of a run of the query and of the state, its users as busy as asked for."""
+
+    def made(client_cpu_s: float) -> dict[str, Any]:
+        points = [
+            {"workload": workload, "processes": processes, "threads": threads}
+            for workload in ("query", "state")
+            for processes, threads in MIXES
+        ]
+        head = RunHead(
+            name="workers",
+            started_at="2026-11-21T15:00:00+00:00",
+            status="complete",
+            request="/allocation_candidates?resources=VCPU:1",
+            topology="nested-perfload",
+            trees=2,
+            seed=1,
+            variants=["tuned"],
+            receipt={},
+            manifest={},
+            settings={"users": 4, "variant": "tuned", "repeats": 1, "points": points, "impossible": []},
+            same_responses={},
+            command="workers",
+        )
+        head.save(tmp_path / "run.json")
+        lines = [Measurement(point, 0, values(int(str(point["processes"])), client_cpu_s)) for point in points]
+        (tmp_path / "measurements.jsonl").write_text("".join(json.dumps(asdict(each)) + "\n" for each in lines))
+        return document_of(results.load(tmp_path))
+
+    return made
+
+
+def test_processes_are_compared_with_as_many_threads(told: Callable[..., dict[str, Any]]) -> None:
+    """40 requests in 1 s against 2 s, in 100 MiB against 50: twice of both."""
+    assert (
+        "The full query: 4 processes serve 40.0 /s in 100 MiB, 4 threads 20.0 /s in 50.0 MiB: "
+        "2.00 × the throughput for 2.00 × the memory." == told(0.1)["headline"]
+    )
+
+
+def test_a_row_counts_the_cpu_of_a_request(told: Callable[..., dict[str, Any]]) -> None:
+    """1.6 s of workers and 0.4 s of backends over 40 requests are 50 ms; one repeat has no interval."""
+    row = told(0.1)["rows"][0]
+
+    assert (0.05, 2.0, 20.0, 50 * MIB, None) == tuple(
+        row[name] for name in ("cpu_s_per_request", "cpu_s", "throughput_per_s", "pss_bytes", "elapsed_low_s")
+    )
+    assert [[0.0, 0], [0.5, 8 * MIB]] == row["unshared_over_time"]
+
+
+def test_users_that_may_have_been_the_limit_are_named(told: Callable[..., dict[str, Any]]) -> None:
+    """0.8 s of CPU are 80 % of a core in the second that the processes took, and 40 % in the threads' two."""
+    assert ["The load generator took at most 10 % of a core, so it was not the limit."] == [
+        remark.replace("10.0", "10") for remark in told(0.1)["summary"]
+    ]
+    assert told(0.8)["summary"][0].endswith("the limit: the full query by 4 x 1, shared state by 4 x 1.")
+
+
+def test_the_page_shows_un_shared_memory_over_time(told: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """For the state alone; throughput against memory for each workload."""
+    told(0.1)
+    page = write_report(tmp_path).read_text()
+
+    assert 1 == page.count("<h2>Memory un-shared by copy-on-write, shared state</h2>")
+    assert 2 == page.count("throughput against memory</h2>")
+
+
+def test_mixes_that_failed_are_rows_whichever_they_are(told: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Two mixes by two workloads, one to four of which failed: there are always four rows, and those say why."""
+    told(0.1)
+
+    for failed, rows in with_failures(tmp_path):
+        assert len(rows) == 4
+        assert {row["mix"] for row in rows} == {"1 x 4", "4 x 1"}
+        assert [row["reason"] for row in rows].count(REASON) == failed

@@ -1,0 +1,33 @@
+"""Short names of variants."""
+
+from placebench.report.figures import shorten_variant
+from placebench.report.studies import service_name
+
+RUNGS = ("naive", "naive+summaries", "naive+summaries+usages", "naive+summaries+usages+sets", "tuned")
+
+
+def test_a_rung_goes_by_its_two_ends() -> None:
+    """What lies between them is in each rung after it."""
+    assert [shorten_variant(variant, RUNGS) for variant in RUNGS] == [
+        "naive",
+        "naive+summaries",
+        "naive+…+usages",
+        "naive+…+sets",
+        "tuned",
+    ]
+
+
+def test_variants_with_the_same_ends_keep_what_tells_them_apart() -> None:
+    """Two of two steps, and the rungs of a ladder whose variants all end with the same driver."""
+    pair = "naive+usages+sets", "naive+slots+sets"
+    ladder = [f"{variant}+driver:psycopg3" for variant in RUNGS]
+
+    assert [shorten_variant(variant, pair) for variant in pair] == list(pair)
+    assert [shorten_variant(variant, ladder) for variant in ladder] == [
+        "naive+driver:psycopg3",
+        "naive+summaries+driver:psycopg3",
+        "naive+…+usages+driver:psycopg3",
+        "naive+…+sets+driver:psycopg3",
+        "tuned+driver:psycopg3",
+    ]
+    assert [service_name(variant, ladder) for variant in ladder[2:3]] == ["naive+…+usages+driver:psycopg3"]

@@ -1,0 +1,100 @@
+"""What the page of a comparison sees from inside: frames, statements, the collector, and where the time went."""
+
+from pathlib import Path
+
+import pytest
+from fake_run import FakeRun, write_inside, write_run
+
+from placebench import results
+from placebench.experiment.records import StatementCount, WirePass
+from placebench.experiment.replicate import PhaseTimer, harness_share
+from placebench.profiler.analysis.difference import FrameChange, frame_changes
+from placebench.report import comparisons_of, write_report
+from placebench.report.effects import shorten_statement
+from placebench.report.variant_pairs import counted_changes
+
+
+def inside(tmp_path: Path) -> results.Run:
+    """A run of two variants with everything inside."""
+    return results.load(write_inside(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))))
+
+
+def test_frames_that_got_cheaper_and_dearer(tmp_path: Path) -> None:
+    """copy_row is gone, the statement takes 15 ms less, app itself 5 ms more; files as Python sees them."""
+    run = inside(tmp_path)
+    before, after = run.session("naive"), run.session("tuned")
+    assert before is not None
+    assert after is not None
+
+    assert frame_changes(before, after) == (
+        FrameChange("copy_row", "shop.py", 0.03, 0.0),
+        FrameChange("SELECT 1", "sql", 0.02, 0.005),
+        FrameChange("app", "shop.py", 0.01, 0.015),
+    )
+
+
+def test_statements_are_known_by_their_shape(tmp_path: Path) -> None:
+    """A shorter IN list is the same statement: 3 calls and 60 rows became 1 and 20; the other one is gone."""
+    run = inside(tmp_path)
+    asked, gone = counted_changes(run.wire["naive"], run.wire["tuned"])
+
+    both = [(each.before, each.after) for each in (asked.calls, asked.rows, asked.seconds)]
+    assert (asked.state, both) == ("changed", [(3.0, 1.0), (60.0, 20.0), (0.006, 0.002)])
+    assert (gone.state, gone.calls.before, gone.calls.after, gone.sql) == ("gone", 1, 0.0, "SELECT b FROM traits")
+
+
+def test_a_statement_that_is_new_and_one_that_is_the_same() -> None:
+    """Those that stayed the same come last, however dear."""
+    lists: dict[str, list[float]] = {
+        name: [1.0] for name in ("statements", "rows", "round_trips", "bytes_sent", "bytes_received", "body_bytes")
+    }
+    same, new = StatementCount("SELECT a FROM b", 1, 5, 0.9), StatementCount("SELECT c FROM d", 1, 5, 0.1)
+    changes = counted_changes(
+        WirePass("x", **lists, by_statement=[same]), WirePass("y", **lists, by_statement=[same, new])
+    )
+
+    assert [(each.state, each.sql) for each in changes] == [("new", "SELECT c FROM d"), ("same", "SELECT a FROM b")]
+
+
+def test_the_collector_has_a_ratio_and_no_verdict(tmp_path: Path) -> None:
+    """130 ms against 13 ms: a tenth; requests of one process give no interval."""
+    collector = next(each for each in comparisons_of(inside(tmp_path)) if each.metric == "gc_s")
+
+    assert (collector.baseline_value, collector.variant_value, collector.ratio) == pytest.approx((0.13, 0.013, 0.1))
+    assert (collector.low, collector.high, collector.verdict) == (None, None, "inconclusive")
+
+
+def test_without_a_flame_the_page_says_why(tmp_path: Path) -> None:
+    """A variant of an environment without placebench."""
+    folder = inside(tmp_path).folder
+    for path in folder.glob("*.pyisession"):
+        path.unlink()
+    for path in folder.glob("watched-*.json"):
+        path.write_text(path.read_text().replace('"reason": ""', '"reason": "placebench is not installed beside x"'))
+
+    page = write_report(folder).read_text()
+    assert "naive: no flame graph, placebench is not installed beside x." in page
+    assert "Frames: not measured of both." in page
+
+
+def test_a_statement_in_short() -> None:
+    """Its verb and its tables."""
+    sql = "SELECT a, b FROM things JOIN traits ON 1 = 1 WHERE id IN (SELECT id FROM things)"
+
+    assert shorten_statement(sql) == "SELECT … things, traits"
+    assert shorten_statement("SELECT 1") == "SELECT 1"
+
+
+def test_where_the_time_went() -> None:
+    """Of 10 s of replicates 8 s are requests and 1 s a start: the harness took a tenth."""
+    ticks = iter((0.0, 10.0, 20.0, 21.0))
+    spent = PhaseTimer(clock=lambda: next(ticks))
+    with spent.measure("replicates"):
+        spent.add("requests", 8.0)
+    with spent.measure("start"):
+        pass
+
+    assert spent.seconds == {"requests": 8.0, "replicates": 10.0, "start": 1.0}
+    assert harness_share(spent.seconds) == 1 - 9 / 10
+    assert PhaseTimer({"start": 1.0}).seconds == {"start": 1.0}
+    assert harness_share({}) is None
