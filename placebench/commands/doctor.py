@@ -22,7 +22,7 @@ _INSTALL = "pip install 'placebench[bench]'"
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing looked at."""
 
     what: str
@@ -47,39 +47,39 @@ def _run(arguments: Namespace) -> int:
     return 0 if well else PlacebenchError.exit_code
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: CheckResult) -> str:
     mark = "well   " if finding.well else "missing"
     return f"{mark}  {finding.what:<12}{finding.seen}" + (f": {finding.advice}" if finding.advice else "")
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     well = sys.version_info >= (3, 11)
-    return Finding("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
+    return CheckResult("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
 
 
-def _profiler() -> Finding:
+def _profiler() -> CheckResult:
     """How the modes flame and plans sample Python's stacks."""
     from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     defect = profile_function_defect()
     if defect is None:
-        return Finding("profiler", well=True, seen="samples Python's stacks by a profile function")
+        return CheckResult("profiler", well=True, seen="samples Python's stacks by a profile function")
     advice = f"{defect}; statements stay exact, Python 3.11.3 or later measures Python's time too"
-    return Finding("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
+    return CheckResult("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
 
 
-def _system() -> Finding:
+def _system() -> CheckResult:
     well = sys.platform == "linux"
     seen = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
-    return Finding("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
+    return CheckResult("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
 
 
-def _packages() -> Finding:
+def _packages() -> CheckResult:
     requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
     names = [found[1] for found in requirements if found and found[1] not in _FOUND_BY_THEMSELVES]
     missing = [name for name in names if not _installed(name)]
     seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench"
-    return Finding("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
+    return CheckResult("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
 
 
 def _installed(package: str) -> bool:
@@ -89,29 +89,29 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _uwsgi() -> Finding:
+def _uwsgi() -> CheckResult:
     from placebench.runtime.wsgi_servers import uwsgi_program
 
     return _found("uWSGI", uwsgi_program)
 
 
-def _postgresql() -> Finding:
+def _postgresql() -> CheckResult:
     from placebench.runtime.postgres.binaries import find_binaries
 
     return _found("PostgreSQL", lambda: find_binaries().folder)
 
 
-def _found(what: str, find: Callable[[], object]) -> Finding:
+def _found(what: str, find: Callable[[], object]) -> CheckResult:
     """What *find* finds, or the one line it fails with."""
     try:
-        return Finding(what, well=True, seen=str(find()))
+        return CheckResult(what, well=True, seen=str(find()))
     except (PlacebenchError, ModuleNotFoundError) as error:
-        return Finding(what, well=False, seen="none", advice=str(error))
+        return CheckResult(what, well=False, seen="none", advice=str(error))
 
 
-def _processes() -> Finding:
+def _processes() -> CheckResult:
     well = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
-    return Finding(
+    return CheckResult(
         "meters",
         well,
         "/proc/self/schedstat",
