@@ -176,7 +176,7 @@ def test_a_class_name_exists_once() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules[node.name].append(name)
 
-    assert {name for name, places in modules.items() if len(places) > 1} == set()
+    assert {name: places for name, places in modules.items() if len(places) > 1} == {}
 
 
 MODULES_WITH_ONE_IMPORTER = 46

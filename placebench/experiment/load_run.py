@@ -176,12 +176,12 @@ def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
     result = LoadResult.load(samples_file)
     if not result.requests:
         return None
-    ledger = write_log_path(samples_file)
-    return replace(result, write_check=_check_writes(ledger, spec)) if ledger.exists() else result
+    write_log = write_log_path(samples_file)
+    return replace(result, write_check=_check_writes(write_log, spec)) if write_log.exists() else result
 
 
-def _check_writes(ledger: Path, spec: LoadSpec) -> WriteCheck:
-    writes = read_write_log(ledger)
+def _check_writes(write_log: Path, spec: LoadSpec) -> WriteCheck:
+    writes = read_write_log(write_log)
     consumers = {write.consumer: None for write in writes}
     return check_writes(writes, read_holdings(consumers, url=spec.url, database_url=spec.database_url))
 
