@@ -141,7 +141,7 @@ class Supervisor:
 
     def _receive(self, key: str) -> dict[str, Any]:
         answered = self._readable(_START_LIMIT_S)
-        report = self._read_report() if answered else {"error": f"no answer in {_START_LIMIT_S} s"}
+        report = self._read_report() if answered else {"error": f"no response in {_START_LIMIT_S} s"}
         if key not in report:
             raise PlacebenchError(report.get("error", "the process that guards it was killed"))
         return report

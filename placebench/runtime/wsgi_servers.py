@@ -164,7 +164,7 @@ class RunningServer(ABC):
             if self._child.poll() is not None:
                 raise self._start_error()
             if time.monotonic() > give_up_at:
-                waited = f"`GET /` was not answered with 200 within {self._spec.start_timeout_s:g} s"
+                waited = f"no response with 200 to `GET /` within {self._spec.start_timeout_s:g} s"
                 raise ServerError(f"{waited} of the start of {self.name}; {self._log.end()}")
             time.sleep(_POLL_S)
 
@@ -257,7 +257,7 @@ class _Wsgiref(RunningServer):
 
     def _command(self, spec: ServerSpec) -> list[str]:
         if spec.processes > 1:
-            raise ServerError(f"{spec.processes} processes were asked for: wsgiref serves in one")
+            raise ServerError(f"{spec.processes} processes: wsgiref serves in one")
         return [_python(spec), "-P", str(_STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
 
 
@@ -274,9 +274,9 @@ def _in_brackets(host: str) -> str:
 
 def _check_spec(spec: ServerSpec) -> None:
     if spec.processes < 1 or spec.threads < 1:
-        raise ServerError(f"{spec.processes} processes of {spec.threads} threads were asked for: at least 1 is needed")
+        raise ServerError(f"{spec.processes} processes of {spec.threads} threads: at least 1 of each is needed")
     if not 0 <= spec.port <= _LAST_PORT:
-        raise ServerError(f"port {spec.port} was asked for: it has to lie between 0 (any free one) and {_LAST_PORT}")
+        raise ServerError(f"port {spec.port}: expected 0 (any free one) to {_LAST_PORT}")
     try:
         socket.getaddrinfo(spec.host, spec.port)
     except OSError as error:  # uWSGI itself would take it, and then not be reached

@@ -255,7 +255,7 @@ def _parent(table: _ProviderTable, places: Mapping[str, int], place: _Place) -> 
         return None
     if table.parent is UNSET or table.parent not in places:
         seen = None if table.parent is UNSET else table.parent
-        place.fail("parent", f"a provider that stands above: {', '.join(places)}", seen)
+        place.fail("parent", f"a provider defined above: {', '.join(places)}", seen)
     return places[table.parent]
 
 

@@ -10,6 +10,6 @@ def test_a_note_between_two_steps_is_not_counted(capsys: pytest.CaptureFixture[s
     with steps("compare", 2) as announce:
         announce("seed")
         announce("replicate 1")
-        say("the replicate does not count")
+        say("the replicate is discarded")
 
-    assert capsys.readouterr().err.splitlines() == ["[1/2] seed", "[2/2] replicate 1", "the replicate does not count"]
+    assert capsys.readouterr().err.splitlines() == ["[1/2] seed", "[2/2] replicate 1", "the replicate is discarded"]
