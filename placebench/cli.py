@@ -79,6 +79,17 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
 
 
+class _PrintCompletion(argparse.Action):
+    """Prints the script for a shell, as --version prints the version."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, values: object, __: object = None) -> NoReturn:
+        from placebench.commands.completion import completion_script
+        from placebench.commands.output import print_result
+
+        print_result(completion_script(_build("", deep=True), str(values)))
+        parser.exit()
+
+
 def _words(argv: Sequence[str]) -> list[str]:
     """The words at the beginning of *argv* that name a command or a group."""
     count = 0
@@ -97,6 +108,12 @@ def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
     )
     if not words:
         made.add_argument("--version", action="version", version=f"placebench {__version__}")
+        made.add_argument(
+            "--print-completion",
+            action=_PrintCompletion,
+            choices=("bash", "zsh", "fish"),
+            help='print a script for shell completion and exit: eval "$(placebench --print-completion bash)"',
+        )
     _fill(made, words, deep=deep)
     return made
 

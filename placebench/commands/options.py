@@ -168,6 +168,15 @@ def add_telemetry(parser: ArgumentParser, help: str) -> None:  # noqa: A002
     )
 
 
+def add_comparison(parser: ArgumentParser, *, rounds: str) -> None:
+    """The options of every comparison of a plan but how many replicates it has."""
+    add_data(parser, plan="plan")
+    add_rounds(parser, rounds)
+    add_placement(parser)
+    add_run(parser)
+    add_output(parser, markdown=True, page=True)
+
+
 def add_plan(parser: "_ActionsContainer") -> None:
     """--plan."""
     parser.add_argument(

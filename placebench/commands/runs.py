@@ -1,26 +1,79 @@
 """What the commands that make a run share: its folder, its PostgreSQL, its progress, its page and its result.
 
-The main function is `run_comparison`, of compare, calibrate and steps. The folder of a run is found or made by
-`run_folder`, and given its page by `reported` however the work in it ends.
+The main functions are `compare_plan`, of compare and lab steps, and `run_comparison`, of calibrate too. The folder of a
+run is found or made by `run_folder`, and given its page by `reported` however the work in it ends.
 """
 
 import shutil
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from placebench.commands.output import say, steps
+from placebench.commands import options
+from placebench.commands.output import emit_report, say, steps
 from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError
 
 if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
+    from placebench.experiment.trials import Experiment
     from placebench.gates import Gate
     from placebench.report import Report
     from placebench.topology import Topology
 
+T = TypeVar("T")
 _NEEDED = 6
+
+
+def compare_plan(
+    arguments: Namespace,
+    plan: "Experiment",
+    *,
+    postgres: Mapping[str, str] = {},
+    gates: "Sequence[Gate]" = (),
+    sequential: bool = False,
+) -> None:
+    """Compare the variants of *plan*; the options override what it says.
+
+    postgres: settings of PostgreSQL that every variant has too.
+    """
+    from placebench.experiment.compare_run import ROUNDS, SCREEN, CompareSettings
+    from placebench.experiment.variants import read_variants
+    from placebench.seeding import find_topology
+
+    topology = find_topology(
+        _first(arguments.topology, plan.topology, options.TOPOLOGY),
+        trees=_first(arguments.trees, plan.trees),
+        seed=_first(arguments.seed, plan.seed, options.SEED),
+        utilization=_first(arguments.utilization, plan.utilization),
+    )
+    variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
+    names = dict(zip(plan.variants, (each.name for each in variants), strict=True)) if plan.trials else {}
+    settings = CompareSettings(
+        variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
+        request=arguments.request or plan.request or topology.request,
+        replicates=_first(arguments.replicates, plan.replicates, SCREEN),
+        sequential=sequential,
+        rounds=_first(arguments.rounds, plan.rounds, ROUNDS),
+        trials=tuple(
+            replace(
+                each,
+                name=names.get(each.name, each.name),
+                baseline=names[each.baseline],
+                variant=names[each.variant],
+            )
+            for each in plan.trials
+        ),
+    )
+    run_comparison(arguments, topology, settings, name=plan.name, gates=gates, emit=partial(emit_report, arguments))
+
+
+def _first(*values: T) -> T:
+    """The first that was given; the last where none was."""
+    return next((value for value in values if value is not None), values[-1])
 
 
 def run_comparison(

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from placebench.commands import Command, options
-from placebench.commands.compare import add_comparison, compare_plan
+from placebench.commands.runs import compare_plan
 from placebench.errors import UsageError
 
 
@@ -30,7 +30,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="setting of PostgreSQL that every variant has, as jit=on; may be repeated",
     )
     options.add_replicates(parser, 12)
-    add_comparison(parser, rounds="6; with --only: 12")
+    options.add_comparison(parser, rounds="6; with --only: 12")
 
 
 def _run(arguments: Namespace) -> int:

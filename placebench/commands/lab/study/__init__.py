@@ -29,7 +29,7 @@ def add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLICA
     )
     options.add_preset(parser, quick=f"about a minute, on {_QUICK_TREES} trees unless --trees is given", default="all")
     options.add_run(parser)
-    options.add_output(parser, page=True)
+    options.add_output(parser, markdown=True, page=True)
 
 
 def is_quick(arguments: Namespace) -> bool:

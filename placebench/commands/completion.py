@@ -1,0 +1,92 @@
+"""Shell completion: `completion_script` makes a script for bash, zsh or fish from the parser of the command line.
+
+    eval "$(placebench --print-completion bash)"
+
+The script holds every command with its subcommands, options and choices; it starts no Python while one types. Options
+that take a file or a folder, and values by their place, are completed as files.
+"""
+
+import argparse
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class _Level(NamedTuple):
+    """What may follow the words of a command or a group."""
+
+    words: str
+    """Of the command, with the program's name."""
+    candidates: tuple[str, ...]
+    """Subcommands and options."""
+    choices: dict[str, tuple[str, ...]]
+    """The values of options that have a fixed set of them."""
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script that the shell evaluates; *parser* is that of the whole command line."""
+    levels = list(_levels(parser))
+    return _fish(levels) if shell == "fish" else _bash(levels, zsh=shell == "zsh")
+
+
+def _levels(parser: argparse.ArgumentParser) -> Iterator[_Level]:
+    """The parser and those of all its subcommands."""
+    names: list[str] = []
+    choices: dict[str, tuple[str, ...]] = {}
+    below: list[argparse.ArgumentParser] = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            names += action.choices
+            below += action.choices.values()
+        else:
+            names += action.option_strings
+            if action.choices:
+                choices |= dict.fromkeys(action.option_strings, tuple(map(str, action.choices)))
+    yield _Level(parser.prog, tuple(names), choices)
+    for each in below:
+        yield from _levels(each)
+
+
+def _bash(levels: list[_Level], *, zsh: bool) -> str:
+    """A function that finds the longest command among the words, and a case for each command."""
+    cases = []
+    for each in levels:
+        for option, values in each.choices.items():
+            cases.append(f'        "{each.words}|{option}") candidates="{" ".join(values)}" ;;')
+        cases.append(f'        "{each.words}|"*) candidates="{" ".join(each.candidates)}" ;;')
+    known = "|".join(f'"{each.words}"' for each in levels)
+    lines = [
+        *(["autoload -U +X bashcompinit && bashcompinit"] if zsh else []),
+        "_placebench() {",
+        '    local command=placebench word candidates="" current="${COMP_WORDS[COMP_CWORD]}"',
+        '    for word in "${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do',
+        f'        case "$command $word" in {known}) command="$command $word" ;; esac',
+        "    done",
+        '    case "$command|${COMP_WORDS[COMP_CWORD-1]}" in',
+        *cases,
+        "    esac",
+        '    COMPREPLY=($(compgen -W "$candidates" -- "$current"))',
+        "}",
+        "complete -o default -F _placebench placebench",
+    ]
+    return "\n".join(lines)
+
+
+def _fish(levels: list[_Level]) -> str:
+    """A line for each candidate, with the commands after which it is one."""
+    lines = []
+    for each in levels:
+        _, *words = each.words.split()
+        deeper = [other.words.split()[-1] for other in levels if other.words.rpartition(" ")[0] == each.words]
+        conditions = [f"__fish_seen_subcommand_from {word}" for word in words]
+        if deeper:
+            conditions.append(f"not __fish_seen_subcommand_from {' '.join(deeper)}")
+        start = f"complete -c placebench -n '{'; and '.join(conditions)}'" if conditions else "complete -c placebench"
+        for name in each.candidates:
+            if name.startswith("--"):
+                values = f" -x -a '{' '.join(each.choices[name])}'" if name in each.choices else ""
+                lines.append(f"{start} -l {name[2:]}{values}")
+            elif name.startswith("-"):
+                lines.append(f"{start} -s {name[1:]}")
+            else:
+                lines.append(f"{start} -a {name}")
+    return "\n".join(lines)
