@@ -42,10 +42,11 @@ def test_a_calibration_is_told_kept_and_shown(server: Server, tmp_path: Path) ->
     run = results.load(tmp_path / "run")
 
     assert (told.returncode, again.returncode) == (0, 0)
-    assert [line.split(":")[0] for line in told.stdout.splitlines()[:-1] if line[0] != " "] == list(document["metrics"])
+    labels = {"cpu_s": "server CPU", "wall_s": "wall time", "pss_bytes": "memory (PSS)"}
+    checked = [line.partition(" of ")[2].partition(":")[0].rpartition(" ")[0] for line in told.stdout.splitlines()[:-1]]
+    assert checked == [labels[metric] for metric in document["metrics"]]
     assert set(document["metrics"]) == {"cpu_s", "wall_s", "pss_bytes"}
-    assert "; n = 6]; " in told.stdout
-    assert "of 1 runs of six replicates." in told.stdout
+    assert "of 1 comparisons of 6 replicates." in told.stdout
     assert (document["variant"], document["replicates"], document["invalidated"]) == ("noop", 6, 0)
     assert run.head.manifest["calibration"] == json.loads(kept.read_text())
     assert run.head.manifest["calibration"]["metrics"] == document["metrics"]

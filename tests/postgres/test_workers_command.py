@@ -36,7 +36,7 @@ def test_every_mix_sends_the_same_responses_and_its_memory_is_measured(
         assert row["cpu_s"] > 0
     assert state["unshared_bytes"] > 1 << 20
     assert 5 == len(results.load(folder).measurements[0].values["memory"][0])
-    assert "Sharing lost over time" in (folder / "index.html").read_text()
+    assert "Memory un-shared by copy-on-write" in (folder / "index.html").read_text()
 
 
 def test_the_default_mixes_fit_the_machine() -> None:
