@@ -51,9 +51,10 @@ def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report
 
 def export_figures(folder: Path) -> str:
     """Return the figures of the run or search in *folder* alone as JSON, to be published."""
-    if not (folder / "saturation.json").is_file() and (run := results.load(folder)).head.command not in STUDIES:
-        return published_text(published_document(run))
-    return published_text(build_report(folder).document)
+    if (folder / "saturation.json").is_file():
+        return published_text(build_report(folder).document)
+    run = results.load(folder)
+    return published_text(build_report(run).document if run.head.command in STUDIES else published_document(run))
 
 
 def write_report(source: Report | Run | Path | str) -> Path:

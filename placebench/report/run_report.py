@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.experiment.capacity import PERCENTILES
-from placebench.experiment.records import WatchedPass
+from placebench.experiment.records import ProfiledPass
 from placebench.experiment.replicate import harness_share
 from placebench.gates import Gate
 from placebench.report import effects, run_charts
@@ -206,7 +206,7 @@ def _request(figures: Figures) -> Section:
 
 
 def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
-    is_inside = bool(figures.primary or figures.run.watched or figures.run.wire)
+    is_inside = bool(figures.primary or figures.run.profiled or figures.run.wire)
     return [
         *([_steps_section(figures)] if figures.is_loaded else []),
         *([results_section(results)] if results.changes else []),
@@ -551,15 +551,15 @@ def _notes(figures: Figures) -> list[str]:
         *_METHOD,
         *([_METHOD_OF_LOADS] if figures.is_loaded else []),
         *known,
-        *_estimates(run.watched),
+        *_estimates(run.profiled),
         *_time_spent(settings.get("spent_s", {})),
     ]
 
 
-def _estimates(watched: Mapping[str, WatchedPass]) -> Iterator[str]:
+def _estimates(profiled: Mapping[str, ProfiledPass]) -> Iterator[str]:
     """What the profiled passes had to estimate, with the variants for which it is true."""
     variants: dict[str, list[str]] = {}
-    for variant, each in watched.items():
+    for variant, each in profiled.items():
         for note in each.notes:
             variants.setdefault(note, []).append(variant)
     for note, names in variants.items():
