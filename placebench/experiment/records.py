@@ -9,7 +9,7 @@
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame graph of the profiled pass
     profiled-<variant>.json                ProfiledPass: how that flame graph came to be, or why there is none
-    profile-<variant>.pyisession          the same flame graph as data, from which the report takes the difference of two
+    profile-<variant>.pyisession          the same flame graph as data, from which the report takes differences
 
 Raw samples are kept; everything else is computed later. Durations are seconds, sizes bytes.
 """
