@@ -178,7 +178,7 @@ def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str |
         with responses_of(server):
             replies = [get(server.url, setup.request) for _ in range(requests)]
     if wrong := [reply.status for reply in replies if reply.status != HTTPStatus.OK]:
-        raise LoadError(f"{server.url}{setup.request} answered {wrong[0]} where 200 was expected")
+        raise LoadError(f"{server.url}{setup.request} returned {wrong[0]}, expected 200")
     body_bytes = sum(len(reply.body) for reply in replies)
     counted = _count(name, [each for _, each in wait_for_recordings(recordings, setup.request)], body_bytes)
     counted.save(setup.folder / f"counted-{name}.json")

@@ -139,7 +139,7 @@ class PerfloadRun:
             self._run.make_part("profile", variant, profile)
         self._check_data(setup.database_url)
         for variant in settings.compared:
-            self._run.say(f"{variant}: open load, {settings.open_s:g} s")
+            self._run.say(f"{variant}: open-loop load, {settings.open_s:g} s")
             self._load_open(setup, variant)
         self._check_data(setup.database_url)
 
@@ -161,7 +161,7 @@ class PerfloadRun:
         )
 
     def _load_closed(self, setup: PassSetup, variant: str) -> None:
-        self._run.say(f"{variant}: closed load, {self._settings.closed_s:g} s")
+        self._run.say(f"{variant}: closed-loop load, {self._settings.closed_s:g} s")
         self._loaded[variant] = load_closed(setup, variant, time_s=self._settings.closed_s, same=self._same)
         if variant not in self._settings.ours:
             return
@@ -174,7 +174,7 @@ class PerfloadRun:
         load = partial(
             load_open, time_s=settings.open_s, rate_per_s=self._slowest_per_s() / 2, rules=settings.load_rules
         )
-        self._run.make_part("open load", variant, partial(load, setup, variant))
+        self._run.make_part("open-loop load", variant, partial(load, setup, variant))
 
     def _slowest_per_s(self) -> float:
         """Requests per second of the variant that managed least: an open load at half of it overloads none."""

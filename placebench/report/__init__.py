@@ -17,7 +17,7 @@ from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS
 from placebench.gates import Gate
 from placebench.report.capacity import capacity_report
-from placebench.report.export import published_document, published_text
+from placebench.report.documents import published_document, published_text
 from placebench.report.figures import comparisons_of
 from placebench.report.gates import parse_gates, raise_for_gates
 from placebench.report.model import Report
