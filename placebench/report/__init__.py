@@ -6,10 +6,10 @@
     write_report(report)
 
 `figures` turns records into numbers, builders (`run_report`, `capacity`, `studies`) make a `Report` of them, and
-renderers (`html`, `text`) write it. Numbers are rounded by `placebench.units` and nowhere else.
+`renderers` write it. Numbers are rounded by `placebench.units` and nowhere else.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from placebench import results
@@ -20,31 +20,20 @@ from placebench.report.capacity import capacity_report
 from placebench.report.export import published_document, published_text
 from placebench.report.figures import comparisons_of
 from placebench.report.gates import parse_gates, raise_for_gates
-from placebench.report.html import render_html, write_page
 from placebench.report.model import Report
+from placebench.report.renderers import render_html, render_junit, render_markdown, render_text, write_page
 from placebench.report.run_difference import difference_report
 from placebench.report.run_list import write_index
 from placebench.report.run_report import run_report
-from placebench.report.studies import StudyResults, breakdown, matrix, network, published, study_report, workers
-from placebench.report.text import render_json, render_junit, render_markdown, render_text
+from placebench.report.studies import STUDIES, study_report
 from placebench.results import Run
-
-_STUDIES: Mapping[str, Callable[[Run], StudyResults]] = {
-    "breakdown": breakdown.results,
-    "matrix": matrix.results,
-    "network": network.results,
-    "published": published.results,
-    "workers": workers.results,
-}
-"""What each study's command makes of its measurements."""
 
 
 def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report:
     """Build the report of a run, a study or a search for capacity, as far as it got.
 
-    Args:
-        source: a run, or the folder of a run or a search.
-        gates: evaluated for each variant of a comparison.
+    source: a run, or the folder of a run or a search.
+    gates: evaluated for each variant of a comparison.
 
     Raises:
         RunFolderError: where there is no run, or one of another format or an unknown command.
@@ -57,17 +46,12 @@ def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report
     if command not in HEADS:
         expected = f"expected one of {', '.join(HEADS)}, saw {command!r:.60}"
         raise RunFolderError(f"{source.folder / 'run.json'}: command: {expected}")
-    return study_report(source, _STUDIES[command]) if _is_study(source) else run_report(source, gates)
-
-
-def _is_study(run: Run) -> bool:
-    """Return whether a study made the run."""
-    return run.head.command in _STUDIES
+    return study_report(source) if command in STUDIES else run_report(source, gates)
 
 
 def export_figures(folder: Path) -> str:
     """Return the figures of the run or search in *folder* alone as JSON, to be published."""
-    if not (folder / "saturation.json").is_file() and not _is_study(run := results.load(folder)):
+    if not (folder / "saturation.json").is_file() and (run := results.load(folder)).head.command not in STUDIES:
         return published_text(published_document(run))
     return published_text(build_report(folder).document)
 
@@ -90,7 +74,6 @@ __all__ = [
     "parse_gates",
     "raise_for_gates",
     "render_html",
-    "render_json",
     "render_junit",
     "render_markdown",
     "render_text",

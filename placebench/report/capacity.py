@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from placebench import units
-from placebench.experiment.capacity import LoadStep, Saturation, parse_objective
-from placebench.page.charts import Line, Role, lines
+from placebench.experiment.capacity import PERCENTILES, LoadStep, Saturation, parse_objective
+from placebench.page.axis_charts import Line, lines
+from placebench.page.svg import Role
 from placebench.report.effects import percentile_text
 from placebench.report.environment import request_block
-from placebench.report.figures import PERCENTILES
 from placebench.report.model import Chart, Column, Details, Items, Report, Section, Table
 
 _SHOWN_UP_TO = 4

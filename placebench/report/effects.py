@@ -40,12 +40,11 @@ def written_effect(
 
     All percentages have the same number of digits, as few as tell them apart.
 
-    Args:
-        ratio: variant over baseline; *low* and *high* are its interval, None for too few replicates.
-        of: what changes, such as 'CPU'; empty where a heading names it.
-        confidence: of the interval.
-        n: number of replicates; 0 for requests of one process.
-        is_time: whether less is faster; a factor of 1.5 or more is written then.
+    ratio: variant over baseline; *low* and *high* are its interval, None for too few replicates.
+    of: what changes, such as 'CPU'; empty where a heading names it.
+    confidence: of the interval.
+    n: number of replicates; 0 for requests of one process.
+    is_time: whether less is faster; a factor of 1.5 or more is written then.
     """
     known = [each for each in (ratio, low, high) if each is not None]
     estimate, *limits = map(_signed, units.alike(*((each - 1) * 100 for each in known)))
@@ -96,7 +95,10 @@ def reason_text(comparison: Comparison) -> str:
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """Return 'tuned is faster than naive: −68 % CPU [95 % CI −69, −67; n = 6], 3.1× faster.'"""
+    """Return the verdict with its effect.
+
+    'tuned is faster than naive: −68 % CPU [95 % CI −69, −67; n = 6], 3.1× faster.'
+    """
     variant, baseline, verdict = comparison.variant, comparison.baseline, comparison.verdict
     if comparison.low is None:
         unmeasured = f"{METRIC_LABELS[comparison.metric]} was not measured"
@@ -222,13 +224,14 @@ def headline(figures: Figures) -> str:
 def several_headline(
     primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str], *, many: str, baseline: str = ""
 ) -> str:
-    """Return '8 of 10 changes reduce CPU, 1 increases it, 1 is inconclusive. Largest: freeze −34 % CPU […].'
+    """Return how many pairs have which verdict, and the largest effect.
 
-    Args:
-        primaries: a comparison by the same metric for each pair.
-        names: short names of the pairs.
-        many: how many of what they are, such as '10 changes'.
-        baseline: what all are compared with, where that is one variant.
+    '8 of 10 changes reduce CPU, 1 increases it, 1 is inconclusive. Largest: freeze −34 % CPU […].'
+
+    primaries: a comparison by the same metric for each pair.
+    names: short names of the pairs.
+    many: how many of what they are, such as '10 changes'.
+    baseline: what all are compared with, where that is one variant.
     """
     seen = Counter(verdict_text(each) for each in primaries)
     against = f" compared with {baseline}" if baseline else ""

@@ -6,9 +6,10 @@ Where the variants' responses differ, or were not requested, there are no figure
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from placebench.experiment.capacity import PERCENTILES
 from placebench.experiment.documents import SameResponsesDocument
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult, WirePass
-from placebench.page.charts import Role
+from placebench.page.svg import Role
 from placebench.results import Run
 from placebench.stats import (
     COUNTED,
@@ -25,7 +26,6 @@ from placebench.stats import (
 )
 from placebench.stats.replicates import valid_replicates
 
-PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 TIMES = ("cpu_s", "wall_s")
 """Metrics that are named even where they were not measured; the primary one first."""
 _PAIR_LABELS = {"alone": "{}, alone", "leave_one_out": "{}, leave-one-out"}

@@ -1,7 +1,7 @@
 """The report of a run, whatever it measured and however it is shown: `Report`, and the blocks that its sections hold.
 
 Builders (`run_report`, `capacity`, `run_difference`, `studies`) make a `Report` of what a folder holds; renderers
-(`html`, `text`) write it as a page, for a terminal, as Markdown, JUnit XML or JSON. Text may be `Markup` for inline
+write it as a page, for a terminal, as Markdown or JUnit XML. Text may be `Markup` for inline
 code and links; renderers of plain text leave its tags out.
 """
 

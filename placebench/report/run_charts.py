@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from placebench import units
-from placebench.page.charts import Bar, Curve, Estimate, PointSeries, Role, bars, distribution, forest, points
+from placebench.page.axis_charts import Curve, PointSeries, distribution, points
+from placebench.page.row_charts import Bar, Estimate, bars, forest
+from placebench.page.svg import Role
 from placebench.report.effects import METRIC_LABELS, detectable_text, effect_text, rough_note, verdict_text
 from placebench.report.figures import TIMES, Figures, LoadFigures, VariantFigures, shorten_variant
 from placebench.report.model import Chart

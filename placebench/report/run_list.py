@@ -9,7 +9,7 @@ from placebench.errors import RunFolderError
 from placebench.experiment.capacity import Saturation
 from placebench.experiment.records import RunHead
 from placebench.page import description_of
-from placebench.report.html import render_page, write_page
+from placebench.report.renderers import render_page, write_page
 
 _LATEST = "latest"
 

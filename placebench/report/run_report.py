@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from placebench import units
+from placebench.experiment.capacity import PERCENTILES
 from placebench.experiment.records import WatchedPass
 from placebench.experiment.replicate import harness_share
 from placebench.gates import Gate
@@ -14,7 +15,7 @@ from placebench.report import effects, run_charts
 from placebench.report.calibration import calibration_sentences
 from placebench.report.effects import METRIC_LABELS, percentile_text
 from placebench.report.environment import environment_rows, masked, request_section
-from placebench.report.figures import PERCENTILES, Figures, LoadFigures, VariantFigures, figures_of, shorten_variant
+from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of, shorten_variant
 from placebench.report.gates import judge_gates
 from placebench.report.model import (
     Block,

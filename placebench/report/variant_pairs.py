@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.experiment.records import WirePass
-from placebench.page.charts import Bar, bars
+from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import (
     Change,
     FrameChange,

@@ -25,7 +25,8 @@ from placebench import units
 from placebench.commands.load import write_check_lines
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.write_check import WriteCheck
-from placebench.page.charts import Line, Role, lines
+from placebench.page.axis_charts import Line, lines
+from placebench.page.svg import Role
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.connection import with_database
 from placebench.runtime.postgres.persistent_server import PersistentServer

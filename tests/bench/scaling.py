@@ -29,7 +29,8 @@ from placebench.experiment.http_request import get
 from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.measure.processes import read_memory
-from placebench.page.charts import Line, Role, lines
+from placebench.page.axis_charts import Line, lines
+from placebench.page.svg import Role
 from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.wsgi_servers import RunningServer, serve

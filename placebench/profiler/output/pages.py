@@ -20,7 +20,7 @@ from pyinstrument.session import Session
 
 from placebench import units
 from placebench.page import environment, shell
-from placebench.page.charts import Bar, bars
+from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import RecordingSummary, summarise

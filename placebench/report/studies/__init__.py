@@ -1,12 +1,13 @@
-"""The report of a study: `study_report` of what a study's module makes of the measurements, a `StudyResults`.
+"""The report of a study: `study_report`.
 
-Each module (`breakdown`, `matrix`, `network`, `published`, `workers`) has one public function, `results(run)`.
+Each module of the package is called after its study and has one public function, `results(run) -> StudyResults`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from placebench import units
 from placebench.experiment.records import Measurement
@@ -17,6 +18,8 @@ from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
 from placebench.results import Run
 
+STUDIES = ("breakdown", "matrix", "network", "published", "workers")
+"""Each is a command, and the module of its results."""
 CLIENT_IS_BUSY = 0.7
 """From this share of a core on, the client may be the limit."""
 
@@ -42,17 +45,14 @@ class StudyResults:
     """What a row says of its point, apart from what was measured there."""
 
 
-def study_report(run: Run, measure: Callable[[Run], StudyResults]) -> Report:
-    """Build the report of a study, as far as it got; no speed where responses differ.
-
-    Args:
-        measure: the `results` of the study's module.
-    """
+def study_report(run: Run) -> Report:
+    """Build the report of a study, as far as it got; no speed where responses differ."""
     head = run.head
     if head.same_responses.get("equal") is False:
         results = StudyResults(f"No speed is shown: {head.same_responses['difference']}.")
     else:
-        results = measure(run)
+        module = import_module(f"{__name__}.{head.command}")
+        results = cast(Callable[[Run], StudyResults], module.results)(run)
     rows, table = _all_rows(run, results), _table(run, results)
     order = ", every second one backwards" if head.settings["repeats"] > 1 else ""
     repeats = f"{units.count(head.settings['repeats'])} repeat{'s' if order else ''}"

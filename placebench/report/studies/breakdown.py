@@ -7,7 +7,7 @@ from typing import Any
 from placebench import units
 from placebench.experiment.breakdown_study import NOOP
 from placebench.experiment.records import Measurement
-from placebench.page.charts import Bar, bars
+from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart
 from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
 from placebench.results import Run

@@ -12,7 +12,7 @@ from typing import Any
 from placebench import units
 from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement
-from placebench.page.charts import Bar, bars
+from placebench.page.row_charts import Bar, bars
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.report.model import Chart, Column
 from placebench.report.studies import StudyResults, failed, measured, service_name, signed_duration, valid_points

@@ -6,7 +6,8 @@ from typing import Any
 
 from placebench import units
 from placebench.experiment.records import Measurement
-from placebench.page.charts import Line, Role, Traffic, flows, lines
+from placebench.page.axis_charts import Line, TrafficSeries, flows, lines
+from placebench.page.svg import Role
 from placebench.report.model import Chart, Column
 from placebench.report.studies import StudyResults, measured, signed_duration, valid_points
 from placebench.results import Run
@@ -318,10 +319,10 @@ def _over_latency(variant: str, points: Mapping[_Key, _Point]) -> list[tuple[flo
     return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == variant]
 
 
-def _traffic(point: _Point, role: Role, bin_s: float) -> Traffic:
+def _traffic(point: _Point, role: Role, bin_s: float) -> TrafficSeries:
     trace, values = point.typical.values["trace"], point.typical.values
     merged = round(bin_s / trace["bin_s"])
-    return Traffic(
+    return TrafficSeries(
         label=point.variant,
         value=f"{units.size(values['bytes_received'])} received, {units.size(values['bytes_sent'])} sent",
         bin_s=bin_s,

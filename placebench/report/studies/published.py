@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from placebench import units
-from placebench.page.charts import Estimate, Role, forest
+from placebench.page.row_charts import Estimate, forest
+from placebench.page.svg import Role
 from placebench.report.model import Chart
 from placebench.report.studies import StudyResults, measured, service_name, valid_points
 from placebench.results import Run

@@ -6,7 +6,8 @@ from typing import Any
 
 from placebench import units
 from placebench.experiment.records import Measurement
-from placebench.page.charts import Line, PointSeries, Role, lines, points
+from placebench.page.axis_charts import Line, PointSeries, lines, points
+from placebench.page.svg import Role
 from placebench.report.model import Chart
 from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
 from placebench.results import Run

@@ -9,20 +9,8 @@ from markupsafe import Markup
 from picture_file import picture_file
 
 from placebench import units
-from placebench.page.charts import (
-    Bar,
-    Curve,
-    Estimate,
-    Line,
-    PointSeries,
-    Traffic,
-    bars,
-    distribution,
-    flows,
-    forest,
-    lines,
-    points,
-)
+from placebench.page.axis_charts import Curve, Line, PointSeries, TrafficSeries, distribution, flows, lines, points
+from placebench.page.row_charts import Bar, Estimate, bars, forest
 from placebench.page.svg import shortened
 
 HOSTILE = "<script>alert('1')</script>&\"{0}"
@@ -57,7 +45,7 @@ def a_line_chart(label: str) -> Markup:
 
 
 def a_flow_chart(label: str) -> Markup:
-    flow = Traffic(label, label, 0.5, came=[4.0, 0.0, 2.0], went=[1.0])
+    flow = TrafficSeries(label, label, 0.5, came=[4.0, 0.0, 2.0], went=[1.0])
     return flows([flow], title=label, description=label, names=(label, label), show=units.duration)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from placebench import units
-from placebench.page.charts.rows import ratio_ticks
+from placebench.page.row_charts import ratio_ticks
 from placebench.page.svg import (
     Role,
     Scale,
@@ -54,9 +54,8 @@ def lines(
 ) -> Markup:
     """Draw the series on linear axes, the upright one from 0, each named at its end.
 
-    Args:
-        show: writes the ticks of the upright axis, *show_where* those of the other.
-        logarithmic: equal factors are equal lengths on both axes, for positive numbers.
+    show: writes the ticks of the upright axis, *show_where* those of the other.
+    logarithmic: equal factors are equal lengths on both axes, for positive numbers.
     """
     drawn_series = [each for each in series if each.points]
     wheres = [where for each in drawn_series for where, _ in each.points] or [1.0, 10.0]
@@ -155,9 +154,8 @@ def points(
 ) -> Markup:
     """Draw the points on linear axes from 0, or over a logarithmic scale of ratios.
 
-    Args:
-        show: writes the ticks of the upright axis; None for ratios.
-        keys: class and label of each key; empty for the names of the series that have several points.
+    show: writes the ticks of the upright axis; None for ratios.
+    keys: class and label of each key; empty for the names of the series that have several points.
     """
     wheres = [where for each in series for where, _ in each.points]
     values = [value for each in series for _, value in each.points]
@@ -234,10 +232,9 @@ def distribution(
 ) -> Markup:
     """Draw the curves on one axis, logarithmic where the slowest takes 4 times the fastest.
 
-    Args:
-        show: writes the ticks.
-        limit: a value to compare with, and its name.
-        longest: where the axis ends; None for the largest value.
+    show: writes the ticks.
+    limit: a value to compare with, and its name.
+    longest: where the axis ends; None for the largest value.
     """
     drawn_last = sorted((curve for curve in curves if curve.points), key=lambda curve: curve.role != "between")
     scale = _curve_scale(
@@ -302,7 +299,7 @@ _FLOW_ROW = _FLOW_TOP + _FLOW_UP + _FLOW_DOWN + 14
 
 
 @dataclass(frozen=True)
-class Traffic:
+class TrafficSeries:
     """One row: amounts in both directions, in bins of *bin_s* seconds from 0 on."""
 
     label: str
@@ -319,7 +316,9 @@ class Traffic:
         return max(len(self.came), len(self.went)) * self.bin_s
 
 
-def flows(series: Sequence[Traffic], *, title: str, description: str, names: tuple[str, str], show: Show) -> Markup:
+def flows(
+    series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: Show
+) -> Markup:
     """Draw a row for each series; each direction has one scale for all. *names*: what came, what went."""
     across = linear_scale([0.0, *(each.end_s for each in series)] if series else [0.0, 1.0])
     most_came = max((amount for each in series for amount in each.came), default=0.0) or 1.0
@@ -349,7 +348,7 @@ def flows(series: Sequence[Traffic], *, title: str, description: str, names: tup
     return chart(picture(*drawn, *ticks, title=title, description=description, height=height + 24), keys=keys)
 
 
-def _columns(series: Traffic, bins: Sequence[float], across: Scale) -> list[tuple[float, float, float]]:
+def _columns(series: TrafficSeries, bins: Sequence[float], across: Scale) -> list[tuple[float, float, float]]:
     """Left, right and amount of each bin that has any."""
     edges = [across.place(number * series.bin_s) * _VIEW for number in range(len(bins) + 1)]
     return [(edges[number], edges[number + 1], amount) for number, amount in enumerate(bins) if amount]

@@ -12,7 +12,7 @@ from placebench import paths, results
 from placebench.cli import main
 from placebench.experiment.records import FailedPart
 from placebench.report import published_document, write_report
-from placebench.report.text import align
+from placebench.report.renderers import align
 
 
 def test_a_table_is_align() -> None:

@@ -49,10 +49,9 @@ def bars(
 ) -> Markup:
     """Draw a bar for each row, all on one scale, with *show* of its total beside its name.
 
-    Args:
-        part_names: the keys of the parts.
-        is_whole: whether every bar has the full length and its parts are shares of it.
-        is_signed: whether zero is in the middle, more has the colour of a baseline and less that of a variant.
+    part_names: the keys of the parts.
+    is_whole: whether every bar has the full length and its parts are shares of it.
+    is_signed: whether zero is in the middle, more has the colour of a baseline and less that of a variant.
     """
     longest = max((abs(row.total) for row in rows), default=0.0) or 1.0
     height = _WHOLE_ROW if is_whole else _BAR_ROW
