@@ -112,7 +112,7 @@ class _Stream:
         self.interrupted_by: BaseException | None = None
 
     def read(self, _size: int) -> str:
-        """The next chunk, whatever size is asked for; nothing at the end."""
+        """Return the next chunk, whatever the size; nothing at the end."""
         try:
             return next(self._chunks, "")
         except BaseException as error:

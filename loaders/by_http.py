@@ -1,4 +1,4 @@
-"""Loads a topology through Placement's public API, so that it can load any server that speaks it.
+"""Loads a topology through Placement's public API, so that it can load any server that has it.
 
 Several threads take one tree after the other and make its providers in order, each with its inventories, traits and
 aggregates: at most four requests a provider; then the consumers of the tree, many a request. There is no transaction
@@ -32,8 +32,8 @@ _HEADERS = {
 }
 
 
-class _Answer(TypedDict, total=False):
-    """What an answer says of a provider, if it is about one."""
+class _Response(TypedDict, total=False):
+    """What a response says of a provider, if it is about one."""
 
     generation: int
     resource_provider_generation: int
@@ -51,22 +51,22 @@ class Api:
             maxsize=CONCURRENCY, block=True, headers=_HEADERS, timeout=_TIMEOUT_S, retries=retries
         )
 
-    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> _Answer:
-        """The document of a successful answer. Raises SeedError for any other answer, and for none."""
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> _Response:
+        """Return the document of a successful response; raise SeedError for any other, and for none."""
         try:
-            answer = self._pool.request(
+            response = self._pool.request(
                 method, self._url + path, body=None if body is None else json.dumps(body).encode()
             )
         except urllib3.exceptions.HTTPError as error:
-            raise SeedError(f"{self._url} does not answer: {getattr(error, 'reason', error)}") from error
-        if answer.status >= 300:
-            raise SeedError(f"{method} {self._url}{path} answered {answer.status}: {_detail(answer.data)}")
-        asked = f"{method} {self._url}{path}"
-        return decode_json(answer.data, _Answer, asked, error=SeedError) if answer.data else {}
+            raise SeedError(f"{self._url} does not respond: {getattr(error, 'reason', error)}") from error
+        if response.status >= 300:
+            raise SeedError(f"{method} {self._url}{path} responded {response.status}: {_detail(response.data)}")
+        request = f"{method} {self._url}{path}"
+        return decode_json(response.data, _Response, request, error=SeedError) if response.data else {}
 
 
 def load(topology: Topology, target: Target, progress: Progress) -> None:
-    """Make every provider of the topology. Raises SeedError at the first answer that is no success."""
+    """Make every provider of the topology. Raises SeedError at the first response that is no success."""
     if target.api_url is None:
         raise SeedError("loader by_http needs a server that serves the database: give its address with --api-url")
     api = Api(target.api_url)
@@ -96,7 +96,7 @@ def _make_tree(api: Api, topology: Topology, number: int) -> None:
 
 
 def _make(api: Api, provider: ResourceProvider) -> None:
-    """One provider and what belongs to it; each answer says the generation that the next request has to name."""
+    """One provider and what belongs to it; each response has the generation that the next request has to name."""
     made = {"uuid": provider.uuid, "name": provider.name}
     parent = {"parent_provider_uuid": provider.parent_uuid} if provider.parent_uuid else {}
     generation = api.send("POST", "/resource_providers", made | parent).get("generation")
@@ -108,8 +108,8 @@ def _make(api: Api, provider: ResourceProvider) -> None:
     for kind, content in parts.items():
         if content:
             body = {"resource_provider_generation": generation, kind: content}
-            answer = api.send("PUT", f"/resource_providers/{provider.uuid}/{kind}", body)
-            generation = answer.get("resource_provider_generation")
+            response = api.send("PUT", f"/resource_providers/{provider.uuid}/{kind}", body)
+            generation = response.get("resource_provider_generation")
 
 
 def _claim(api: Api, topology: Topology, number: int) -> None:

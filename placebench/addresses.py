@@ -1,6 +1,6 @@
-"""Addresses of services, and what they are asked for, as a user writes them.
+"""Addresses of services, and the requests to them, as a user writes them.
 
-The key pieces are `service_address` and `check_request`.
+`service_address` reads the one, `check_request` the other.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Reads files whose content is declared: JSON, lines of JSON and TOML, checked against the types of what they hold.
 
-The key pieces are `read_json`, `read_lines` and `read_toml`, and `check` for a document that is at hand. What does not
+`read_json`, `read_lines` and `read_toml` read files, `check` takes a document that is at hand. What does not
 fit is one line that names the file, the key, what was expected and what was seen. Keys that a type does not know are
 left alone, but in a `msgspec.Struct` that forbids them.
 """
@@ -121,11 +121,11 @@ def _described(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "
     declared: Any = msgspec.inspect.type_info(kind)
     for key, number in _STEPS.findall(place):
         seen, declared = _value_in(seen, key or number), _type_in(declared, key)
-    told = _expected(what, declared)
-    if seen is not msgspec.UNSET and told.startswith("expected"):
-        told = f"{told.partition(', got ')[0]}, saw {reprlib.repr(seen)}"
+    described = _expected(what, declared)
+    if seen is not msgspec.UNSET and described.startswith("expected"):
+        described = f"{described.partition(', got ')[0]}, saw {reprlib.repr(seen)}"
     place = (at + place).lstrip(".")
-    return f"{place}: {told}" if place else told
+    return f"{place}: {described}" if place else described
 
 
 def _expected(what: str, declared: Any) -> str:
@@ -143,7 +143,7 @@ def _expected(what: str, declared: Any) -> str:
 
 
 def _value_in(document: Any, step: str) -> Any:
-    """What stands there; UNSET where that cannot be said."""
+    """The value there; UNSET where that cannot be said."""
     if isinstance(document, dict):
         return document.get(step, msgspec.UNSET)
     return document[int(step)] if isinstance(document, list) and step.isdecimal() else msgspec.UNSET

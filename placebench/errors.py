@@ -16,7 +16,7 @@ class UsageError(PlacebenchError):
 
 
 class GateFailedError(PlacebenchError):
-    """A gate failed, requests failed, or two variants answer differently: exit code 1."""
+    """A gate failed, requests failed, or the responses of two variants differ: exit code 1."""
 
     exit_code = 1
 
@@ -32,7 +32,7 @@ class MissingExtraError(PlacebenchError):
 
 
 class DatabaseError(PlacebenchError):
-    """A database that does not answer, is too old, lacks rights, or holds what is not ours."""
+    """A database that does not respond, is too old, lacks rights, or holds what is not ours."""
 
 
 class TopologyError(PlacebenchError):

@@ -1,4 +1,4 @@
-"""How much can be asked for at the most, by its kind, on the command line and in files alike.
+"""The largest values that options accept, on the command line and in files alike.
 
 What is larger cannot be measured in a lifetime: a number like that is a slip of the finger.
 """

@@ -1,6 +1,6 @@
-"""Where the rooms that are opened by path lie: inside an installed wheel, or beside the package in a checkout.
+"""Folders that are opened by path: inside an installed wheel, or beside the package in a checkout.
 
-The key piece is `resource_folder`.
+The main function is `resource_folder`.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ _WORKBENCH = _PACKAGE / "_workbench"
 
 
 def resource_folder(name: str) -> Path:
-    """The folder of the room *name* ("schema", "loaders" or "locustfiles"), absolute.
+    """Return the folder *name* ("schema", "loaders" or "locustfiles"), absolute.
 
     Raises PlacebenchError when the installation does not hold it.
     """

@@ -1,7 +1,7 @@
 """The tables, in SQLAlchemy Core: OpenStack Placement's names and columns, so that both programs serve the same rows.
 
 Read by schema/env.py, the loaders and the reference service. Source of names, columns and keys: the tables that
-openstack-placement 16.0.0 makes. What is ours bears the prefix `placebench_`.
+openstack-placement 16.0.0 makes. What is ours has the prefix `placebench_`.
 """
 
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-# What only an optional revision makes (schema/options), and nothing but the variant that asks for it reads.
+# What only an optional revision makes (schema/options), and nothing but the variant that needs it reads.
 option_metadata = MetaData()
 
 

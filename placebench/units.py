@@ -1,4 +1,4 @@
-"""Numbers for eyes: the only place where a number is rounded."""
+"""Numbers as people read them: the only place where a number is rounded."""
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 NOT_MEASURED = "not measured"

@@ -2,7 +2,7 @@
 
 The database is `config.attributes["connection"]` when placebench.seeding.migrate calls, and the one that
 PLACEBENCH_DATABASE_URL names when alembic runs by itself. The optional revisions have a version table of their own,
-`config.attributes["version_table"]`, so that they stand outside of the one line of `alembic upgrade head`.
+`config.attributes["version_table"]`, so that they are outside of the one line of `alembic upgrade head`.
 """
 
 import os
@@ -30,7 +30,7 @@ def is_ours(name: str | None, kind: str, _parents: object) -> bool:
 
 
 def migrate(connection: Connection) -> None:
-    """Run the revisions that alembic asks for, all in one transaction."""
+    """Run the revisions that alembic wants, all in one transaction."""
     context.configure(
         connection=connection,
         target_metadata=metadata,

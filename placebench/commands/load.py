@@ -244,7 +244,8 @@ def _search(arguments: Namespace) -> int:
     folder = (
         claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
     )
-    search = CapacitySearch(spec, folder, step_s=arguments.time or _TIME_S, report=lambda step: say(_step_line(step)))
+    step_s = arguments.time or _TIME_S
+    search = CapacitySearch(spec, folder, step_s=step_s, report=lambda step: say(_step_line(step)))
     try:
         if objective:
             search.rate(objective, arguments.rate)

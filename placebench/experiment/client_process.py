@@ -19,7 +19,7 @@ from typing import Any
 from placebench.errors import LoadError
 from placebench.experiment.canonical_response import parse_response
 from placebench.experiment.http_request import HEADERS, get
-from placebench.runtime.line_process import LineProcess, answer_lines, line_process
+from placebench.runtime.line_process import LineProcess, line_process, serve_lines
 from placebench.runtime.supervisor import ChildSpec
 
 _GONE = "the process that sends the requests died"
@@ -204,7 +204,7 @@ def _main() -> None:
     def answer(**order: Any) -> dict[str, Any]:
         return asdict(client.drive(**order))
 
-    answer_lines(answer)
+    serve_lines(answer)
 
 
 if __name__ == "__main__":

@@ -98,15 +98,15 @@ def _fits(inventory: Inventory) -> bool:
 
 def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ...], int]:
     """The tree types, the most frequent first, and in how many trees the use is not what it was."""
-    numbers: defaultdict[_Shape, list[int]] = defaultdict(list)
+    numbers: defaultdict[_Structure, list[int]] = defaultdict(list)
     for number, tree in enumerate(trees):
-        numbers[tree.shape].append(number)
+        numbers[tree.structure].append(number)
     tree_types: list[TreeType] = []
     sampled = 0
-    for shape in sorted(numbers, key=lambda shape: (-len(numbers[shape]), shape)):
-        nodes = _nodes(trees[numbers[shape][0]])
-        claims, without = _claim_patterns([use.of(number, nodes) for number in numbers[shape]])
-        weight = max(1, len(numbers[shape]) * MAX_WEIGHT // max(MAX_WEIGHT, len(trees)))
+    for structure in sorted(numbers, key=lambda structure: (-len(numbers[structure]), structure)):
+        nodes = _nodes(trees[numbers[structure][0]])
+        claims, without = _claim_patterns([use.of(number, nodes) for number in numbers[structure]])
+        weight = max(1, len(numbers[structure]) * MAX_WEIGHT // max(MAX_WEIGHT, len(trees)))
         tree_types.append(TreeType(nodes, weight, claims))
         sampled += without
     return tuple(tree_types), sampled
@@ -143,24 +143,24 @@ def _describe_losses(invalid: int, use: _Usage, sampled: int) -> tuple[str, ...]
     return tuple(f"{loss}: {count}" for loss, count in losses.items() if count)
 
 
-_Shape = tuple[Any, ...]
+_Structure = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class _Tree:
-    """A tree: its shape, and its providers, each after its parent and siblings together; with their parents' places."""
+    """A tree: its structure, and its providers, each after its parent; with their parents' places."""
 
-    shape: _Shape
+    structure: _Structure
     providers: tuple[LiveProvider, ...]
     parents: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
 class _Branch:
-    """A provider with what is below it; branches of the same shape have the same place in any order of shapes."""
+    """A provider with what is below it; branches of the same structure have the same place in any order."""
 
     provider: LiveProvider
-    shape: _Shape
+    structure: _Structure
     used: int
     below: tuple[_Branch, ...]
 
@@ -176,16 +176,16 @@ def _group_trees(data: PlacementData) -> list[_Tree]:
 
 def _branch(provider: LiveProvider, children: dict[str | None, list[LiveProvider]], used: Counter[str]) -> _Branch:
     below = [_branch(child, children, used) for child in children.get(provider.uuid, [])]
-    below.sort(key=lambda branch: (branch.shape, -branch.used))
+    below.sort(key=lambda branch: (branch.structure, -branch.used))
     return _Branch(
         provider,
-        (*_own(provider), tuple(branch.shape for branch in below)),
+        (*_own(provider), tuple(branch.structure for branch in below)),
         used[provider.uuid] + sum(branch.used for branch in below),
         tuple(below),
     )
 
 
-def _own(provider: LiveProvider) -> _Shape:
+def _own(provider: LiveProvider) -> _Structure:
     inventories = tuple(sorted(astuple(inventory) for inventory in provider.inventories))
     return inventories, tuple(sorted(provider.traits)), tuple(sorted(provider.aggregates))
 
@@ -196,7 +196,7 @@ def _tree(root: _Branch) -> _Tree:
     for place, branch in enumerate(branches):  # which grows meanwhile
         branches += branch.below
         parents += [place] * len(branch.below)
-    return _Tree(root.shape, tuple(branch.provider for branch in branches), tuple(parents))
+    return _Tree(root.structure, tuple(branch.provider for branch in branches), tuple(parents))
 
 
 _TreeUsage = Counter[Takes]
@@ -283,7 +283,7 @@ _NOBODY = {"VCPU": [1]}
 
 
 def _default_request(data: PlacementData) -> str:
-    """The path and query. A class that consumers have of several providers is asked for in as many groups, apart."""
+    """The path and query. A class that consumers have of several providers is requested in as many groups, apart."""
     amounts = _most_frequent_amounts(data)
     plain = {name: values[0] for name, values in amounts.items() if len(values) == 1}
     groups = [(name, value) for name, values in amounts.items() if len(values) > 1 for value in values]

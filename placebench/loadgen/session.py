@@ -185,7 +185,7 @@ class LoadSession:
             raise SystemExit(_ONE_PROCESS)
 
     def _refuse_before_the_fork(self) -> None:
-        """The same by what was typed: once forked, a worker whose master has left goes on asking for it."""
+        """The same by what was typed: once forked, a worker whose master has left would wait for ever."""
         typed = {argument.partition("=")[0] for argument in sys.argv[1:]}
         needs_one = {f"--{name.replace('_', '-')}": name for name in _COUNTED_IN_ONE_PROCESS}
         asked = {name: option in typed for option, name in needs_one.items()}

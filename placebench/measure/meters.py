@@ -1,6 +1,6 @@
 """Reads what a service and its database take inside a stretch: CPU of both, memory of the service.
 
-The key pieces are `ServerMeter` and `inspect_backends`. What cannot be read is None ("not measured").
+`ServerMeter` and `inspect_backends` do it. What cannot be read is None ("not measured").
 """
 
 import threading
@@ -44,7 +44,7 @@ class Backends:
         return self.cpu_s.keys() == before.cpu_s.keys() and not self._hides_some_since(before)
 
     def spent_since(self, before: Self) -> float | None:
-        """CPU seconds between two looks; a process that came meanwhile counts with its whole life.
+        """CPU seconds between two samples; a process that came meanwhile counts with its whole life.
 
         None where one ended meanwhile: nobody can read what it took.
         """
@@ -68,15 +68,15 @@ def inspect_backends(database_url: str) -> Backends | str:
     """What PostgreSQL's processes have taken for this database, or in one line why not all of it can be read.
 
     No processes are needed for SQLite. Costs a connection and 1 round trip; raises DatabaseError where the server does
-    not answer any more.
+    not respond any more.
     """
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":
-        return Backends({})  # it works in the process that asks
+        return Backends({})  # it works in the process of its client
     if url.get_backend_name() != "postgresql" or url.host not in _LOCAL_HOSTS:
         return "the database is on another machine"
     with open_connection(database_url) as connection:
-        found = connection.execute(text(_LOOK), {"ours": APPLICATION_NAME}).one()
+        found = connection.execute(text(_BACKENDS), {"ours": APPLICATION_NAME}).one()
     pids = [*found.clients, *found.io_workers]
     if not all(_is_postgresql(pid) for pid in pids):
         return "the database is in a container of its own, whose processes are not to be seen from here"
@@ -89,7 +89,7 @@ def read_backends(database_url: str) -> Backends | None:
     return None if isinstance(seen, str) else seen
 
 
-_LOOK = """
+_BACKENDS = """
 SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_workers,
        coalesce(current_setting('io_method', true), 'sync') AS io_method,
        ARRAY(SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker') AS io_workers,
@@ -114,7 +114,7 @@ def _hidden(found: Row[Any]) -> str:
 
 
 def _is_postgresql(pid: int) -> bool:
-    """Whether a process of ours has this pid: a server in a container of its own tells pids that others have here."""
+    """Whether a process of ours has this pid: a server in a container of its own names pids that others have here."""
     try:
         return b"postgres" in (_PROC / str(pid) / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -167,5 +167,5 @@ class ServerMeter:
 
 
 def backend_cpu_between(before: Backends | None, after: Backends | None) -> float | None:
-    """CPU seconds between two looks, as `Backends.spent_since`; None where either could not be made."""
+    """CPU seconds between two samples, as `Backends.spent_since`; None where either could not be made."""
     return None if before is None or after is None else after.spent_since(before)

@@ -1,6 +1,6 @@
-"""The application that an environment describes, ready to be forked; `wsgi.py` lists the variables.
+"""The application that environment variables describe, ready to be forked: `make_application`.
 
-The key piece is `make_application`.
+`wsgi.py` lists the variables.
 """
 
 from collections.abc import Mapping
@@ -23,21 +23,21 @@ _DEFAULT_POOL_SIZE: Final = "10"
 
 
 def make_application(environment: Mapping[str, str]) -> WSGIApplication:
-    """The application that these variables describe.
+    """Return the application that these variables describe.
 
     Raises the PlacebenchError of the first variable that cannot be used.
     """
-    asked, engine = _variant(environment), make_engine(environment)
+    chosen, engine = _variant(environment), make_engine(environment)
     folder = environment.get("PLACEBENCH_TELEMETRY")
     telemeter = Telemeter(folder, engine=engine) if folder else None
-    app = _with_profiler(make_app(engine, asked.name, read_settings(environment)), engine, environment, telemeter)
+    app = _with_profiler(make_app(engine, chosen.name, read_settings(environment)), engine, environment, telemeter)
     if read_choice(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
         app = compress_responses(app)
     if _renew_after_fork(engine, telemeter):
         app = chunk_responses(app)
-    asked.implementations.collector()
-    asked.worker.heap()
-    asked.worker.gc_frequency()
+    chosen.implementations.collector()
+    chosen.worker.heap()
+    chosen.worker.gc_frequency()
     return app if telemeter is None else telemeter.wsgi(app)
 
 
@@ -50,7 +50,7 @@ def _variant(environment: Mapping[str, str]) -> ReferenceVariant:
 
 
 def make_engine(environment: Mapping[str, str]) -> Engine:
-    """An engine that has not connected yet, with the driver and the pool of the variant."""
+    """Return an engine that has not connected yet, with the driver and the pool of the variant."""
     text = environment.get("PLACEBENCH_POOL_SIZE") or _DEFAULT_POOL_SIZE
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ServerError(f"PLACEBENCH_POOL_SIZE: expected a number from 1, got {text!r}")

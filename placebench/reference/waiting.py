@@ -1,9 +1,9 @@
 """The reference service on a database that takes its time: `application`, made from the environment like wsgi.py's.
 
-    PLACEBENCH_WAIT_S   how long the database sleeps before each request is answered; default "0.25"
+    PLACEBENCH_WAIT_S   how long the database sleeps before each response; default "0.25"
 
 The wait is one statement in autocommit, `SELECT pg_sleep(:seconds)`, and so one round trip, on a connection of its own
-beside the request's; `GET /` is answered at once. It stands for work of the server that no client can make shorter.
+beside the request's; `GET /` does not wait. It represents work of the server that no client can make shorter.
 """
 
 import os

@@ -5,7 +5,7 @@
     PLACEBENCH_STATE_RECORDS   of the state, some 500 bytes each; default 200000, about 100 MB
     PLACEBENCH_FREEZE          "1": gc.collect(); gc.freeze() once it is loaded; default "0"
 
-Each answer follows from its path alone, so that every worker has to give the same one.
+Each response follows from its path alone, so that every worker has to give the same one.
 """
 
 import gc
@@ -25,17 +25,17 @@ _DEFAULT_RECORDS: Final = "200000"
 _STEPS: Final = 60_000
 _MODULUS: Final = 2**31 - 1
 
-_Answer = Callable[[int], object]
+_Compute = Callable[[int], object]
 
 
 def workload(environment: Mapping[str, str]) -> WSGIApplication:
     """The application that these variables describe; ServerError with the first that cannot be used."""
     name = read_choice(environment, "PLACEBENCH_WORKLOAD", ("compute", "state"))
-    answer = compute if name == "compute" else _state(environment)
+    function = compute if name == "compute" else _state(environment)
     if read_choice(environment, "PLACEBENCH_FREEZE", ("0", "1")) == "1":
         gc.collect()
         gc.freeze()
-    return _served(answer)
+    return _serve(function)
 
 
 def compute(number: int) -> object:
@@ -46,7 +46,7 @@ def compute(number: int) -> object:
     return {"number": number, "value": value}
 
 
-def _state(environment: Mapping[str, str]) -> _Answer:
+def _state(environment: Mapping[str, str]) -> _Compute:
     """Reads a part of the records, all of them in PARTS requests; looking at a record writes its reference count."""
     text = environment.get("PLACEBENCH_STATE_RECORDS") or _DEFAULT_RECORDS
     if not (text.isascii() and text.isdigit() and int(text) >= PARTS):
@@ -54,23 +54,23 @@ def _state(environment: Mapping[str, str]) -> _Answer:
     records = [_record(number) for number in range(int(text))]
     size = len(records) // PARTS
 
-    def answer(number: int) -> object:
+    def read(number: int) -> object:
         begin = number % PARTS * size
         read = [(record["name"], tag) for record in records[begin : begin + size] for tag in record["tags"]]
         digest = hashlib.sha256(repr(read).encode()).hexdigest()
         return {"part": number % PARTS, "records": len(read), "digest": digest}
 
-    return answer
+    return read
 
 
 def _record(number: int) -> dict[str, Any]:
     return {"id": number, "name": f"record {number}", "tags": [str(number % 7)]}
 
 
-def _served(answer: _Answer) -> WSGIApplication:
+def _serve(function: _Compute) -> WSGIApplication:
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         number = environ["PATH_INFO"].rpartition("/")[2]
-        body = orjson.dumps(answer(int(number)) if number.isdigit() else {})
+        body = orjson.dumps(function(int(number)) if number.isdigit() else {})
         start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
         return [body]
 

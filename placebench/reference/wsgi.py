@@ -8,7 +8,7 @@ PLACEBENCH_POOL_SIZE      connections a process may hold; default 10
 PLACEBENCH_RANDOMIZE_CANDIDATES  "1": under a limit any candidates, not the first ones; default "0"
 PLACEBENCH_MAX_CANDIDATES        the search stops at so many; default "-1", at none
 PLACEBENCH_CANDIDATES_STRATEGY   "depth-first" (default) or "breadth-first": by which trees it comes to so many
-PLACEBENCH_CLAIMS         "at_once" (default), one round trip where psycopg2 speaks to PostgreSQL; or "step_by_step"
+PLACEBENCH_CLAIMS         "at_once" (default), one round trip where psycopg2 is the driver; or "step_by_step"
 PLACEBENCH_COMPRESS       "1": bodies in gzip for clients that ask for it; default "0"
 PLACEBENCH_PROFILE        "light", "full", "sampled", "flame" or "plans" profiles every request; default ""
 PLACEBENCH_PROFILE_DIR    where the profiles go; required if there are any and no telemetry is written

@@ -1,6 +1,6 @@
-"""Child processes that are spoken to in JSON lines: one on standard input is answered by one on standard output.
+"""Child processes that are that speak JSON lines: for each on standard input they write one on standard output.
 
-`LineProcess` is the parent's side, `answer_lines` the child's. What runs in a foreign environment and cannot import
+`LineProcess` is the parent's side, `serve_lines` the child's. What runs in a foreign environment and cannot import
 placebench (`placebench.runtime.standalone`) has a loop of its own with the same protocol.
 """
 
@@ -15,7 +15,7 @@ from placebench.runtime import supervisor
 
 
 class LineProcess:
-    """A running child process that answers JSON lines."""
+    """A running child process that serves JSON lines."""
 
     def __init__(self, child: supervisor.Child, *, gone: str) -> None:
         """gone: begins the error message for a process that ended, before the end of its log."""
@@ -58,8 +58,8 @@ def line_process(spec: supervisor.ChildSpec, *, gone: str) -> Iterator[LineProce
         yield LineProcess(child, gone=gone)
 
 
-def answer_lines(answer: Callable[..., Mapping[str, Any]]) -> None:
-    """Call *answer* with the keys of each line on standard input until it ends, and write what it returns."""
+def serve_lines(respond: Callable[..., Mapping[str, Any]]) -> None:
+    """Call *respond* with the keys of each line on standard input until it ends, and write what it returns."""
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(answer(**json.loads(line))) + "\n")
+        sys.stdout.write(json.dumps(respond(**json.loads(line))) + "\n")
         sys.stdout.flush()

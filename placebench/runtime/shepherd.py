@@ -1,4 +1,4 @@
-"""The process that stands between placebench and a child: `python -I -S shepherd.py CONTROL REPORT [FOLDER]`.
+"""The process between placebench and a child: `python -I -S shepherd.py CONTROL REPORT [FOLDER]`.
 
 CONTROL and REPORT are numbers of inherited pipes. Orders come in as JSON lines: `{"run": {...}}`, `{"stop": seconds}`,
 `{"kill": true}`; reports go out: `{"ready": true}`, `{"pid": n}`, `{"ended": pid, "returncode": n}`, `{"error": text}`.
@@ -34,11 +34,11 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class _Shepherd:
-    """Runs one child at a time, as ordered through the pipe *control*; tells what happened through *report*."""
+    """Runs one child at a time, as ordered through the pipe *control*; reports what happened through *report*."""
 
     def __init__(self, control: int, report: int) -> None:
         self._control = control
-        self._report = report
+        self._report_pipe = report
         self._pending = b""
         self._abandoned = False
         self._child: subprocess.Popen[bytes] | None = None
@@ -47,8 +47,8 @@ class _Shepherd:
         self._signals = _listen_to_signals()
 
     def work(self) -> None:
-        """Obey orders until the control pipe closes or a signal asks for the end; no child is left then."""
-        self._tell(ready=True)
+        """Obey orders until the control pipe closes or a signal ends it; no child is left then."""
+        self._report(ready=True)
         for order in self._orders():
             self._obey(order)
         self._end_child(_ORPHANED_GRACE_S)
@@ -56,7 +56,7 @@ class _Shepherd:
     def _orders(self) -> Iterator[dict[str, Any]]:
         while not self._abandoned:
             readable = wait_readable(self._control, self._signals)
-            if self._signals in readable and self._asked_to_end():
+            if self._signals in readable and self._has_end_signal():
                 return
             self._report_end()
             if self._control in readable:
@@ -65,7 +65,7 @@ class _Shepherd:
                 line, _, self._pending = self._pending.partition(b"\n")
                 yield json.loads(line)
 
-    def _asked_to_end(self) -> bool:
+    def _has_end_signal(self) -> bool:
         return any(number in _END_SIGNALS for number in os.read(self._signals, 512))
 
     def _read_control(self) -> None:
@@ -87,9 +87,9 @@ class _Shepherd:
         try:
             self._child = _spawn(program)
         except (OSError, subprocess.SubprocessError) as error:
-            self._tell(error=getattr(error, "strerror", None) or str(error))
+            self._report(error=getattr(error, "strerror", None) or str(error))
         else:
-            self._tell(pid=self._child.pid)
+            self._report(pid=self._child.pid)
 
     def _end_child(self, grace_s: float) -> None:
         """Stop signal, grace; SIGQUIT, at which PostgreSQL and uWSGI kill their own children; SIGKILL to the group."""
@@ -123,7 +123,7 @@ class _Shepherd:
             self._kill_group()
             returncode = self._child.wait()
             free_shared_memory(self._data)
-            self._tell(ended=self._child.pid, returncode=returncode)
+            self._report(ended=self._child.pid, returncode=returncode)
             self._child = None
 
     def _kill_group(self) -> None:
@@ -137,9 +137,9 @@ class _Shepherd:
         for path in mapped:
             path.unlink(missing_ok=True)
 
-    def _tell(self, **report: Any) -> None:
+    def _report(self, **report: Any) -> None:
         try:
-            os.write(self._report, json.dumps(report).encode() + b"\n")
+            os.write(self._report_pipe, json.dumps(report).encode() + b"\n")
         except BrokenPipeError:
             self._abandoned = True
 
@@ -187,7 +187,7 @@ def _forget_standard_streams() -> None:
 
 
 def _listen_to_signals() -> int:
-    """A pipe that becomes readable when a child ends or the shepherd is asked to end.
+    """A pipe that becomes readable when a child ends or the shepherd gets a signal to end.
 
     Handled, and not ignored, a signal is back at its default in every child, also when placebench was started in the
     background by a shell that has its jobs ignore SIGINT and SIGQUIT.

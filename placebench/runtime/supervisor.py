@@ -72,7 +72,7 @@ class Supervisor:
         if self._last is not None:
             self.wait(self._last)
         self._data = order["data"]
-        self._tell(run=order)
+        self._send(run=order)
         self._last = pid = int(self._receive("pid")["pid"])
         self._endings.pop(pid, None)
         return pid
@@ -96,15 +96,15 @@ class Supervisor:
         return returncode
 
     def stop(self, pid: int, grace_s: float) -> int:
-        """Ask the child *pid* to end, end it by force after *grace_s*; returns how it ended."""
+        """Let the child *pid* end cleanly, end it by force after *grace_s*; returns how it ended."""
         if self.poll(pid) is None:
-            self._tell(stop=grace_s)
+            self._send(stop=grace_s)
         return self.wait(pid)
 
     def kill(self, pid: int) -> None:
         """End the child *pid* and its process group at once."""
         if self.poll(pid) is None:
-            self._tell(kill=True)
+            self._send(kill=True)
 
     def close(self) -> None:
         """Let go of the shepherd and wait until child and folder are gone; safe to call again, also after Ctrl-C."""
@@ -135,13 +135,13 @@ class Supervisor:
     ) -> None:
         self.close()
 
-    def _tell(self, **order: Any) -> None:
+    def _send(self, **order: Any) -> None:
         with suppress(BrokenPipeError):  # the shepherd was killed: what follows reads so from the report pipe
             self._control.write(json.dumps(order).encode() + b"\n")
 
     def _receive(self, key: str) -> dict[str, Any]:
         answered = self._readable(_START_LIMIT_S)
-        report = self._read_report() if answered else {"error": f"no answer in {_START_LIMIT_S} s"}
+        report = self._read_report() if answered else {"error": f"no response in {_START_LIMIT_S} s"}
         if key not in report:
             raise PlacebenchError(report.get("error", "the process that guards it was killed"))
         return report
@@ -223,7 +223,7 @@ class ChildSpec:
     log: Path | None = None
     """Where stdout and stderr are appended; None: nowhere."""
     user: tuple[int, int] | None = None
-    """The uid and gid to run as (only root can ask for that); None: as this process."""
+    """The uid and gid to run as (for root only); None: as this process."""
     stop_signal: int = signal.SIGTERM
     """What ends the program cleanly; goes to the program alone, not to its process group."""
     grace_s: float = 10.0
@@ -236,7 +236,7 @@ class ChildSpec:
     """The data folder of a program of PostgreSQL's: the shared memory that it leaves when it is killed goes too."""
 
     def order(self) -> dict[str, Any]:
-        """What the shepherd is told."""
+        """The order for the shepherd."""
         return {
             "argv": list(map(str, self.argv)),
             "env": None if self.env is None else dict(self.env),

@@ -164,7 +164,7 @@ class RunningServer(ABC):
             if self._child.poll() is not None:
                 raise self._start_error()
             if time.monotonic() > give_up_at:
-                waited = f"`GET /` was not answered with 200 within {self._spec.start_timeout_s:g} s"
+                waited = f"`GET /` did not respond with 200 within {self._spec.start_timeout_s:g} s"
                 raise ServerError(f"{waited} of the start of {self.name}; {self._log.end()}")
             time.sleep(_POLL_S)
 
@@ -196,8 +196,8 @@ class _Uwsgi(RunningServer):
     def stop(self) -> None:
         """Serve the requests in flight, up to grace_s, then end.
 
-        The workers are asked to end one by one, because what the master sends is lost on one that is still starting.
-        The master looks for workers that are gone once a second, or when the next signal wakes it: that is the
+        The workers are stopped one by one, because what the master sends is lost on one that is still starting.
+        The master checks for workers that are gone once a second, or when the next signal wakes it: that is the
         supervisor's.
         """
         if self._child.poll() is None:
@@ -257,7 +257,7 @@ class _Wsgiref(RunningServer):
 
     def _command(self, spec: ServerSpec) -> list[str]:
         if spec.processes > 1:
-            raise ServerError(f"{spec.processes} processes were asked for: wsgiref serves in one")
+            raise ServerError(f"{spec.processes} processes: wsgiref serves in one")
         return [_python(spec), "-P", str(_STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
 
 
@@ -274,9 +274,9 @@ def _in_brackets(host: str) -> str:
 
 def _check_spec(spec: ServerSpec) -> None:
     if spec.processes < 1 or spec.threads < 1:
-        raise ServerError(f"{spec.processes} processes of {spec.threads} threads were asked for: at least 1 is needed")
+        raise ServerError(f"{spec.processes} processes of {spec.threads} threads: at least 1 is needed")
     if not 0 <= spec.port <= _LAST_PORT:
-        raise ServerError(f"port {spec.port} was asked for: it has to lie between 0 (any free one) and {_LAST_PORT}")
+        raise ServerError(f"port {spec.port} is not possible: it has to lie between 0 (any free one) and {_LAST_PORT}")
     try:
         socket.getaddrinfo(spec.host, spec.port)
     except OSError as error:  # uWSGI itself would take it, and then not be reached
@@ -362,7 +362,7 @@ def uwsgi_program(python: Path | None = None) -> str:
 
 
 def _virtualenv_option(python: Path | None) -> tuple[str, ...]:
-    """A uWSGI compiled from source links the base Python: it has to be told where the packages are."""
+    """A uWSGI compiled from source links the base Python: it needs the path of the packages."""
     prefix = (python or Path(sys.executable)).parent.parent
     return ("--virtualenv", str(prefix)) if (prefix / "pyvenv.cfg").is_file() else ()
 

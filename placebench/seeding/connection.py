@@ -24,7 +24,7 @@ _NO_RIGHTS = frozenset({"42501", "25006"})  # insufficient privilege, read-only 
 def exclusive_connection(url: str) -> Iterator[Connection]:
     """One connection, closed afterwards, nobody else seeding meanwhile.
 
-    Raises DatabaseError, in one line and without the password, for no URL, no answer, a lost connection, a full disk,
+    Raises DatabaseError, in one line and without the password, for no URL, no response, a lost connection, a full disk,
     missing rights, and what the database refuses. What was not committed by then is gone.
     """
     with _opened(url) as connection:
@@ -116,7 +116,7 @@ _OPTIONS_TABLE = "placebench_option_version"
 def migrate(url: str, revision: str = "head") -> None:
     """Upgrade the database to *revision*; tables that Placement made are adopted as they are, in one transaction.
 
-    Raises DatabaseError when the database does not answer, lacks rights, or holds strangers under Placement's names.
+    Raises DatabaseError when the database does not respond, lacks rights, or holds strangers under Placement's names.
     """
     with exclusive_connection(url) as connection:
         migrate_connection(connection, revision)

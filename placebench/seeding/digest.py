@@ -189,7 +189,7 @@ def expected_content(topology: Topology) -> Content:
 
 
 class _Common:
-    """What the trees of one type have in common: by the place of a node, what stands behind its provider's uuid."""
+    """What the trees of one type have in common: by the place of a node, what follows its provider's uuid."""
 
     def __init__(self, topology: Topology, tree_type: TreeType) -> None:
         uuids = topology.aggregate_uuids

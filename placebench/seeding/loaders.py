@@ -35,7 +35,7 @@ class Loader(Protocol):
 
 
 class ProgressMeter:
-    """Tells how far a loader is, in providers, when each tree passes by several times (once for each table)."""
+    """Reports how far a loader is, in providers, when each tree passes by several times (once for each table)."""
 
     def __init__(self, progress: Progress, topology: Topology, passes: int) -> None:
         self._progress = progress

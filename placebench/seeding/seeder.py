@@ -162,10 +162,10 @@ def seed(
     """Migrate the database and fill it with the topology; returns the receipt, the stored one if it is all there.
 
     A topology of no trees makes the schema and the standard names only, whatever the tables hold. *reset* empties
-    Placement's tables first, in one transaction, and tells *notice* what it removed. `by_copy` and `by_sql` write in
+    Placement's tables first, in one transaction, and gives *notice* what it removed. `by_copy` and `by_sql` write in
     one transaction: when they stop, nothing is there. `by_http` cannot: the next run says so.
     Raises SeedError for a database that holds anything else, and when what was written is not what the topology says;
-    DatabaseError for one that does not answer, lacks rights, is full, or goes away.
+    DatabaseError for one that does not respond, lacks rights, is full, or goes away.
     """
     load = find_loader(loader)
     with exclusive_connection(url) as connection, ThreadPoolExecutor(1) as beside:

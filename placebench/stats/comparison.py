@@ -1,6 +1,6 @@
 """The comparison of two variants of an interleaved run, from its blocks to the verdict.
 
-The key piece is `compare_blocks`.
+The main function is `compare_blocks`.
 """
 
 import math
@@ -123,7 +123,7 @@ def compare_counts(
 ) -> Comparison:
     """Compare what was counted of two variants, request by request; None: it was not.
 
-    The requests stand in for replicates: a count is the same in every process. Two zeros are no change. A zero against
+    Requests replace replicates here: a count is the same in every process. Two zeros are no change. A zero against
     another number has no ratio, and so there is none for the whole: it is less or more by its values, unless the
     requests contradict each other. Raises KeyError for a metric that does not exist.
     """

@@ -15,7 +15,7 @@ _SAMPLES_ABOVE = 10
 def percentile(ordered: Sequence[float], share: float) -> float | None:
     """The value below which *share* of the samples lie, between neighbours in proportion; None for too few samples.
 
-    ordered: the samples in ascending order. At least 10 of them have to lie above the quantile (p99 needs 1000):
+    ordered: the samples in ascending order. At least 10 of them have to lie above the percentile (p99 needs 1000):
     with fewer it says more about the slowest request than about the service.
     """
     if samples_needed(share) > len(ordered):
@@ -39,7 +39,7 @@ def cumulative_distribution(ordered: Sequence[float], *, points: int = 200) -> l
 
 
 def samples_needed(share: float) -> int:
-    """How many samples a quantile takes to be shown: 20 for p50, 1000 for p99."""
+    """How many samples a percentile takes to be shown: 20 for p50, 1000 for p99."""
     return round(_SAMPLES_ABOVE / (1 - share))
 
 

@@ -76,7 +76,7 @@ class ReducedReplicates:
     levels: tuple[tuple[float, float], ...]
     """Of the same replicates, the metric of baseline and of variant, a request."""
     invalidated: int
-    """Whole replicates that do not count, because a rule set before the run said so."""
+    """Whole replicates that a rule set before the run discarded."""
     numbers: tuple[int, ...] = ()
     """Which replicates they are, so that two comparisons of one run can be lined up."""
 

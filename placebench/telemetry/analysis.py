@@ -190,7 +190,7 @@ class WarmupTrim:
         """What was trimmed, and the proof, as text."""
         if not self.until_s:
             return "No warm-up at the beginning: nothing was trimmed."
-        why = "as asked" if self.threshold_s is None else f"a mean above {self.threshold_s * 1e3:.3g} ms in a second"
+        why = "as given" if self.threshold_s is None else f"a mean above {self.threshold_s * 1e3:.3g} ms in a second"
         proof = "; ".join(f"{name} {row.kept} + {row.trimmed} = {row.before}" for name, row in self.counts.iterrows())
         return f"The first {self.until_s:g} s were trimmed ({self.series}: {why}). Kept + trimmed = all: {proof}."
 
@@ -378,7 +378,7 @@ def _find_offset(telemetry: Telemetry) -> Offset:
     if len(clients) != 1:
         raise PlacebenchError(
             f"{len(clients)} clients' clocks in this telemetry: put the files of one client (`placebench load "
-            "--telemetry DIR`) and of the servers that it asked into one folder"
+            "--telemetry DIR`) and of the servers under load into one folder"
         )
     own = clients.pop()
     pairs = telemetry.paired().join(_inside(durations), on="request").fillna({"inside_s": 0.0})
@@ -388,7 +388,7 @@ def _find_offset(telemetry: Telemetry) -> Offset:
 
 
 def _inside(durations: pd.DataFrame) -> pd.Series[float]:
-    """What the application took of each request, where it tells its handler's time."""
+    """What the application took of each request, where it records its handler's time."""
     parts = durations[durations["series"].isin(("framework", "handler"))]
     return parts.groupby("request")["duration_s"].sum().rename("inside_s")
 

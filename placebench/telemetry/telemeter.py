@@ -98,15 +98,15 @@ _current: ContextVar["_WatchedRequest | None"] = ContextVar("placebench_watch", 
 
 
 def _current_request() -> "_WatchedRequest | None":
-    """The watch of the request that this thread or task answers; None outside of one, or if telemetry is off."""
+    """The watch of the request that this thread or task serves; None outside of one, or if telemetry is off."""
     watch = _current.get()
     return None if watch is None or watch.ended else watch
 
 
 class _WatchedRequest:
-    """One request while it is answered, and the body of its answer; `close()`, which every WSGI server calls, ends it.
+    """One request while it is served, and the body of its response; `close()`, which every WSGI server calls, ends it.
 
-    route: its pattern, where the framework tells it. handler_s: what its handler took.
+    route: its pattern, where the framework knows it. handler_s: what its handler took.
     """
 
     ended = False
@@ -149,7 +149,7 @@ class _WatchedRequest:
             self.end()
 
     def end(self) -> None:
-        """The answer is sent, or the request failed; again is harmless."""
+        """The response is sent, or the request failed; again is harmless."""
         if not self.ended:
             self.ended = True
             self._server_s = _clock() - self.started
@@ -178,14 +178,14 @@ def _field(seconds: float | None) -> str:
 
 
 class _WatchedApplication:
-    """A WSGI application whose requests are timed; what it answers is passed on untouched."""
+    """A WSGI application whose requests are timed; its responses are passed on untouched."""
 
     def __init__(self, meter: "Telemeter", application: _WsgiApplication) -> None:
         self._meter = meter
         self._application = application
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer a request."""
+        """Serve a request."""
         if not self._meter.ready():
             return self._application(environ, start_response)
         watch = environ[WATCH_KEY] = _WatchedRequest(self._meter, environ, start_response)
@@ -219,7 +219,7 @@ class _Pool(Protocol):
 
 
 class _Engine(Protocol):
-    """What is asked of a SQLAlchemy engine."""
+    """A SQLAlchemy engine, as far as it matters here."""
 
     pool: Any
 
@@ -294,7 +294,7 @@ class Telemeter:
         if self.ready():
             self._note(self.file.wall_zero_s + time.perf_counter(), clean(name), value)
 
-    # What `SqlProfiler.listen` asks for.
+    # The interface of a listener of `SqlProfiler.listen`.
 
     def on_span(self, label: str, started: float, ended: float) -> None:
         """A span of `profiler.timed(label)` has ended; kept where it ran inside of a watched request."""

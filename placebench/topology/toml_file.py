@@ -151,7 +151,7 @@ def read_topology(path: Path, *, trees: int | None = None, seed: int = 1, utiliz
 
 @dataclass(frozen=True)
 class _Place:
-    """Where something stands in a file, for messages: `file: providers[2].inventories`."""
+    """The place of something in a file, for messages: `file: providers[2].inventories`."""
 
     file: str
     key: str = ""
@@ -255,7 +255,7 @@ def _parent(table: _ProviderTable, places: Mapping[str, int], place: _Place) -> 
         return None
     if table.parent is UNSET or table.parent not in places:
         seen = None if table.parent is UNSET else table.parent
-        place.fail("parent", f"a provider that stands above: {', '.join(places)}", seen)
+        place.fail("parent", f"a provider above: {', '.join(places)}", seen)
     return places[table.parent]
 
 

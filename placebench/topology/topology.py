@@ -42,7 +42,7 @@ class Consumer(NamedTuple):
 class Topology:
     """`trees` trees of one type or of several, by their weights; `request` is what the data set is measured with.
 
-    With a `utilization`, each tree has as many consumers as it draws, and the claims of the types do not count. With
+    With a `utilization`, each tree has as many consumers as it draws, and the claims of the types are ignored. With
     `aggregates_every`, so many trees have aggregates in common and the next as many have others, so that what is shared
     grows with the data set and not with its square.
     """
@@ -164,7 +164,7 @@ class Topology:
 
     @cached_property
     def _paths(self) -> list[list[str]]:
-        """Of each type, what stands behind a tree's number in the paths of its providers."""
+        """Of each type, what follows a tree's number in the paths of its providers."""
         return [[f"/{node.path}" for node in each.nodes] for each in self.tree_types]
 
     @cached_property

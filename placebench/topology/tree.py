@@ -1,7 +1,7 @@
 """One provider tree: its nodes and inventories, what its consumers take, and how it is filled with consumers.
 
-`TreeType` is a tree as a topology file describes it. `fill_tree` gives the consumers of a full tree: each takes what
-the topology's request asks for.
+`TreeType` is a tree as a topology file describes it. `fill_tree` gives the consumers of a full tree: each takes the
+resources of the topology's request.
 """
 
 from collections import Counter
@@ -133,7 +133,7 @@ _MAX_ATTEMPTS = 10_000
 def fill_tree(nodes: Sequence[Node], request: str) -> list[Takes]:
     """The consumers of a full tree, in an order in which any first ones are spread evenly over the providers.
 
-    request: path and query; each consumer takes what it asks for, until no more fit.
+    request: path and query; each consumer takes its resources, until no more fit.
     """
     tree = _FillingTree(nodes, _parse_demand(request))
     consumers: list[Takes] = []
@@ -179,7 +179,7 @@ class _Demand:
 
 
 def _parse_demand(request: str) -> _Demand:
-    """What the request asks for; each class of the group without a suffix is a group of its own here."""
+    """Read the resources of the request; each class of the group without a suffix is a group of its own here."""
     parameters = parse_qsl(urlsplit(request).query)
     groups = tuple(_parse_groups(parameters))
     isolate = ("group_policy", "isolate") in parameters
@@ -294,7 +294,7 @@ class _FillingTree:
         return all(self._have_common_root(chosen, suffixes) for suffixes in self._demand.same_subtree)
 
     def _have_common_root(self, chosen: tuple[int, ...], suffixes: frozenset[str]) -> bool:
-        """Whether one of the groups' providers stands above all others of them."""
+        """Whether one of the groups' providers is above all others of them."""
         named = {place for (group, _), place in zip(self._wanted, chosen, strict=True) if group.suffix in suffixes}
         return not named or any(all(self._is_above(top, place) for place in named) for top in named)
 

@@ -1,10 +1,10 @@
-"""The change log: which providers each transaction has touched, for readers that keep a picture between requests.
+"""The change log: which providers each transaction has touched, for readers that keep an index between requests.
 
 Triggers on every table that candidates come from write to `placebench_changes`, whoever the writer is: a row for each
 id that a statement touched, or one row with the lowest and the highest where it touched many. A row bears the id of its
 top-level transaction, so `placebench_look` finds what a reader's last snapshot did not show and its present one does.
 What fires no trigger of ours (TRUNCATE, DDL, a trigger that is disabled) changes the catalog, whose version it returns.
-Readers stand in `placebench_readers`; what all of them have seen is removed by `placebench_prune`.
+Readers are registered in `placebench_readers`; what all of them have seen is removed by `placebench_prune`.
 The functions act with their owner's rights: Placement's role and the service's need none on the log.
 PostgreSQL from 13 only: elsewhere this revision makes nothing.
 """
@@ -260,5 +260,5 @@ def downgrade() -> None:
 
 
 def run(statements: str) -> None:
-    """Statements as they stand."""
+    """Statements as they are."""
     op.get_bind().exec_driver_sql(statements.replace("%", "%%"))

@@ -236,9 +236,9 @@ def test_a_server_of_another_database_is_noticed(server: Server, api_url: str, o
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("http://127.0.0.1:1", "http://127.0.0.1:1 does not answer: .*refused"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1 does not respond: .*refused"),
         ("127.0.0.1:1", "'127.0.0.1:1' is not the URL of a service, such as http://"),
-        ("{}/nowhere", "PUT .*/nowhere/traits/CUSTOM_FOO answered 404"),
+        ("{}/nowhere", "PUT .*/nowhere/traits/CUSTOM_FOO responded 404"),
     ],
 )
 def test_a_server_that_does_not_help_is_named(database_url: str, api_url: str, address: str, message: str) -> None:

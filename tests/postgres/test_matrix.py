@@ -142,7 +142,7 @@ def test_no_speed_where_answers_differ(server: Server, tmp_path: Path) -> None:
     table = VariantTable(app="small_app:application", path=str(ELSEWHERE))
     matrix = Matrix("mine", "What?", axes, {}, [Job(1, 3)], tables=VariantTables({"elsewhere": table}))
 
-    with pytest.raises(GateFailedError, match="answers differently from"):
+    with pytest.raises(GateFailedError, match="responds differently from"):
         surveyed(server, tmp_path / "matrix", matrix)
 
     document = document_of(results.load(tmp_path / "matrix"))

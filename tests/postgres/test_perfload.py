@@ -161,7 +161,7 @@ def written_to(server: Server, folder: Path, database: str, *, at: str) -> resul
         if step.endswith(at):
             _execute(server.database_url(database), "DELETE FROM inventories WHERE id = 1")
 
-    with pytest.raises(GateFailedError, match=r"tuned answers differently from naive: .*; no speed is printed"):
+    with pytest.raises(GateFailedError, match=r"tuned responds differently from naive: .*; no speed is printed"):
         make(server, folder, say)
     return results.load(folder)
 

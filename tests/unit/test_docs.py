@@ -17,6 +17,8 @@ from placebench import profiler
 from placebench.cli import parser
 from placebench.experiment.combinations import combine
 from placebench.experiment.matrix_plan import matrix_named
+from placebench.experiment.trials import read_plan
+from placebench.experiment.variants import read_variant
 from placebench.topology import read_topology
 
 TOP = Path(__file__).parents[2]
@@ -87,6 +89,14 @@ def test_commands_parse(page: Path) -> None:
     assert set(OPTION.findall(page.read_text(encoding="utf-8"))) <= known
 
 
+def test_sections_of_the_bench_exist() -> None:
+    """Each that a page names, in `tox -e bench -- SECTION` or `bench.py SECTION`."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    sections = re.findall(r'^    "([a-z]+)": ', (TOP / "tests" / "bench" / "bench.py").read_text(), re.MULTILINE)
+
+    assert set(re.findall(r"(?:bench\.py|tox -e bench --) ([a-z]+)", text)) - set(sections) == set()
+
+
 def test_pages_that_the_code_names_exist() -> None:
     """Every docs/….md in the package, the tests and the workflows."""
     named = {
@@ -154,6 +164,22 @@ def test_matrices_can_be_run(tmp_path: Path) -> None:
 
     for path in (DOCS / "lab" / "plans" / "versions.toml", tmp_path / "mine.toml"):
         assert {None} == {combination.reason for _, combination in combine(matrix_named(str(path)))}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start/first-comparison.md", "docs/howto/compare.md"])
+def test_variants_can_be_read(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables for pyproject.toml together, each other file by itself; those without a revision are whole."""
+    monkeypatch.chdir(tmp_path)
+    examples = blocks(TOP / page, "toml")
+    own = [each for each in examples if "[tool.placebench" in each]
+    Path("pyproject.toml").write_text("\n".join(own))
+    for number, each in enumerate(set(examples) - set(own)):
+        Path(f"plan-{number}.toml").write_text(each)
+
+    assert read_plan(None).tables.app is not None
+    for plan in (read_plan(path) for path in (None, *tmp_path.glob("plan-*.toml"))):
+        for name in plan.variants:
+            assert read_variant(name, plan.tables).name == name
 
 
 @pytest.mark.parametrize("page", ["lab/data.md", "howto/own-inventory.md"])

@@ -1,4 +1,4 @@
-"""The query string of GET /allocation_candidates, read and validated: the key piece is `parse_query`.
+"""The query string of GET /allocation_candidates, parsed and validated: `parse_query`.
 
 Pure: no database. The order of the checks is Placement's, since the first one that fails decides the error's code.
 Grammar and order: Placement's API reference, "List allocation candidates", microversion 1.39.
@@ -43,7 +43,7 @@ class RequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class CandidateRequest:
-    """What is asked of GET /allocation_candidates; groups in the order of their first appearance."""
+    """What GET /allocation_candidates is to find; groups in the order of their first appearance."""
 
     groups: tuple[RequestGroup, ...]
     isolate: bool = False
@@ -59,7 +59,7 @@ class _Pair(NamedTuple):
 
 
 def parse_query(query_string: bytes | str) -> CandidateRequest:
-    """The request that a query string makes; a str is one of WSGI's, each character a byte.
+    """Return the request that a query string makes; a str is one of WSGI's, each character a byte.
 
     Raises BadRequest with Placement's code at the first of Placement's checks that fails. What needs the database
     (unknown classes and traits) is checked later, by the search.
@@ -82,7 +82,7 @@ def parse_query(query_string: bytes | str) -> CandidateRequest:
 
 
 def parse_group(values: Mapping[str, Sequence[str]]) -> RequestGroup:
-    """The group without suffix that these values of its parameters make, where a group stands alone.
+    """Return the group without suffix that these values of its parameters make, for a group by itself.
 
     Raises BadRequest for the form; a trait both required and forbidden is no error here, as in Placement.
     """

@@ -35,8 +35,8 @@ def compress_responses(app: WSGIApplication) -> WSGIApplication:
 
 
 def _accepts_gzip(environ: WSGIEnvironment) -> bool:
-    asked = parse_accept_header(environ.get("HTTP_ACCEPT_ENCODING"), Accept)
-    return asked.quality("gzip") > 0 and environ["REQUEST_METHOD"] != "HEAD"
+    accepted = parse_accept_header(environ.get("HTTP_ACCEPT_ENCODING"), Accept)
+    return accepted.quality("gzip") > 0 and environ["REQUEST_METHOD"] != "HEAD"
 
 
 def _length(headers: list[tuple[str, str]]) -> float:
@@ -46,8 +46,8 @@ def _length(headers: list[tuple[str, str]]) -> float:
 
 def _compressed_headers(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The headers of the compressed body, whose length is not known before its end."""
-    kept = [(name, value) for name, value in headers if name.lower() != "content-length"]
-    return [*kept, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+    others = [(name, value) for name, value in headers if name.lower() != "content-length"]
+    return [*others, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
 
 
 class _GzipBody:

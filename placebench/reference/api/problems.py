@@ -39,7 +39,7 @@ class Problem(Exception):
 
 
 class BadRequest(Problem):
-    """The request cannot be understood, or asks for something that no request may ask."""
+    """The request cannot be understood, or is for something that is never allowed."""
 
     status = HTTPStatus.BAD_REQUEST
 
@@ -94,7 +94,7 @@ class Conflict(Problem):
 
 
 class ConcurrentUpdate(Conflict):
-    """Somebody else wrote first: read the generation again and try once more."""
+    """Another writer came first: read the generation again and try once more."""
 
     def __init__(self, detail: str) -> None:
         """detail: one sentence for a person."""

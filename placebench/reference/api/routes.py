@@ -41,7 +41,7 @@ class RouteMatch:
 
 
 def _show_versions(call: Call) -> Response:
-    """GET /: the version that is spoken. It uses no database, which makes it the benchmark's control."""
+    """GET /: the version that is served. It uses no database, which makes it the benchmark's control."""
     version = {
         "id": "v1.0",
         "max_version": str(SERVED),

@@ -6,7 +6,8 @@ and a tuple of positions in a tree in `dedup`.
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 from placebench.reference.api.candidates_query import CandidateRequest
@@ -36,7 +37,9 @@ class Combinations(ABC, Generic[_Solution]):
         self._isolate = request.isolate
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
         self._subtrees = [sorted(suffixes.index(suffix) for suffix in names) for names in request.same_subtrees]
-        self._contending = [any(name in contended for name, _ in group.resources) for group in request.groups]
+        contending = (any(name in contended for name, _ in group.resources) for group in request.groups)
+        self._contending = list(accumulate(contending, initial=0))  # how many of so many first groups
+        self._free = _Memo(self._read_free)
         self._wanted: dict[int, int] = defaultdict(int)
         for group in request.groups:
             for name, amount in group.resources:
@@ -52,7 +55,7 @@ class Combinations(ABC, Generic[_Solution]):
         """What the solution of the group of this number takes of contended classes."""
 
     @abstractmethod
-    def _free(self, key: InventoryKey) -> int:
+    def _read_free(self, key: InventoryKey) -> int:
         """The most that can be taken of the inventory at once: by what is unused, and by max_unit."""
 
     @abstractmethod
@@ -60,7 +63,7 @@ class Combinations(ABC, Generic[_Solution]):
         """The provider and its ancestors, from the bottom up."""
 
     def combine(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:
-        """Yield the allowed combinations of one anchor, grown group by group, each dropped where it cannot stand.
+        """Yield the allowed combinations of one anchor, grown group by group, each dropped where it is not allowed.
 
         Args:
             options: The solutions of each group at the anchor.
@@ -89,7 +92,7 @@ class Combinations(ABC, Generic[_Solution]):
             dead_ends.add(self._state(placed))
 
     def allows(self, placed: Sequence[_Solution], checked: int = 0) -> bool:
-        """Whether the solutions of the first groups can stand together; the first *checked* of them are known to."""
+        """Whether the solutions of the first groups are allowed together; the first *checked* are known to be."""
         return self._keep_apart(placed) and self._keep_together(placed, checked) and self._fit(placed, checked)
 
     def _keep_apart(self, placed: Sequence[_Solution]) -> bool:
@@ -118,9 +121,11 @@ class Combinations(ABC, Generic[_Solution]):
 
     def _fit(self, placed: Sequence[_Solution], checked: int) -> bool:
         """The sums of what several groups take from one inventory are within what it can give."""
-        if not (self._wanted and any(self._contending[checked : len(placed)])):
-            return True
-        return all(amount <= self._free(key) for key, amount in self._sums(placed).items())
+        contending = self._contending[len(placed)]
+        if contending < 2 or contending == self._contending[checked]:
+            return True  # the solution of one group fits by itself
+        free = self._free
+        return all(amount <= free[key] for key, amount in self._sums(placed).items())
 
     def _could_suffice(self, options: Sequence[Sequence[_Solution]]) -> bool:
         """Whether the providers are enough, counted all together.
@@ -141,7 +146,7 @@ class Combinations(ABC, Generic[_Solution]):
         }
         free: dict[int, int] = defaultdict(int)
         for key in keys:
-            free[key[1]] += self._free(key)
+            free[key[1]] += self._free[key]
         return all(free[class_number] >= amount for class_number, amount in self._wanted.items())
 
     def _state(self, placed: Sequence[_Solution]) -> object:
@@ -165,3 +170,14 @@ class Combinations(ABC, Generic[_Solution]):
             for key, amount in self._amounts(group, solution):
                 sums[key] = sums.get(key, 0) + amount
         return sums
+
+
+class _Memo(dict[InventoryKey, int]):
+    """What a function returns for each inventory, called once."""
+
+    def __init__(self, call: Callable[[InventoryKey], int]) -> None:
+        self._call = call
+
+    def __missing__(self, key: InventoryKey) -> int:
+        value = self[key] = self._call(key)
+        return value

@@ -7,12 +7,12 @@ from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, I
 
 
 def read_all_trees(_choice: Selection) -> bool:
-    """Never a few: the limit cuts what was found in all trees."""
+    """Read all trees: the limit cuts what was found in them."""
     return False
 
 
 def _read_few_trees(choice: Selection) -> bool:
-    """A few where those that come first are wanted, and not any or the first ones of each tree."""
+    """Read a few where the first candidates are wanted, and not any, or the first ones of each tree."""
     return choice.left is not None and choice.depth_first
 
 
@@ -30,12 +30,12 @@ REACH = Optimization(
 
 
 def _always_read(_request: CandidateRequest) -> bool:
-    """For each request; 1 round trip."""
+    """Read them for each request; 1 round trip."""
     return True
 
 
 def _read_if_requested(request: CandidateRequest) -> bool:
-    """For those with member_of; where somebody shares it is read anyway, since aggregates say with whom."""
+    """Read them with member_of; where a provider shares they are read anyway, since they say with whom."""
     return any(group.member_of or group.not_member_of for group in request.groups)
 
 

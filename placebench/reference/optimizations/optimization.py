@@ -69,7 +69,7 @@ class Implementation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization:
-    """One thing that the service can do in several ways, the reason, and where the difference should show.
+    """One thing that the service can do by several implementations, and where the difference should show.
 
     Attributes:
         name: [a-z0-9_]+, as it is in a variant's name; that of its field where there is no alternative.

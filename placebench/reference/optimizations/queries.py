@@ -29,7 +29,7 @@ def _one_parameter_per_value(
 ) -> CursorResult[Any]:
     """A new statement each time, `WHERE column IN (:value_1, :value_2, ...)`, compiled each time; 1 round trip.
 
-    SQLAlchemy before 1.4 did this for every list. Since then it expands by itself, so the old way is spelled out:
+    SQLAlchemy before 1.4 did this for every list. Since then it expands by itself, so that is written out here:
     a bind parameter a value, and no cache of compiled statements.
     """
     parameters: list[BindParameter[Any]] = [bindparam("value", value, unique=True) for value in values]
@@ -108,7 +108,7 @@ ROWS = Optimization(
 def _recursive_roots() -> CTE:
     """The providers with their roots, found level by level; every query walks the whole forest.
 
-    What stands below a provider without a root is not reached.
+    What is below a provider without a root is not reached.
 
     WITH RECURSIVE walked AS (
       SELECT id, uuid, parent_provider_id, id AS root_provider_id FROM resource_providers
@@ -172,7 +172,7 @@ TOTALS = Optimization(
 )
 
 
-_AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "_AUTOCOMMIT"}
+_AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
 
 TRANSACTION = Optimization(
     name="transaction",

@@ -15,7 +15,7 @@ _Inventories = dict[InventoryKey, ProviderInventory]
 
 
 def _combine_then_test(combinations: CandidateCombinations) -> list[Candidate]:
-    """Every combination at every anchor, tested when complete; the limit cuts the finished list."""
+    """Test every combination at every anchor when it is complete; the limit cuts the finished list."""
     at_anchors = (
         filter(combinations.allows, product(*combinations.options(anchor_id))) for anchor_id in combinations.anchors
     )
@@ -23,7 +23,7 @@ def _combine_then_test(combinations: CandidateCombinations) -> list[Candidate]:
 
 
 def _combine_pruned(combinations: CandidateCombinations) -> list[Candidate]:
-    """Combinations grown group by group, each dropped at the first group that cannot stand; stops at the limit."""
+    """Grow combinations group by group, each dropped at the first group that is not allowed; stop at the limit."""
     at_anchors = (combinations.combine(combinations.options(anchor_id)) for anchor_id in combinations.anchors)
     return combinations.candidates(at_anchors, combinations.bound)
 
@@ -42,7 +42,7 @@ PRUNING = Optimization(
 
 
 def _read_usages_per_group(forest: Forest, solved: Solved, _contended: Collection[int]) -> _Inventories:
-    """All stocks of the trees in which one group was solved, asked for again; 1 round trip a group."""
+    """Read all inventories of the trees in which one group was solved; 1 round trip per group."""
     root_ids = solved.root_ids()
     forest.read_inventories(root_ids)
     providers = (provider for root_id in root_ids for provider in forest.inventories[root_id].items())
@@ -50,7 +50,7 @@ def _read_usages_per_group(forest: Forest, solved: Solved, _contended: Collectio
 
 
 def _track_usages(forest: Forest, solved: Solved, contended: Collection[int]) -> _Inventories:
-    """What the search for room has read of the contended classes, those that several groups ask for; no round trip."""
+    """Take what the search for capacity has read of the contended classes; no round trip."""
     return {
         (provider_id, demand.class_id): forest.inventory(demand.class_id, *row[AMOUNTS])
         for demand in solved.demands
@@ -71,19 +71,19 @@ USAGES = Optimization(
 
 
 def _summarise_per_group(forest: Forest, solved: Solved) -> None:
-    """After each group, for all trees it was solved in, again for each group; 2 round trips a group."""
+    """Summarise all trees in which the group was solved, again for each group; 2 round trips per group."""
     root_ids = solved.root_ids()
     forest.read_providers(root_ids)
     forest.summarise(root_ids)
 
 
 def _summarise_per_request(forest: Forest, solved: Solved) -> None:
-    """After each group, for the trees that no group before it was solved in; 2 round trips or none."""
+    """Summarise the trees in which the group was solved and none before it; 2 round trips or none."""
     forest.summarise([root_id for root_id in solved.root_ids() if root_id not in forest.summaries])
 
 
 def _summarise_response(_forest: Forest, _solved: Solved) -> None:
-    """Nothing after a group: the document asks for the trees of its candidates, after the merge and the limit."""
+    """Do nothing: the trees of the candidates are summarised for the document, after the limit."""
 
 
 SUMMARIES = Optimization(
@@ -99,14 +99,14 @@ SUMMARIES = Optimization(
 
 
 def _read_trees_separately(forest: Forest, root_ids: Collection[int]) -> Mapping[int, list[str]]:
-    """The traits by provider, after the forest knows all else; up to 3 round trips."""
+    """Read inventories and traits, and providers where they are not known; up to 3 round trips."""
     forest.ensure_providers(root_ids)
     forest.read_inventories([root_id for root_id in root_ids if root_id not in forest.inventories])
     return forest.read_traits(root_ids)
 
 
 def _read_trees_joined(forest: Forest, root_ids: Collection[int]) -> Mapping[int, list[str]]:
-    """The same in 1 round trip; a provider of three classes and four traits comes in twelve rows."""
+    """Read all in 1 round trip; a provider of three classes and four traits comes in twelve rows."""
     return forest.read_joined(root_ids)
 
 
@@ -122,12 +122,12 @@ TREES = Optimization(
 
 
 def _as_list(ids: Iterable[int]) -> Collection[int]:
-    """A list: each question walks along it, so a filter of n by m ids takes n times m steps."""
+    """Make a list: each test walks along it, so a filter of n by m ids takes n times m steps."""
     return list(ids)
 
 
 def _as_set(ids: Iterable[int]) -> Collection[int]:
-    """A frozenset: each question is one lookup."""
+    """Make a frozenset: each test is one lookup."""
     return frozenset(ids)
 
 

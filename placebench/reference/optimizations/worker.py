@@ -11,22 +11,22 @@ from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, E
 
 
 def keep_gc_defaults() -> None:
-    """Leaves Python's defaults: every full pass walks the modules too."""
+    """Leave Python's defaults: every full collection traverses the modules too."""
 
 
 def freeze_gc() -> None:
-    """Collects once and moves what is left, which stays for good, out of the collector's sight."""
+    """Collect once, and exclude what is left, which stays for good, from later collections."""
     gc.collect()
     gc.freeze()
 
 
 def _collect_seldom() -> None:
-    """A pass for every 50 000 new objects instead of every 700 (Python 3.11)."""
+    """Collect after every 50 000 new objects instead of every 700 (Python 3.11)."""
     gc.set_threshold(50_000)
 
 
 def _disable_gc() -> None:
-    """No pass at all: what refers to itself is never given back, so that a worker grows until it is renewed."""
+    """Never collect: what refers to itself is never given back, so that a worker grows until it is renewed."""
     gc.disable()
 
 
@@ -43,7 +43,7 @@ COLLECTOR = Optimization(
 
 
 def _use_url_driver(url: URL) -> URL:
-    """The driver that the URL names; psycopg2, which the extra bench brings, where it names none."""
+    """Use the driver that the URL names; psycopg2, which the extra bench brings, where it names none."""
     return url.set(drivername="postgresql+psycopg2") if url.drivername in ("postgres", "postgresql") else url
 
 
@@ -155,11 +155,11 @@ _LARGEST_ON_THE_HEAP: Final = 32 * 2**20
 
 
 def keep_malloc_defaults() -> None:
-    """Leaves malloc's defaults: what is free at the top of the heap goes back, to be faulted in page by page again."""
+    """Leave malloc's defaults: what is free at the top of the heap goes back, to be faulted in page by page again."""
 
 
 def keep_freed_memory() -> None:
-    """Tells malloc to keep what it has, and once for all threads; nothing where the C library is not glibc.
+    """Tell malloc to keep what it has, and once for all threads; nothing where the C library is not glibc.
 
     A heap a thread would keep the most that each of them ever took: a worker of 10 threads had 151 MiB instead of 110,
     for the same CPU (two runs of 200 requests).

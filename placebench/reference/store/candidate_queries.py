@@ -1,6 +1,6 @@
 """The SELECTs of the candidate search of `naive` and `tuned`: one function, one query, each with its SQL.
 
-`Reader` is one connection with the variant's ways to bind lists, fetch rows and find roots.
+`Reader` is one connection with the variant's implementations of binding lists, reading rows and finding roots.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -106,7 +106,7 @@ def _group_by_key(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Ma
 
 
 # The largest number that the columns hold. No max_unit lies above it, so nobody has room for more;
-# asked nevertheless, SQLite's driver raises OverflowError.
+# run nevertheless, SQLite's driver raises OverflowError.
 _MAX_UNIT = 2**31 - 1
 
 ProvidersWithCapacity = dict[int, Any]

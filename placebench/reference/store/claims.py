@@ -75,15 +75,15 @@ def write_claims(connection: Connection, claims: Sequence[ConsumerClaim]) -> Non
     Conflict if an amount does not fit. About ten statements and one for each consumer and provider.
     """
     present = consumers.lock_consumers(connection, claims)
-    held = lock_providers(connection, claims)
+    locked = lock_providers(connection, claims)
     consumers.write_consumers(connection, claims, present)
-    allocate(connection, claims, held)
+    allocate(connection, claims, locked)
 
 
 def lock_providers(
     connection: Connection, claims: Sequence[ConsumerClaim], others: Collection[str] = ()
 ) -> dict[str, LockedProvider]:
-    """What the claims touch and these other providers in their newest state, held until the commit.
+    """Lock what the claims touch and these other providers in their newest state, locked until the commit.
 
     BadRequest if one that is named is unknown. One statement, or two:
 
@@ -119,15 +119,15 @@ def _touched_providers(connection: Connection, claims: Sequence[ConsumerClaim]) 
 
 
 def allocate(
-    connection: Connection, claims: Sequence[ConsumerClaim], held: Mapping[str, LockedProvider]
+    connection: Connection, claims: Sequence[ConsumerClaim], locked: Mapping[str, LockedProvider]
 ) -> dict[str, LockedProvider]:
     """Write the allocations; the providers that were touched, with their next generations.
 
-    held: all that `touched` names. Raises BadRequest for an unknown class, Conflict if an amount does not fit.
+    locked: what `lock_providers` returned. Raises BadRequest for an unknown class, Conflict if an amount does not fit.
     """
-    moved_on = {uuid: held[uuid] for uuid in _touched_providers(connection, claims)}
+    moved_on = {uuid: locked[uuid] for uuid in _touched_providers(connection, claims)}
     claimants = [claim.consumer for claim in claims]
-    wanted = list(_amounts(connection, claims, held))
+    wanted = list(_amounts(connection, claims, locked))
     _check_amounts(wanted, _read_inventory_uses(connection, wanted, claimants))
     connection.execute(delete(allocations).where(allocations.c.consumer_id.in_(claimants)))
     if rows := [_row(each) for each in wanted]:
@@ -142,7 +142,7 @@ def _row(each: _Amount) -> dict[str, str | int]:
 
 
 def _amounts(
-    connection: Connection, claims: Sequence[ConsumerClaim], held: Mapping[str, LockedProvider]
+    connection: Connection, claims: Sequence[ConsumerClaim], locked: Mapping[str, LockedProvider]
 ) -> Iterator[_Amount]:
     """Each amount with the ids that it is stored under; BadRequest for an unknown class."""
     names = {name for claim in claims for resources in claim.allocations.values() for name in resources}
@@ -150,7 +150,7 @@ def _amounts(
     for claim in claims:
         for provider, resources in claim.allocations.items():
             for name, amount in resources.items():
-                yield _Amount(claim.consumer, provider, name, (held[provider].id, ids[name]), amount)
+                yield _Amount(claim.consumer, provider, name, (locked[provider].id, ids[name]), amount)
 
 
 def _check_amounts(wanted: Sequence[_Amount], rooms: Mapping[_Key, _InventoryUse]) -> None:

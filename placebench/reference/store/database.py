@@ -1,6 +1,6 @@
-"""The database as handlers see it: a snapshot or a lonely statement to read by, or a transaction that writes.
+"""The database as handlers see it: a snapshot or a single statement to read by, or a transaction that writes.
 
-The key piece is `Database`. Nothing is kept between requests: another program may write to the same tables.
+The main class is `Database`. Nothing is cached between requests: another program may write to the same tables.
 
 A write runs at READ COMMITTED and locks the rows that it decides on (a provider, its parent, a resource class) in the
 same statement that reads them. What it reads afterwards is therefore the newest state, and nobody can change it before
@@ -24,7 +24,7 @@ _ATTEMPTS: Final = 10
 _PAUSE_S: Final = 0.005
 
 # Serialization failure, deadlock, unique violation, foreign key violation. The last two are races as well: a write
-# looks first whether the name is taken or the row is there, so only a writer in between brings it here.
+# checks first whether the name is taken or the row is there, so only a writer in between brings it here.
 _RACES: Final = frozenset({"40001", "40P01", "23505", "23503"})
 _RACES_ON_SQLITE: Final = frozenset(
     {
@@ -51,16 +51,16 @@ _WRITES: Final[dict[str, dict[str, Any]]] = {
 
 
 class Database:
-    """One engine in three manners: `snapshot()` and `one_statement()` to read, `write(work)` to change."""
+    """One engine, used in three ways: `snapshot()` and `one_statement()` to read, `write(work)` to change."""
 
-    def __init__(self, engine: Engine, lonely: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, engine: Engine, single: Mapping[str, Any] | None = None) -> None:
         """engine: is not connected to here, so that a server may fork afterwards.
 
-        lonely: execution options of a request that takes one statement; None: those of a snapshot.
+        single: execution options of a request that takes one statement; None: those of a snapshot.
         """
         snapshot = _SNAPSHOT.get(engine.dialect.name, {})
         self._reading = engine.execution_options(**snapshot)
-        self._asking = engine.execution_options(**(snapshot if lonely is None else lonely))
+        self._single = engine.execution_options(**(snapshot if single is None else single))
         self._writing = engine.execution_options(**_WRITES.get(engine.dialect.name, {}))
         self._at_once = engine.execution_options(isolation_level="AUTOCOMMIT")
         self.engine = engine
@@ -70,8 +70,8 @@ class Database:
         return self._reading.connect()
 
     def one_statement(self) -> AbstractContextManager[Connection]:
-        """A connection for a handler that reads by one statement, in the way of the variant's step `transaction`."""
-        return self._asking.connect()
+        """A connection for a handler that reads by one statement, as the variant's `transaction` wants it."""
+        return self._single.connect()
 
     def write(self, work: Callable[[Connection], _T]) -> _T:
         """What *work* returns, run in one transaction, and run again when another writer came between.

@@ -169,37 +169,37 @@ class NewInventories:
     inventories: Mapping[str, Inventory]
 
 
-def reshape(connection: Connection, stocks: Mapping[str, NewInventories], several: Sequence[ConsumerClaim]) -> None:
+def reshape(connection: Connection, new: Mapping[str, NewInventories], several: Sequence[ConsumerClaim]) -> None:
     """Give the providers their inventories and the consumers their allocations, together or not at all.
 
     New inventories come first, beside the old ones; then the allocations move; then the old ones go. A provider's
     generation moves on at each of these. Raises what `claims.write` and `inventories.replace` raise, and BadRequest
-    with a code of its own for an unknown provider among the stocks.
+    with a code of its own for an unknown provider among these.
     """
-    _check_providers(connection, stocks)
+    _check_providers(connection, new)
     known = consumers.lock_consumers(connection, several)
-    held = claims.lock_providers(connection, several, stocks)
+    locked = claims.lock_providers(connection, several, new)
     consumers.write_consumers(connection, several, known)
-    for uuid, stock in stocks.items():
-        check_generation(held[uuid], stock.generation)
-        if stock.inventories:
-            present = read_inventories(connection, held[uuid].id)
-            held[uuid] = _replace_locked(connection, held[uuid], {**present, **stock.inventories})
-    held |= claims.allocate(connection, several, held)
-    for uuid, stock in stocks.items():
-        _replace_locked(connection, held[uuid], stock.inventories)
+    for uuid, each in new.items():
+        check_generation(locked[uuid], each.generation)
+        if each.inventories:
+            present = read_inventories(connection, locked[uuid].id)
+            locked[uuid] = _replace_locked(connection, locked[uuid], {**present, **each.inventories})
+    locked |= claims.allocate(connection, several, locked)
+    for uuid, each in new.items():
+        _replace_locked(connection, locked[uuid], each.inventories)
 
 
-def _check_providers(connection: Connection, stocks: Mapping[str, NewInventories]) -> None:
-    """The first provider that is missing or has another generation is told before any other fault.
+def _check_providers(connection: Connection, new: Mapping[str, NewInventories]) -> None:
+    """The first provider that is missing or has another generation is reported before any other fault.
 
     In the order of the request, as in Placement. Nothing is locked yet, so that generations are looked at again later.
     """
-    known = {each.uuid: each for each in find_providers(connection, [resource_providers.c.uuid.in_(stocks)])}
-    for uuid, stock in stocks.items():
+    known = {each.uuid: each for each in find_providers(connection, [resource_providers.c.uuid.in_(new)])}
+    for uuid, each in new.items():
         if uuid not in known:
             raise BadRequest(f"inventories: no resource provider {uuid}", code=_NOT_FOUND)
-        check_generation(known[uuid], stock.generation)
+        check_generation(known[uuid], each.generation)
 
 
 def _replace_locked(

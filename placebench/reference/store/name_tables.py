@@ -133,7 +133,7 @@ def resource_class_exists(connection: Connection, name: str) -> bool:
 
 
 def lock_resource_class_ids(connection: Connection, names: Collection[str]) -> dict[str, int]:
-    """Return the id of each class, held against deletion until the commit; BadRequest if one is unknown.
+    """Return the id of each class, locked against deletion until the commit; BadRequest if one is unknown.
 
     SELECT name, id FROM resource_classes WHERE name IN :names ORDER BY id FOR KEY SHARE
     """

@@ -92,9 +92,9 @@ def read_id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]
 
 
 def lock_provider(connection: Connection, uuid: str) -> LockedProvider:
-    """Return the provider in its newest state, held until the commit; NotFound if there is none.
+    """Return the provider in its newest state, locked until the commit; NotFound if there is none.
 
-    No join: PostgreSQL would look at the joined rows in their old state once it has waited for the lock.
+    No join: PostgreSQL would read the joined rows in their old state once it has waited for the lock.
 
     SELECT id, uuid, generation FROM resource_providers
     WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
@@ -117,7 +117,7 @@ def check_generation(provider: LockedProvider | StoredProvider, generation: int)
 
 
 def advance_generation(connection: Connection, provider: LockedProvider) -> int:
-    """Return the provider's next generation, now in its row; ConcurrentUpdate if somebody else moved it.
+    """Return the provider's next generation, now in its row; ConcurrentUpdate if another writer moved it.
 
     UPDATE resource_providers SET generation = :next WHERE id = :id AND generation = :generation
     """
@@ -148,7 +148,7 @@ _OWN: Final = resource_providers.c
 
 
 class _TreePosition(NamedTuple):
-    """Where a provider stands."""
+    """Where a provider is in the trees."""
 
     id: int
     root_id: int
@@ -175,7 +175,7 @@ def create_provider(connection: Connection, *, uuid: str, name: str, parent_uuid
 def move_provider(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
     """Put the provider with all below it under another parent, or at the root of a tree of its own. Six statements.
 
-    Raises NotFound without the provider, BadRequest without the parent, or if it stands below the provider.
+    Raises NotFound without the provider, BadRequest without the parent, or if it is below the provider.
 
     LOCK TABLE resource_providers IN EXCLUSIVE MODE
     """
@@ -207,7 +207,7 @@ def delete_provider(connection: Connection, uuid: str) -> None:
 
 
 def _lock_position(connection: Connection, uuid: str) -> _TreePosition | None:
-    """Where the provider stands, held until the commit; None if there is none.
+    """Where the provider is, locked until the commit; None if there is none.
 
     SELECT id, root_provider_id FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
     """

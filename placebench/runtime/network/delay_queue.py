@@ -1,4 +1,4 @@
-"""One direction of a slow link, as arithmetic: when each byte that goes in comes out. No clock, no socket.
+"""One direction of an emulated link, as arithmetic: when each byte that goes in comes out. No clock, no socket.
 
 `LinkProfile` is the latency and bandwidth of the link, `DelayQueue` holds what is in transit. Each chunk comes out at
 its arrival plus half of the latency, later only where the bandwidth makes it wait for those before it: a link delays

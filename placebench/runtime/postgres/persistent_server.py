@@ -1,6 +1,6 @@
 """A server that outlives the command that started it, with data that stays: what `placebench db` works on.
 
-The key piece is `PersistentServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
+The main class is `PersistentServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
 logs, `programs`, a copy for an account that cannot read the installed ones, and `running`, a file that all processes of
 the server keep locked: process ids say nothing in another container. Unlike a private server it writes through to the
 disk: somebody may care for this data.

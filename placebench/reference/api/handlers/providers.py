@@ -60,7 +60,7 @@ def update_provider(call: Call, uuid: str) -> Response:
 
 
 def delete_provider(call: Call, uuid: str) -> Response:
-    """DELETE /resource_providers/{uuid}: with its inventories, traits and aggregates, if nothing stands on it."""
+    """DELETE /resource_providers/{uuid}: and what belongs to it, if it has no children and no allocations."""
     call.database.write(lambda connection: providers.delete_provider(connection, uuid))
     return responses.empty()
 

@@ -107,7 +107,7 @@ class CachedIndex:
             return body
 
     def _lend(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """The parts; as long as somebody holds them, the index that they read from stays as it is."""
+        """The parts; as long as they are referenced, the index that they read from stays as it is."""
         parts = (part for part in body)
         self._lent.add(parts)
         return parts
@@ -128,7 +128,7 @@ class CachedIndex:
         return self._move(connection, seen)
 
     def _move(self, connection: Connection, seen: VisibilityCheck) -> TreeIndex:
-        """The index at the snapshot seen; none is left if that fails on the way."""
+        """The index at the snapshot seen; none is left if that fails."""
         index, self._index = self._index, None
         if index is None or seen.changes is not None:
             self._bodies.clear()

@@ -150,7 +150,7 @@ _UNWATCHED: Final = (
     "triggers of the change log are missing or disabled (every one wants ENABLE ALWAYS),"
     " or a table has another in its place, a child, a parent or a subscription"
 )
-# Requests wait meanwhile. Whoever has removed our old entry in a transaction that goes on may keep us from it.
+# Requests wait meanwhile; a transaction that has removed the old entry and goes on would block for long.
 _PATIENCE: Final = "SET lock_timeout = '200ms'"
 
 

@@ -33,7 +33,7 @@ class Anchor:
 
     ruling: RootRuling
     relevances: tuple[Relevance, ...]  # of the tree's providers, the root first
-    parents: tuple[int, ...]  # empty where no same_subtree asks for them
+    parents: tuple[int, ...]  # empty where no same_subtree needs them
     sharing: tuple[_SharingProvider, ...]
     groups: int  # bits: those that name this tree by in_tree, or none
 
@@ -168,11 +168,11 @@ class AnchorCombinations(Combinations[_Option]):
         return solution
 
     def _amounts(self, group: int, solution: _Option) -> Iterable[tuple[InventoryKey, int]]:
-        """One provider stands for all classes, or each has its own."""
+        """One provider gives all classes, or one each."""
         several = len(solution) > 1
         return [((solution[nth if several else 0], number), amount) for nth, number, amount in self._contended[group]]
 
-    def _free(self, key: InventoryKey) -> int:
+    def _read_free(self, key: InventoryKey) -> int:
         position, number = key
         free = self._anchor.relevance(position).free
         return free[number] if free else 0

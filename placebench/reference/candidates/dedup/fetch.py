@@ -59,9 +59,9 @@ def fetch(connection: Connection, index: TreeIndex, trees: Trees = ALL_TREES, *,
 
 def fetch_names(connection: Connection, index: TreeIndex, request: CandidateRequest) -> None:
     """Read what only this request names: traits and classes that nobody has, and in_trees; up to 3 round trips."""
-    asked = {*request.root_required, *request.root_forbidden}
-    asked.update(name for group in request.groups for name in group.forbidden.union(*group.required))
-    if unseen := asked - index.traits:
+    named = {*request.root_required, *request.root_forbidden}
+    named.update(name for group in request.groups for name in group.forbidden.union(*group.required))
+    if unseen := named - index.traits:
         index.traits.update(statements.find_names(connection, "traits", unseen))
     if unseen := {name for group in request.groups for name, _ in group.resources} - index.resource_classes:
         index.resource_classes.update(statements.find_names(connection, "resource_classes", unseen))
@@ -134,7 +134,7 @@ _NOTHING: Final = 0  # the number of empty content
 
 
 class _Contents:
-    """The content of each provider as a number, which stands for an attribute and the number of the content before."""
+    """The content of each provider as a number, which means an attribute and the number of the content before."""
 
     def __init__(self, provider_ids: Iterable[int], distances: Sequence[int]) -> None:
         """distances: how many places before each provider its parent is."""

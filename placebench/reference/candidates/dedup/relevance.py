@@ -36,7 +36,7 @@ def same_provider_class(provider_class: ProviderClass, relevance: Relevance) -> 
 
 
 def same_relevance(_provider_class: ProviderClass, relevance: Relevance) -> Hashable:
-    """Return what providers share that are alike in what the request asks about, however else they differ."""
+    """Return what providers share that are alike in what the request needs, however else they differ."""
     return relevance
 
 
@@ -66,7 +66,7 @@ class Assessor:
         self.equivalence = equivalence
         self.contended = _contended_sums(request)
         self._spreading = next((group for group in request.groups if group.spreads), RequestGroup(""))
-        self._asked: dict[str, list[tuple[int, int]]] = {}  # the demands of each class, as bits, with their amounts
+        self._demands: dict[str, list[tuple[int, int]]] = {}  # the demands of each class, as bits, with their amounts
         self._spread = self._demanded(self._spreading)
         self._alone = [
             (1 << number, self._demanded(group)) for number, group in enumerate(request.groups) if not group.spreads
@@ -92,17 +92,17 @@ class Assessor:
 
     def _demanded(self, group: RequestGroup) -> int:
         """The group's demands as bits; the spreading group's first one is bit 0."""
-        first = sum(map(len, self._asked.values()))
+        first = sum(map(len, self._demands.values()))
         for number, (name, amount) in enumerate(group.resources, first):
-            self._asked.setdefault(name, []).append((1 << number, amount))
+            self._demands.setdefault(name, []).append((1 << number, amount))
         return (1 << len(group.resources)) - 1 << first
 
     def _satisfiable(self, inventories: Iterable[ClassInventory]) -> int:
         """The demands, as bits, that the inventories have capacity for, each by itself."""
-        room, asked = 0, self._asked
+        room, demands = 0, self._demands
         for inventory in inventories:
-            if inventory.class_name in asked:
-                for bit, amount in asked[inventory.class_name]:
+            if inventory.class_name in demands:
+                for bit, amount in demands[inventory.class_name]:
                     if _has_capacity(inventory, amount):
                         room |= bit
         return room
@@ -166,11 +166,11 @@ def _is_member(group: RequestGroup, provider_class: ProviderClass) -> bool:
 
 def _contended_sums(request: CandidateRequest) -> Mapping[str, list[int]]:
     """The classes that more than one group requests, each with the sums that some of the groups can come to."""
-    asked: dict[str, list[int]] = defaultdict(list)
+    amounts_of: dict[str, list[int]] = defaultdict(list)
     for group in request.groups:
         for name, amount in group.resources:
-            asked[name].append(amount)
-    return {name: _possible_sums(amounts) for name, amounts in asked.items() if len(amounts) > 1}
+            amounts_of[name].append(amount)
+    return {name: _possible_sums(amounts) for name, amounts in amounts_of.items() if len(amounts) > 1}
 
 
 def _possible_sums(amounts: Iterable[int]) -> list[int]:

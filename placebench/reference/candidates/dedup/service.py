@@ -1,4 +1,4 @@
-"""The candidates read from PostgreSQL, nothing kept between requests: `answer_by_dedup`.
+"""The candidates read from PostgreSQL, nothing cached between requests: `answer_by_dedup`.
 
 Which trees are read is decided here: all at once where all may have a candidate; a few at a time, ever more, where the
 search ends at a limit; and in a response too long to be held part by part, twice, since summaries follow requests.

@@ -25,7 +25,7 @@ class CandidateTemplate:
         """Return what equal candidates have in common, whatever their anchors."""
         amounts, mappings = self.identity
         return (
-            frozenset((_uuid_of(tree, key), *asked) for key, *asked in amounts),  # type: ignore[attr-defined]
+            frozenset((_uuid_of(tree, key), *amount) for key, *amount in amounts),  # type: ignore[attr-defined]
             tuple(frozenset(_uuid_of(tree, key) for key in keys) for keys in mappings),  # type: ignore[attr-defined]
         )
 
@@ -70,7 +70,7 @@ def make_template(anchor: Anchor, request: CandidateRequest, combination: Combin
 def _identity(
     given: Mapping[int, Mapping[str, int]], mapped: Sequence[Iterable[int]], names: Mapping[int, str]
 ) -> tuple[object, ...]:
-    amounts = [(names.get(key, key), *asked) for key, resources in given.items() for asked in resources.items()]
+    amounts = [(names.get(key, key), *amount) for key, resources in given.items() for amount in resources.items()]
     return amounts, [[names.get(key, key) for key in keys] for keys in mapped]
 
 

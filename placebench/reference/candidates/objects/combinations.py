@@ -48,7 +48,7 @@ class CandidateCombinations(Combinations[Candidate]):
             if each.class_id in self._wanted
         ]
 
-    def _free(self, key: InventoryKey) -> int:
+    def _read_free(self, key: InventoryKey) -> int:
         inventory = self._inventories[key]
         return min(inventory.capacity - inventory.used, inventory.max_unit)
 

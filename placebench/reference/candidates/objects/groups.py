@@ -24,7 +24,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class _GroupFilters:
-    """Provider ids that a group asks for and that it refuses."""
+    """Provider ids that a group wants, and those that it refuses."""
 
     required: tuple[Collection[int], ...]  # for each any-set the holders of one of its traits
     forbidden: Collection[int]  # holders of a forbidden trait
@@ -179,7 +179,7 @@ def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[Class
 
 
 def _able_providers(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[int]:
-    """Providers of the tree asked for that have room for every class."""
+    """Providers of the named tree that have capacity for every class."""
     first, *others = (demand.room for demand in demands)
     having = [search.collection(room) for room in others]
     for provider_id in first:
@@ -238,9 +238,9 @@ def _solutions(
     solutions: Solutions = defaultdict(list)
     for anchor_id, providers in placements:
         if group.spreads:
-            resources = [resource(key, *asked) for key, asked in zip(providers, amounts, strict=True)]
+            resources = [resource(key, *amount) for key, amount in zip(providers, amounts, strict=True)]
             providers = tuple(dict.fromkeys(providers))
         else:
-            resources = [resource(providers[0], *asked) for asked in amounts]
+            resources = [resource(providers[0], *amount) for amount in amounts]
         solutions[anchor_id].append(candidate(anchor_id, resources, {group.suffix: providers}))
     return solutions

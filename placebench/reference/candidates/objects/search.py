@@ -140,7 +140,7 @@ class Forest:
 
 
 class NothingFitsError(Exception):
-    """No candidate can come any more: the answer is empty, and errors that later groups hold stay unseen."""
+    """No candidate is possible any more: the response is empty, and errors in later groups are not looked for."""
 
 
 @dataclass(slots=True)
