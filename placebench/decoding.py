@@ -48,7 +48,7 @@ def read_json(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T
 
 def decode_json(content: bytes, kind: type[_T], source: str, *, error: type[PlacebenchError]) -> _T:
     """The same of content at hand; source: what the message begins with."""
-    return _decoded(content, kind, msgspec.json.decode, source, error)
+    return _decode(content, kind, msgspec.json.decode, source, error)
 
 
 def read_lines(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> list[_T]:
@@ -63,7 +63,7 @@ def read_lines(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> l
 
 def read_toml(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T:
     """As `read_json`, of a TOML file."""
-    return _decoded(_content(path, error), kind, msgspec.toml.decode, str(path), error)
+    return _decode(_content(path, error), kind, msgspec.toml.decode, str(path), error)
 
 
 def check(document: Any, kind: Any, source: str, *, at: str = "", error: type[PlacebenchError]) -> Any:
@@ -76,7 +76,7 @@ def check(document: Any, kind: Any, source: str, *, at: str = "", error: type[Pl
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as found:
-        raise error(f"{source}: {_described(found, document, kind, at)}") from found
+        raise error(f"{source}: {_describe_error(found, document, kind, at)}") from found
 
 
 def _content(path: Path, error: type[PlacebenchError]) -> bytes:
@@ -86,13 +86,13 @@ def _content(path: Path, error: type[PlacebenchError]) -> bytes:
         raise error(f"{path}: cannot be read: {getattr(found, 'strerror', None) or found}") from found
 
 
-def _decoded(
+def _decode(
     content: bytes, kind: type[_T], decode: Callable[..., Any], source: str, error: type[PlacebenchError]
 ) -> _T:
     try:
         made: _T = decode(content, type=kind)
     except msgspec.ValidationError as found:
-        raise error(f"{source}: {_described(found, _unchecked(content, decode), kind)}") from found
+        raise error(f"{source}: {_describe_error(found, _decode_unchecked(content, decode), kind)}") from found
     except RecursionError as found:
         raise error(f"{source}: cannot be read: {_TOO_DEEP}") from found
     except (msgspec.MsgspecError, ValueError) as found:
@@ -100,7 +100,7 @@ def _decoded(
     return made
 
 
-def _unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
+def _decode_unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
     """The document as it is, for what was seen in it."""
     try:
         return decode(content)
@@ -114,21 +114,21 @@ def _is_deeper(document: Any, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(each, levels - 1) for each in inside)
 
 
-def _described(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "") -> str:
+def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "") -> str:
     """'settings.proxies: expected a whole number >= 1, saw -1'; seen: the whole document."""
     placed = _PLACE.fullmatch(str(found))
     what, place = (placed[1], placed[2]) if placed else (str(found), "")
     declared: Any = msgspec.inspect.type_info(kind)
     for key, number in _STEPS.findall(place):
         seen, declared = _value_in(seen, key or number), _type_in(declared, key)
-    described = _expected(what, declared)
+    described = _translate_expectation(what, declared)
     if seen is not msgspec.UNSET and described.startswith("expected"):
         described = f"{described.partition(', got ')[0]}, saw {reprlib.repr(seen)}"
     place = (at + place).lstrip(".")
     return f"{place}: {described}" if place else described
 
 
-def _expected(what: str, declared: Any) -> str:
+def _translate_expectation(what: str, declared: Any) -> str:
     """What msgspec says, in the words of our messages."""
     name = what.rpartition(" ")[2].strip("`")
     if "unknown field" in what:

@@ -183,7 +183,7 @@ def read_database(url: str) -> PlacementData:
 
 def _placement_data(connection: Connection) -> PlacementData:
     inventories, traits, aggregates = (
-        _grouped(connection.execute(SELECTS[table]))
+        _group_by_first(connection.execute(SELECTS[table]))
         for table in ("inventories", "provider_traits", "provider_aggregates")
     )
     consumers: defaultdict[str, list[LiveAllocation]] = defaultdict(list)
@@ -204,7 +204,7 @@ def _placement_data(connection: Connection) -> PlacementData:
     )
 
 
-def _grouped(rows: Iterable[Any]) -> defaultdict[str, list[tuple[Any, ...]]]:
+def _group_by_first(rows: Iterable[Any]) -> defaultdict[str, list[tuple[Any, ...]]]:
     """The rows by their first column."""
     groups: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for key, *rest in rows:

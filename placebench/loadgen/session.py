@@ -188,8 +188,8 @@ class LoadSession:
         """The same by what was typed: once forked, a worker whose master has left would wait for ever."""
         typed = {argument.partition("=")[0] for argument in sys.argv[1:]}
         needs_one = {f"--{name.replace('_', '-')}": name for name in _COUNTED_IN_ONE_PROCESS}
-        asked = {name: option in typed for option, name in needs_one.items()}
-        if self._needs_one_process(asked) and typed & {"--processes", "--master", "--worker"}:
+        given = {name: option in typed for option, name in needs_one.items()}
+        if self._needs_one_process(given) and typed & {"--processes", "--master", "--worker"}:
             raise SystemExit(_ONE_PROCESS)
 
     def _needs_one_process(self, options: Mapping[str, object]) -> bool:

@@ -80,7 +80,7 @@ def inspect_backends(database_url: str) -> Backends | str:
     pids = [*found.clients, *found.io_workers]
     if not all(_is_postgresql(pid) for pid in pids):
         return "the database is in a container of its own, whose processes are not to be seen from here"
-    return _hidden(found) or Backends(read_cpu_by_pid(pids), found.sessions)
+    return _why_incomplete(found) or Backends(read_cpu_by_pid(pids), found.sessions)
 
 
 def read_backends(database_url: str) -> Backends | None:
@@ -102,7 +102,7 @@ SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_worke
 io_method=worker (PostgreSQL 18) serve every database; they are counted, for one variant works at a time."""
 
 
-def _hidden(found: Row[Any]) -> str:
+def _why_incomplete(found: Row[Any]) -> str:
     """Which work is done where nobody can see for whom; empty where there is none."""
     if found.parallel_workers:
         return f"max_parallel_workers_per_gather is {found.parallel_workers}: parallel workers come and go unseen"

@@ -27,7 +27,7 @@ def exclusive_connection(url: str) -> Iterator[Connection]:
     Raises DatabaseError, in one line and without the password, for no URL, no response, a lost connection, a full disk,
     missing rights, and what the database refuses. What was not committed by then is gone.
     """
-    with _opened(url) as connection:
+    with _open_engine(url) as connection:
         _wait_for_others(connection)
         yield connection
 
@@ -38,7 +38,7 @@ def read_only_connection(url: str) -> Iterator[Connection]:
 
     Raises DatabaseError as `exclusive_connection` does.
     """
-    with _opened(url) as connection:
+    with _open_engine(url) as connection:
         if connection.dialect.name == "sqlite":
             yield connection
         else:
@@ -46,7 +46,7 @@ def read_only_connection(url: str) -> Iterator[Connection]:
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[Connection]:
+def _open_engine(url: str) -> Iterator[Connection]:
     engine = _engine(url)
     driver = engine.dialect.loaded_dbapi
     refusals = (driver.OperationalError, driver.InterfaceError, driver.NotSupportedError)

@@ -63,7 +63,7 @@ class SeedReceipt:
         return receipt
 
 
-def _stored_receipt(connection: Connection) -> SeedReceipt | None:
+def _load_receipt(connection: Connection) -> SeedReceipt | None:
     """The receipt that the database holds, or None."""
     columns = [placebench_receipts.c[name] for name in SeedReceipt.__dataclass_fields__]
     row = connection.execute(select(*columns).order_by(placebench_receipts.c.id.desc()).limit(1)).one_or_none()
@@ -75,7 +75,7 @@ def read_receipt(url: str) -> SeedReceipt | None:
     with exclusive_connection(url) as connection:
         if not inspect(connection).has_table(placebench_receipts.name):
             return None
-        return _stored_receipt(connection)
+        return _load_receipt(connection)
 
 
 def _store_receipt(connection: Connection, receipt: SeedReceipt) -> None:
@@ -113,10 +113,10 @@ def _matching_receipt(connection: Connection, expected: Callable[[], Future[Cont
 
     Raises SeedError for everything else, with what was found.
     """
-    rows = _counted(connection, _OCCUPIED)
+    rows = _count_rows(connection, _OCCUPIED)
     if not rows:
         return None
-    digest, receipt = read_content(connection).digest, _stored_receipt(connection)
+    digest, receipt = read_content(connection).digest, _load_receipt(connection)
     if receipt and digest == receipt.digest == expected().result().digest:
         return receipt
     raise SeedError(f"the database holds {rows} {_owner(digest, receipt)}: give --reset to empty it, or another --db")
@@ -134,7 +134,7 @@ def _empty(connection: Connection) -> str:
 
     Tables of others that refer to these are not followed: the database refuses then, and nothing is removed.
     """
-    removed = _counted(connection, _EMPTIED)
+    removed = _count_rows(connection, _EMPTIED)
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"TRUNCATE {', '.join(table.name for table in _EMPTIED)}"))
     else:
@@ -143,7 +143,7 @@ def _empty(connection: Connection) -> str:
     return f"removed {removed or 'nothing: the tables were empty'}"
 
 
-def _counted(connection: Connection, counted: Iterable[Table]) -> str:
+def _count_rows(connection: Connection, counted: Iterable[Table]) -> str:
     """The tables that have rows, as text: "7000 resource_providers, 9000 inventories"; a query for each table."""
     counts = ((connection.scalar(select(func.count()).select_from(table)), table.name) for table in counted)
     return ", ".join(f"{count} {name}" for count, name in counts if count)

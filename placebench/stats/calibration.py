@@ -76,7 +76,7 @@ def calibrate(log_ratios: Sequence[float], metric: str, *, margin: float, seed: 
         false_positive_rate={
             number: fmean(low > 0 or high < 0 for low, high in limits) for number, limits in drawn.items()
         },
-        detectable={number: _found_in_most(limits) for number, limits in drawn.items()},
+        detectable={number: _detectable_shift(limits) for number, limits in drawn.items()},
     )
 
 
@@ -87,7 +87,7 @@ def _limits(noise: Sequence[float], number: int, seed: int) -> list[tuple[float,
     return [(each.low, each.high) for each in intervals]
 
 
-def _found_in_most(limits: Sequence[tuple[float, float]]) -> float:
+def _detectable_shift(limits: Sequence[tuple[float, float]]) -> float:
     """The shift that brings the lower limit of 4 in 5 draws above no change."""
     needed = sorted(-low for low, _ in limits)
     return max(0.0, needed[math.ceil(POWER * len(needed)) - 1])

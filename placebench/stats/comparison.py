@@ -105,7 +105,7 @@ def compare_blocks(
     """
     kept, rule = list(blocks), METRICS[metric]
     reduced = reduce_blocks(kept, baseline, variant, rule)
-    made = _compared(baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence)
+    made = _compare_reduced(baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence)
     if made.low is not None:
         level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=confidence)
         return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
@@ -132,7 +132,7 @@ def compare_counts(
     ratios = () if lone_zeros else tuple(math.log(now / then) if then else 0.0 for then, now in pairs)
     counted = ReducedReplicates(log_ratios=ratios, levels=pairs, invalidated=0)
     margin = COUNTED[metric]
-    made = _compared(baseline, variant, metric, counted, margin=margin, confidence=confidence, middle=fmean)
+    made = _compare_reduced(baseline, variant, metric, counted, margin=margin, confidence=confidence, middle=fmean)
     if not lone_zeros:
         return made
     verdict, reason = _judge_values(pairs)
@@ -155,7 +155,7 @@ def compare_profiled(
     """
     then, now = (fmean(samples) if samples else None for samples in (before, after))
     nothing = ReducedReplicates(log_ratios=(), levels=(), invalidated=0)
-    made = _compared(baseline, variant, metric, nothing, margin=PROFILED[metric], confidence=confidence)
+    made = _compare_reduced(baseline, variant, metric, nothing, margin=PROFILED[metric], confidence=confidence)
     reason = f"inconclusive: profiled in {len(before)} and {len(after)} requests of one process, which give no interval"
     return replace(
         made,
@@ -166,7 +166,7 @@ def compare_profiled(
     )
 
 
-def _compared(
+def _compare_reduced(
     baseline: str,
     variant: str,
     metric: str,

@@ -111,9 +111,9 @@ def signed_rank_p(values: Sequence[float]) -> float:
     Values of 0 say nothing and are left out (Wilcoxon 1945); without any other the p is 1. Costs n³ additions up to
     n = 200 values; beyond, the normal distribution with the variance of the ranks as they are.
     """
-    told = [each for each in values if each]
-    doubled = _doubled_ranks([abs(each) for each in told])
-    upper = sum(rank for rank, each in zip(doubled, told, strict=True) if each > 0)
+    nonzero = [each for each in values if each]
+    doubled = _doubled_ranks([abs(each) for each in nonzero])
+    upper = sum(rank for rank, each in zip(doubled, nonzero, strict=True) if each > 0)
     lower = min(upper, sum(doubled) - upper)
     return min(1.0, 2 * _chance_up_to(tuple(sorted(doubled)), lower))
 

@@ -13,7 +13,7 @@ def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Compa
     others = [each.p for each in comparisons if each.metric != PRIMARY and each.p is not None]
     corrected = iter(benjamini_hochberg(others))
     return [
-        each if each.metric == PRIMARY or each.p is None else _held_to(each, next(corrected)) for each in comparisons
+        each if each.metric == PRIMARY or each.p is None else _adjust(each, next(corrected)) for each in comparisons
     ]
 
 
@@ -29,7 +29,7 @@ def benjamini_hochberg(p_values: Iterable[float]) -> list[float]:
     return made
 
 
-def _held_to(comparison: Comparison, p_adjusted: float) -> Comparison:
+def _adjust(comparison: Comparison, p_adjusted: float) -> Comparison:
     held = replace(comparison, p_adjusted=p_adjusted)
     if comparison.verdict in (INCONCLUSIVE, EQUIVALENT) or p_adjusted <= 1 - comparison.confidence:
         return held

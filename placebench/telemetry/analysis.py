@@ -281,7 +281,7 @@ def _database_share(durations: pd.DataFrame) -> float | None:
 
 def _user_to_kernel(runtime: pd.DataFrame) -> float | None:
     """User over kernel CPU seconds of all workers while they were watched; None without a second of either."""
-    spent = {name: _spent(runtime, name) for name in ("cpu_user_s", "cpu_system_s")}
+    spent = {name: _cpu_s_of_workers(runtime, name) for name in ("cpu_user_s", "cpu_system_s")}
     return spent["cpu_user_s"] / spent["cpu_system_s"] if spent["cpu_system_s"] else None
 
 
@@ -320,7 +320,7 @@ def _cpu(runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
     return added.groupby(level="second").sum(min_count=1)
 
 
-def _spent(runtime: pd.DataFrame, name: str) -> float:
+def _cpu_s_of_workers(runtime: pd.DataFrame, name: str) -> float:
     rows = runtime[(runtime["name"] == name) & runtime["worker"].astype("str").str.contains("worker-")]
     groups = rows.groupby("worker", observed=True)["value"]
     return float((groups.max() - groups.min()).sum())

@@ -40,18 +40,18 @@ def load(folder: Path | str) -> "Telemetry":
             f"no telemetry in {folder}: make some with `placebench serve --telemetry DIR`, `load --telemetry DIR` or "
             "`perfload --telemetry`"
         )
-    files = [_sorted(path, folder) for path in paths]
-    frames = {kind: _parsed(kind, [file.lines[kind] for file in files]) for kind in _COLUMNS}
+    files = [_sort_lines(path, folder) for path in paths]
+    frames = {kind: _parse_lines(kind, [file.lines[kind] for file in files]) for kind in _COLUMNS}
     files_read = [file.as_read(number, frames) for number, file in enumerate(files)]
     return Telemetry(
-        durations=_placed(_durations(frames[b"q"], frames[b"d"]), files_read),
-        runtime=_placed(frames[b"r"].drop(columns="kind"), files_read),
+        durations=_name_files(_durations(frames[b"q"], frames[b"d"]), files_read),
+        runtime=_name_files(frames[b"r"].drop(columns="kind"), files_read),
         files=tuple(files_read),
     )
 
 
 @dataclass(frozen=True)
-class _Sorted:
+class _SortedFile:
     """The lines of one file by their kind, and what is not a whole line of any."""
 
     path: Path
@@ -67,7 +67,7 @@ class _Sorted:
         return TelemetryFile(self.path, self.part, self.path.stem, self.head, read, self.truncated + lines - read)
 
 
-def _sorted(path: Path, folder: Path) -> _Sorted:
+def _sort_lines(path: Path, folder: Path) -> _SortedFile:
     *lines, rest = path.read_bytes().split(b"\n")
     found: dict[bytes, list[bytes]] = {kind: [] for kind in _COLUMNS}
     commas = {kind: len(columns) - 1 for kind, columns in _COLUMNS.items()}
@@ -81,7 +81,7 @@ def _sorted(path: Path, folder: Path) -> _Sorted:
         else:
             truncated += 1
     part = "" if path == folder else path.parent.relative_to(folder).as_posix().removeprefix(".")
-    return _Sorted(path, part, _head(head, path), found, truncated)
+    return _SortedFile(path, part, _head(head, path), found, truncated)
 
 
 def _head(line: bytes, path: Path) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _head(line: bytes, path: Path) -> dict[str, Any]:
     return head
 
 
-def _parsed(kind: bytes, lines: list[list[bytes]]) -> "pd.DataFrame":
+def _parse_lines(kind: bytes, lines: list[list[bytes]]) -> "pd.DataFrame":
     """The lines of one kind, a list a file, with their file's number; those whose numbers are none are left out."""
     pandas, columns = _pandas(), list(_COLUMNS[kind])
     text = b"\n".join(itertools.chain.from_iterable(lines))
@@ -153,7 +153,7 @@ def _durations(requests: "pd.DataFrame", others: "pd.DataFrame") -> "pd.DataFram
     return pandas.concat(parts, ignore_index=True)
 
 
-def _placed(frame: "pd.DataFrame", files: list[TelemetryFile]) -> "pd.DataFrame":
+def _name_files(frame: "pd.DataFrame", files: list[TelemetryFile]) -> "pd.DataFrame":
     """The number of the file as its name, and the folder that it lies in."""
     categorical, codes = _pandas().Categorical.from_codes, frame["file"].to_numpy()
     parts = sorted({file.part for file in files})

@@ -144,7 +144,7 @@ def read_topology(path: Path, *, trees: int | None = None, seed: int = 1, utiliz
         seed=_within("seed", seed, limits.LEAST_SEED, limits.MOST_SEED),
         request=place.text("request", content.request, _REQUEST),
         tree_types=tree_types,
-        utilization=content.utilization if utilization is None else _checked_utilization(utilization),
+        utilization=content.utilization if utilization is None else _check_utilization(utilization),
         aggregates_every=content.aggregates_every,
     )
 
@@ -319,7 +319,7 @@ def _counts(table: _ClaimTable) -> tuple[int, ...]:
     return (1,) if table.counts is UNSET else tuple(table.counts)
 
 
-def _checked_utilization(utilization: float) -> float:
+def _check_utilization(utilization: float) -> float:
     if not 0 <= utilization <= 1:
         raise TopologyError(f"utilization: expected a number from 0 to 1, saw {utilization}")
     return utilization

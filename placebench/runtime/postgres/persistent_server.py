@@ -89,7 +89,7 @@ class PersistentServer:
         account = server_account()
         with one_line_errors(f"no server could be started in {self.folder}"):
             _make_folder(self.folder, account)
-            with _locked(self.folder):
+            with _lock_folder(self.folder):
                 if self._pid() is not None:
                     return False
                 self._start(ServerInstance(self.folder, self._programs(account), account))
@@ -256,7 +256,7 @@ def _make_folder(folder: Path, account: Account) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """One process at a time starts a server in *folder*."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

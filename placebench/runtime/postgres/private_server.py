@@ -154,9 +154,9 @@ def measuring_settings(place: ServerInstance) -> dict[str, str]:
 
 def _write_configuration(place: ServerInstance, settings: Mapping[str, str]) -> None:
     """Write our postgresql.conf: what initdb chose for the data, and over it *settings* (the last mention wins)."""
-    lines = (f"{name} = '{_escaped(value)}'\n" for name, value in settings.items())
+    lines = (f"{name} = '{_escape(value)}'\n" for name, value in settings.items())
     with place.configuration.open("w") as stream:
-        stream.writelines((f"include = '{_escaped(str(place.data / 'postgresql.conf'))}'\n", *lines))
+        stream.writelines((f"include = '{_escape(str(place.data / 'postgresql.conf'))}'\n", *lines))
     place.configuration.chmod(0o644)
 
 
@@ -185,7 +185,7 @@ def _initdb_command(place: ServerInstance, password_file: Path, *, durable: bool
     ]
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("'", "''")
 
 

@@ -1,4 +1,4 @@
-"""What is said of writes, from the ledger and from what the consumers hold in the end."""
+"""What is said of writes, from the write log and from what the consumers hold in the end."""
 
 from pathlib import Path
 
@@ -51,22 +51,24 @@ def test_nobody_can_tell_where_nobody_answers() -> None:
     """What was answered stands; what was found is not known, which is neither well nor ill."""
     made = check_writes([claim("204"), LoggedWrite("d", ONE, None)], "nobody answers")
 
-    expected = WriteCheck(2, {"204": 1, "no answer": 1}, acknowledged=1, refused=0, in_doubt=1, reason="nobody answers")
+    expected = WriteCheck(
+        2, {"204": 1, "no response": 1}, acknowledged=1, refused=0, in_doubt=1, reason="nobody answers"
+    )
     assert expected == made
     assert made.passed is None
 
 
-def test_a_ledger_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_write_log_that_was_cut_off(tmp_path: Path) -> None:
     """A write without a line for its answer, or with half of one, is in doubt; the consumers of two runs differ."""
-    path = tmp_path / "ledger"
-    ledger = WriteLog(path, seed=1, run="a")
-    first, second = ledger.new_consumer(), ledger.new_consumer()
-    ledger.responded(ledger.sent(first, ONE), "204")
-    ledger.responded(ledger.sent(second, None), "204")
+    path = tmp_path / "log"
+    log = WriteLog(path, seed=1, run="a")
+    first, second = log.new_consumer(), log.new_consumer()
+    log.responded(log.sent(first, ONE), "204")
+    log.responded(log.sent(second, None), "204")
     path.write_text(path.read_text()[:-5])
 
     assert [LoggedWrite(first, ONE, "204"), LoggedWrite(second, None, None)] == read_write_log(path)
     other = WriteLog(tmp_path / "other", seed=1, run="b")
     assert first != other.new_consumer()
-    for each in (ledger, other):
+    for each in (log, other):
         each.close()
