@@ -133,7 +133,7 @@ def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: result
     for variant in ("naive", "tuned"):
         page, speedscope = finished.profile(variant), finished.speedscope(variant)
 
-        assert (finished.watched[variant].requests, finished.watched[variant].reason) == (4, "")
+        assert (finished.profiled[variant].requests, finished.profiled[variant].reason) == (4, "")
         assert page is not None
         assert "answer_by_objects" in page.read_text()
         assert "fonts.googleapis" not in page.read_text()
@@ -178,7 +178,7 @@ def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_
 
 def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: Path) -> None:
     """An answer under load is held to the first one as well: a copy that somebody writes to ends the comparison."""
-    run = written_to(server, tmp_path / "copies", "placebench_copies_tuned", at="replicate 2 of 2: naive, tuned")
+    run = written_to(server, tmp_path / "copies", "placebench_copies_2", at="replicate 2 of 2: naive, tuned")
 
     assert run.head.same_responses["equal"] is False
     assert {block.replicate for block in run.blocks} == {0, 1}

@@ -95,8 +95,7 @@ def templates() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(TOP)), re.sub(code, " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-# templates join when their texts have been rewritten.
-@pytest.mark.parametrize("texts", [pages, help_texts])
+@pytest.mark.parametrize("texts", [pages, help_texts, templates])
 def test_standard_terms(texts: Callable[[], Iterator[tuple[str, str]]]) -> None:
     """No home-made word: each one found is a line with its place and the standard term."""
     found = []
