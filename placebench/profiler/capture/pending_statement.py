@@ -174,7 +174,7 @@ class PendingStatement:
         self.entered = self.recording.clock()
 
     def hand_over(self) -> None:
-        """The same for the first time: what passed since the statement was made is the profiler's own work."""
+        """The same for the first time: the time since the statement was made is profiler overhead."""
         self.enter()
         self.recording.overhead_s += self.entered - self.started
 
