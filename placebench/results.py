@@ -20,9 +20,9 @@ from placebench.experiment.records import (
     CountedPass,
     LoadPass,
     Measurement,
+    ProfiledPass,
     Record,
     RunHead,
-    WatchedPass,
     WirePass,
     read_blocks,
     read_measurements,
@@ -55,7 +55,7 @@ class Run:
     """Of a study, in the order they were made, invalid ones too."""
     invalid: list[LoadPass] = field(default_factory=list)
     """Load passes that do not count; `head.failed_parts` says which were made again."""
-    watched: dict[str, WatchedPass] = field(default_factory=dict)
+    profiled: dict[str, ProfiledPass] = field(default_factory=dict)
     """How the flame of each variant came to be, or why there is none."""
 
     def profile(self, variant: str) -> Path | None:
@@ -147,7 +147,7 @@ def load(folder: Path | str) -> Run:
         wire=_each(variants, WirePass, folder, "wire-{}.json"),
         blocks=read_blocks(folder / "blocks.jsonl"),
         measurements=read_measurements(folder / "measurements.jsonl", head.command),
-        watched=_each(variants, WatchedPass, folder, "watched-{}.json"),
+        profiled=_each(variants, ProfiledPass, folder, "profiled-{}.json"),
         invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )
 

@@ -1,6 +1,7 @@
 """`placebench calibrate`: what this machine can resolve, by comparing a variant with itself."""
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from placebench.commands import Command, options
@@ -64,8 +65,9 @@ def _run(arguments: Namespace) -> int:
         if each.metric in METRICS and each.measured
     ]
     document = calibration_document(calibrations, loaded.head)
-    RunFolder(folder, loaded.head).save(manifest={**loaded.head.manifest, "calibration": document})
-    page = write_report(folder)
+    run = RunFolder(folder, loaded.head)
+    run.save(manifest={**loaded.head.manifest, "calibration": document})
+    page = write_report(replace(loaded, head=run.head))
     if not keep_calibration(document):
         say(f"not kept for other reports: the calibration in {calibration_file()} has more replicates")
     emit(

@@ -22,8 +22,8 @@ _INSTALL = "pip install 'placebench[bench]'"
 
 
 @dataclass(frozen=True)
-class CheckResult:
-    """One thing looked at."""
+class Diagnosis:
+    """One requirement of placebench, and what this machine has of it."""
 
     what: str
     well: bool
@@ -37,49 +37,49 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Look at everything; exit code 2 when something is missing that `perfload` needs."""
-    findings = [look() for look in (_python, _profiler, _system, _packages, _uwsgi, _postgresql, _processes)]
-    well = all(each.well for each in findings)
+    diagnoses = [diagnose() for diagnose in (_python, _profiler, _system, _packages, _uwsgi, _postgresql, _processes)]
+    well = all(each.well for each in diagnoses)
     emit(
         arguments,
-        text=lambda: "\n".join(_line(each) for each in findings),
-        document=lambda: {"well": well, "findings": [asdict(each) for each in findings]},
+        text=lambda: "\n".join(_line(each) for each in diagnoses),
+        document=lambda: {"well": well, "findings": [asdict(each) for each in diagnoses]},
     )
     return 0 if well else PlacebenchError.exit_code
 
 
-def _line(finding: CheckResult) -> str:
-    mark = "well   " if finding.well else "missing"
-    return f"{mark}  {finding.what:<12}{finding.seen}" + (f": {finding.advice}" if finding.advice else "")
+def _line(diagnosis: Diagnosis) -> str:
+    mark = "well   " if diagnosis.well else "missing"
+    return f"{mark}  {diagnosis.what:<12}{diagnosis.seen}" + (f": {diagnosis.advice}" if diagnosis.advice else "")
 
 
-def _python() -> CheckResult:
+def _python() -> Diagnosis:
     well = sys.version_info >= (3, 11)
-    return CheckResult("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
+    return Diagnosis("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
 
 
-def _profiler() -> CheckResult:
+def _profiler() -> Diagnosis:
     """How the modes flame and plans sample Python's stacks."""
     from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     defect = profile_function_defect()
     if defect is None:
-        return CheckResult("profiler", well=True, seen="samples Python's stacks by a profile function")
+        return Diagnosis("profiler", well=True, seen="samples Python's stacks by a profile function")
     advice = f"{defect}; statements stay exact, Python 3.11.3 or later measures Python's time too"
-    return CheckResult("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
+    return Diagnosis("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
 
 
-def _system() -> CheckResult:
+def _system() -> Diagnosis:
     well = sys.platform == "linux"
     seen = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
-    return CheckResult("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
+    return Diagnosis("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
 
 
-def _packages() -> CheckResult:
+def _packages() -> Diagnosis:
     requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
     names = [found[1] for found in requirements if found and found[1] not in _FOUND_BY_THEMSELVES]
     missing = [name for name in names if not _installed(name)]
     seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench"
-    return CheckResult("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
+    return Diagnosis("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
 
 
 def _installed(package: str) -> bool:
@@ -89,29 +89,29 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _uwsgi() -> CheckResult:
+def _uwsgi() -> Diagnosis:
     from placebench.runtime.wsgi_servers import uwsgi_program
 
     return _found("uWSGI", uwsgi_program)
 
 
-def _postgresql() -> CheckResult:
+def _postgresql() -> Diagnosis:
     from placebench.runtime.postgres.binaries import find_binaries
 
     return _found("PostgreSQL", lambda: find_binaries().folder)
 
 
-def _found(what: str, find: Callable[[], object]) -> CheckResult:
+def _found(what: str, find: Callable[[], object]) -> Diagnosis:
     """What *find* finds, or the one line it fails with."""
     try:
-        return CheckResult(what, well=True, seen=str(find()))
+        return Diagnosis(what, well=True, seen=str(find()))
     except (PlacebenchError, ModuleNotFoundError) as error:
-        return CheckResult(what, well=False, seen="none", advice=str(error))
+        return Diagnosis(what, well=False, seen="none", advice=str(error))
 
 
-def _processes() -> CheckResult:
+def _processes() -> Diagnosis:
     well = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
-    return CheckResult(
+    return Diagnosis(
         "meters",
         well,
         "/proc/self/schedstat",

@@ -100,9 +100,7 @@ def _run(arguments: Namespace) -> int:
         say(f"{len(statuses)} of {arguments.requests} requests were made")
         raise KeyboardInterrupt
     if failed := [status for status in statuses if status >= 500]:
-        raise GateFailedError(
-            f"{len(failed)} of {len(statuses)} requests were answered with status {failed[0]}, expected below 500"
-        )
+        raise GateFailedError(f"{len(failed)} of {len(statuses)} responses have status {failed[0]}, expected below 500")
     if broken := arguments.budget.broken_by(recording) if "budget" in arguments else "":
         warn(broken)
         raise GateFailedError("a gate does not hold: see the statements above")

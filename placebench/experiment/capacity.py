@@ -193,7 +193,7 @@ def _outcome(
     came, done = _middle_rates(result)
     behind_at_most = max(_BEHIND_AT_MOST, 2 / math.sqrt(result.requests))
     if done < (1 - behind_at_most) * came:
-        return "broken", f"a queue grows: {units.rate(came)} came, {units.rate(done)} were answered"
+        return "broken", f"a queue grows: {units.rate(came)} arrived, {units.rate(done)} were served"
     return "held", ""
 
 

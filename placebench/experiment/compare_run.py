@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from placebench.errors import PlacebenchError
-from placebench.experiment.counted_pass import counted_pass, statistics, wire_pass
+from placebench.experiment.counted_pass import count_on_the_wire, count_requests, open_statistics
 from placebench.experiment.databases import SeededData, VariantServers, database_name
 from placebench.experiment.environment import manifest
 from placebench.experiment.passes import PassSetup
-from placebench.experiment.profiled_pass import watched_pass
+from placebench.experiment.profiled_pass import profile_requests
 from placebench.experiment.records import RunHead
 from placebench.experiment.replicate import PhaseTimer, PreparedVariants
 from placebench.experiment.replicate_series import ReplicateSeries
@@ -160,14 +160,19 @@ class CompareRun:
         number = self._settings.counted_requests
         with ExitStack() as stack:
             read = {
-                server: stack.enter_context(statistics(server, f"{database_name(self._run.path)}_statistics"))
+                server: stack.enter_context(open_statistics(server, f"{database_name(self._run.path)}_statistics"))
                 for server in dict.fromkeys(map(servers.of, prepared.variants))
             }
             for variant in prepared.variants:
                 self._run.say(f"{variant.name}: count of {number} requests")
                 same = self._same if variant.request is None else None
                 count = partial(
-                    wire_pass, prepared, variant.name, requests=number, read=read[servers.of(variant)], same=same
+                    count_on_the_wire,
+                    prepared,
+                    variant.name,
+                    requests=number,
+                    read=read[servers.of(variant)],
+                    same=same,
                 )
                 self._run.try_twice(f"{variant.name} count", count)
         self._same.save_equal()
@@ -179,15 +184,15 @@ class CompareRun:
                 database = prepared.databases[variant.name]
                 setup = PassSetup(database, prepared.request, self._run.path, 1, 1, 1, self._topology.seed)
                 served = variant.variables["PLACEBENCH_VARIANT"]
-                count = partial(counted_pass, setup, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
+                count = partial(count_requests, setup, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
                 self._run.make_part("count", variant.name, count)
 
     def _profile(self, prepared: PreparedVariants) -> None:
         """Profile each variant, for its flame graph; not again in a later session, nor where nothing is timed."""
         for variant in prepared.variants if self._settings.most else ():
-            if not (self._run.path / f"watched-{variant.name}.json").is_file():
+            if not (self._run.path / f"profiled-{variant.name}.json").is_file():
                 self._run.say(f"{variant.name}: profile")
-                watched_pass(self._run, prepared, variant.name)
+                profile_requests(self._run, prepared, variant.name)
 
     def _decided(self, valid: Sequence[int]) -> bool:
         """Whether a sequential run is at an interim analysis, and every comparison has a verdict there."""

@@ -1,8 +1,8 @@
 """The counted passes: what one request takes of the database, and of the garbage collector; never timed.
 
-`wire_pass` counts any variant alike: statements and rows are what pg_stat_statements counted for its database, round
-trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request. `counted_pass`
-counts a variant of the reference service by the profiler's light mode.
+`count_on_the_wire` counts any variant alike: statements and rows are what pg_stat_statements counted for its database,
+round trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request.
+`count_requests` counts a variant of the reference service by the profiler's light mode.
 """
 
 import shutil
@@ -75,7 +75,7 @@ class _Request:
 
 
 @contextmanager
-def statistics(server: Server, database: str) -> Iterator[Statistics]:
+def open_statistics(server: Server, database: str) -> Iterator[Statistics]:
     """pg_stat_statements of *server*, read from *database*, one of ours with nothing else in it.
 
     CREATE EXTENSION pg_stat_statements; reading it is one round trip. On a server that has it not, or does not let our
@@ -87,7 +87,7 @@ def statistics(server: Server, database: str) -> Iterator[Statistics]:
     server.drop_database(database)
 
 
-def wire_pass(
+def count_on_the_wire(
     prepared: PreparedVariants, name: str, *, requests: int, read: Statistics, same: SameResponses | None
 ) -> WirePass:
     """Count *requests* requests of the variant *name*; its response is compared first.
@@ -165,7 +165,7 @@ def _available(connection: Connection) -> bool:
     return True
 
 
-def counted_pass(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:
+def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:
     """Count statements, rows and collections of *requests* requests in a row; saved as counted-<name>.json.
 
     variant: what is served; None: the name is that of a variant.
@@ -178,7 +178,7 @@ def counted_pass(setup: PassSetup, name: str, *, requests: int, variant: str | N
         with responses_of(server):
             replies = [get(server.url, setup.request) for _ in range(requests)]
     if wrong := [reply.status for reply in replies if reply.status != HTTPStatus.OK]:
-        raise LoadError(f"{server.url}{setup.request} answered {wrong[0]} where 200 was expected")
+        raise LoadError(f"{server.url}{setup.request} returned {wrong[0]}, expected 200")
     body_bytes = sum(len(reply.body) for reply in replies)
     counted = _count(name, [each for _, each in wait_for_recordings(recordings, setup.request)], body_bytes)
     counted.save(setup.folder / f"counted-{name}.json")

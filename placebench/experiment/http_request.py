@@ -51,5 +51,5 @@ def fetch(url: str, request: str) -> Reply:
         raise LoadError(f"{url}{request} gave no response: {error}") from error
     if reply.status != HTTPStatus.OK:
         said = " ".join(reply.body[:300].decode(errors="replace").split())
-        raise LoadError(f"{url}{request} answered {reply.status} where 200 was expected: {said}")
+        raise LoadError(f"{url}{request} returned {reply.status}, expected 200: {said}")
     return reply

@@ -87,7 +87,7 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None)
     folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
     progress: called with requests done and wanted, or with seconds, twice a second.
     The writes of a run are accounted for at its end (`LoadResult.write_check`). Costs about a second of start. Raises
-    LoadError when nothing answers at spec.url or no request ended, DatabaseError when spec.database_url
+    LoadError when nothing responds at spec.url or no request ended, DatabaseError when spec.database_url
     does not answer, MissingExtraError without locust, LoadInterrupted on Ctrl-C.
     """
     _check(spec)
@@ -192,7 +192,7 @@ def _check(spec: LoadSpec) -> None:
     if spec.time_s is None and spec.requests is None:
         raise LoadError("a load run without an end: say how long (--time) or how many requests (--requests)")
     if spec.kind == "open" and spec.rate_per_s is None:
-        raise LoadError("an open load without a rate: say how many arrivals a second (--rate)")
+        raise LoadError("an open-loop load without a rate: say how many arrivals a second (--rate)")
     for name in ("users", "rate_per_s", "time_s", "requests", "at_once", "response_timeout_s"):
         if (value := getattr(spec, name)) is not None and value <= 0:
             raise LoadError(f"{name} is {value}: expected more than 0")
@@ -204,7 +204,7 @@ def _check(spec: LoadSpec) -> None:
     try:
         socket.create_connection((address.hostname, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError as error:
-        raise LoadError(f"nothing answers at {spec.url} ({error}): start the service first") from error
+        raise LoadError(f"nothing responds at {spec.url} ({error}): start the service first") from error
 
 
 def _locustfile(kind: str) -> Path:

@@ -173,7 +173,7 @@ class _Served:
             raise LoadError(f"{self._variant.name} gave no response: {error}; {self._state()}") from error
         elapsed_s = time.perf_counter() - started
         if reply.status != HTTPStatus.OK:
-            raise LoadError(f"{self._variant.name} answered {reply.status} where 200 was expected; {self._state()}")
+            raise LoadError(f"{self._variant.name} returned {reply.status}, expected 200; {self._state()}")
         self._same.check(self._variant.name, request, reply.body)
         return _Sent(elapsed_s, reply.packed_bytes)
 
@@ -183,7 +183,7 @@ class _Served:
             self._link.traffic()
         except LoadError as error:
             return str(error)
-        return "its link stands"
+        return "its proxy runs"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The load passes of one variant, closed-loop and open-loop, each on a server process of its own.
 
-The main functions are `closed_pass` and `open_pass`; `PassSetup` is what all passes of a run share. Timed passes run
+The main functions are `load_closed` and `load_open`; `PassSetup` is what all passes of a run share. Timed passes run
 unprofiled and profiled passes are not timed: pyinstrument's hook costs about half of a request again.
 """
 
@@ -74,7 +74,7 @@ class PassSetup:
         warm_up(server, self.request, self.slots)
 
 
-def closed_pass(setup: PassSetup, variant: str, *, time_s: float, same: SameResponses) -> LoadPass:
+def load_closed(setup: PassSetup, variant: str, *, time_s: float, same: SameResponses) -> LoadPass:
     """Load in a closed loop for *time_s*; before that its response is compared.
 
     Saved as locust-<variant>-closed.json.
@@ -94,7 +94,7 @@ def closed_pass(setup: PassSetup, variant: str, *, time_s: float, same: SameResp
         return _loaded(setup, variant, server, load)
 
 
-def open_pass(
+def load_open(
     setup: PassSetup,
     variant: str,
     *,

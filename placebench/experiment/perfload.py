@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
-from placebench.experiment.counted_pass import counted_pass
+from placebench.experiment.counted_pass import count_requests
 from placebench.experiment.databases import SeededData
 from placebench.experiment.environment import manifest
-from placebench.experiment.passes import PassSetup, closed_pass, open_pass
-from placebench.experiment.profiled_pass import profiled_pass
+from placebench.experiment.passes import PassSetup, load_closed, load_open
+from placebench.experiment.profiled_pass import profile_under_load
 from placebench.experiment.records import LoadPass, RunHead
 from placebench.experiment.replicate import REPLICATE_FAILURES, PreparedVariants
 from placebench.experiment.replicate_series import ReplicateSeries
@@ -135,11 +135,11 @@ class PerfloadRun:
         self._compare(setup)
         for variant in settings.profiled:
             self._run.say(f"{variant}: profile of {settings.profiled_requests} requests")
-            profile = partial(profiled_pass, setup, variant, requests=settings.profiled_requests)
+            profile = partial(profile_under_load, setup, variant, requests=settings.profiled_requests)
             self._run.make_part("profile", variant, profile)
         self._check_data(setup.database_url)
         for variant in settings.compared:
-            self._run.say(f"{variant}: open load, {settings.open_s:g} s")
+            self._run.say(f"{variant}: open-loop load, {settings.open_s:g} s")
             self._load_open(setup, variant)
         self._check_data(setup.database_url)
 
@@ -161,20 +161,20 @@ class PerfloadRun:
         )
 
     def _load_closed(self, setup: PassSetup, variant: str) -> None:
-        self._run.say(f"{variant}: closed load, {self._settings.closed_s:g} s")
-        self._loaded[variant] = closed_pass(setup, variant, time_s=self._settings.closed_s, same=self._same)
+        self._run.say(f"{variant}: closed-loop load, {self._settings.closed_s:g} s")
+        self._loaded[variant] = load_closed(setup, variant, time_s=self._settings.closed_s, same=self._same)
         if variant not in self._settings.ours:
             return
         self._run.say(f"{variant}: count of {self._settings.counted_requests} requests")
-        count = partial(counted_pass, setup, variant, requests=self._settings.counted_requests)
+        count = partial(count_requests, setup, variant, requests=self._settings.counted_requests)
         self._run.make_part("count", variant, count)
 
     def _load_open(self, setup: PassSetup, variant: str) -> None:
         settings = self._settings
         load = partial(
-            open_pass, time_s=settings.open_s, rate_per_s=self._slowest_per_s() / 2, rules=settings.load_rules
+            load_open, time_s=settings.open_s, rate_per_s=self._slowest_per_s() / 2, rules=settings.load_rules
         )
-        self._run.make_part("open load", variant, partial(load, setup, variant))
+        self._run.make_part("open-loop load", variant, partial(load, setup, variant))
 
     def _slowest_per_s(self) -> float:
         """Requests per second of the variant that managed least: an open load at half of it overloads none."""

@@ -1,8 +1,8 @@
 """The profiled passes: a variant under the profiler, apart from what is timed, for its flame graph.
 
-`watched_pass` profiles a variant of a comparison, request by request: one of another environment where placebench is
-installed there too; where it is not, the pass says so and the comparison goes on. `profiled_pass` profiles a variant of
-the reference service under closed-loop load. What is profiled is slower, so nothing of it is timed.
+`profile_requests` profiles a variant of a comparison, request by request: one of another environment where placebench
+is installed there too; where it is not, the pass says so and the comparison goes on. `profile_under_load` profiles a
+variant of the reference service under closed-loop load. What is profiled is slower, so nothing of it is timed.
 """
 
 import json
@@ -18,7 +18,7 @@ from placebench.errors import LoadError, ServerError
 from placebench.experiment.http_request import fetch
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.passes import PassSetup
-from placebench.experiment.records import WatchedPass
+from placebench.experiment.records import ProfiledPass
 from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.run_folder import FAILURES, RunFolder, error_text
 from placebench.experiment.variants import Variant
@@ -37,25 +37,25 @@ _HASH_SEED = 1
 _WRITTEN_WITHIN_S = 10.0
 
 
-def watched_pass(run: RunFolder, prepared: PreparedVariants, name: str) -> WatchedPass:
-    """Watch 3 to 40 requests of the variant *name*, some two seconds of them; saved as watched-<name>.json.
+def profile_requests(run: RunFolder, prepared: PreparedVariants, name: str) -> ProfiledPass:
+    """Profile 3 to 40 requests of the variant *name*, some two seconds of them; saved as profiled-<name>.json.
 
-    Where it fails it is tried once more. With a flame come profile-<name>.html, .speedscope.json
+    Where it fails it is tried once more. With a flame graph come profile-<name>.html, .speedscope.json
     and .pyisession, the mean of the requests.
     """
     variant = prepared.named[name]
-    made = WatchedPass(variant=name, requests=0, reason=_cannot(variant))
+    made = ProfiledPass(variant=name, requests=0, reason=_cannot(variant))
     if not made.reason:
         try:
-            made = run.try_twice(f"{name} profile", lambda: _watch(prepared, variant))
+            made = run.try_twice(f"{name} profile", lambda: _profile(prepared, variant))
         except FAILURES as error:
             made = replace(made, reason=error_text(error))
-    made.save(prepared.folder / f"watched-{name}.json")
+    made.save(prepared.folder / f"profiled-{name}.json")
     return made
 
 
 def _cannot(variant: Variant) -> str:
-    """Why this variant cannot be watched; empty where it can."""
+    """Return why this variant cannot be profiled; empty where it can."""
     if variant.request is not None:
         return "it has a request of its own"
     if variant.ours:
@@ -73,23 +73,25 @@ def _holds_placebench(variant: Variant) -> bool:
     return ended.returncode == 0
 
 
-def _watch(prepared: PreparedVariants, variant: Variant) -> WatchedPass:
-    """Serve it once more, watched, and keep its flame."""
-    folder = fresh_log_folder(prepared.folder / "log" / f"watched-{variant.name}")
+def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
+    """Serve it once more with the profiler, and keep its flame graph."""
+    folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"uwsgi-{variant.name}.log"
-    spec = _watched(variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder)
+    spec = _with_profiler(
+        variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder
+    )
     with serve(spec) as server:
         for _ in range(_WARM_UP_REQUESTS):
             fetch(server.url, prepared.request)
         sent = _send_for_a_while(server.url, prepared.request)
         recorded = wait_for_recordings(folder, prepared.request, _WARM_UP_REQUESTS + sent)[-sent:]
-    watched = WatchedPass(variant.name, len(recorded), notes=list(notes_of(recording for _, recording in recorded)))
-    _keep(prepared.folder / f"profile-{variant.name}", [session for session, _ in recorded], variant, watched)
+    made = ProfiledPass(variant.name, len(recorded), notes=list(notes_of(recording for _, recording in recorded)))
+    _keep(prepared.folder / f"profile-{variant.name}", [session for session, _ in recorded], variant, made)
     shutil.rmtree(folder)
-    return watched
+    return made
 
 
-def _watched(variant: Variant, spec: ServerSpec, folder: Path) -> ServerSpec:
+def _with_profiler(variant: Variant, spec: ServerSpec, folder: Path) -> ServerSpec:
     """The same service, with the profiler around it."""
     if variant.ours:
         variables = {"PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
@@ -110,10 +112,10 @@ def _send_for_a_while(url: str, request: str) -> int:
     return sent
 
 
-def profiled_pass(setup: PassSetup, variant: str, *, requests: int) -> None:
+def profile_under_load(setup: PassSetup, variant: str, *, requests: int) -> None:
     """*requests* requests under the closed load with the profiler on, merged into one page.
 
-    Saved as profile-<variant>.html, profile-<variant>.speedscope.json and watched-<variant>.json.
+    Saved as profile-<variant>.html, profile-<variant>.speedscope.json and profiled-<variant>.json.
     """
     sessions = fresh_log_folder(setup.folder / "log" / f"profiled-{variant}")
     with setup.serve(variant, PLACEBENCH_PROFILE="flame", PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
@@ -130,7 +132,7 @@ def profiled_pass(setup: PassSetup, variant: str, *, requests: int) -> None:
     page = setup.folder / f"profile-{variant}.html"
     write_flame_page(session, page, title=variant, requests=len(found), notes=notes)
     write_speedscope(session, page.with_suffix(".speedscope.json"))
-    WatchedPass(variant, len(found), notes=notes).save(setup.folder / f"watched-{variant}.json")
+    ProfiledPass(variant, len(found), notes=notes).save(setup.folder / f"profiled-{variant}.json")
     shutil.rmtree(sessions)
 
 
@@ -172,11 +174,11 @@ def _number(path: Path) -> int:
     return int(path.name.partition("-")[2].partition(".")[0])
 
 
-def _keep(page: Path, sessions: list[Path], variant: Variant, watched: WatchedPass) -> None:
+def _keep(page: Path, sessions: list[Path], variant: Variant, made: ProfiledPass) -> None:
     if not sessions:
-        raise LoadError("not one request was watched")
+        raise LoadError("not one request was profiled")
     session = merge_sessions(sessions, application=("placebench/reference",) if variant.ours else ())
     html = page.with_name(f"{page.name}.html")
-    write_flame_page(session, html, title=variant.name, requests=watched.requests, notes=watched.notes)
+    write_flame_page(session, html, title=variant.name, requests=made.requests, notes=made.notes)
     write_speedscope(session, page.with_name(f"{page.name}.speedscope.json"))
     write_whole(page.with_name(f"{page.name}.pyisession"), json.dumps(session.to_json()))

@@ -7,9 +7,9 @@
     locust-<variant>-open-invalid-<n>.json   one that does not count, because a rule set before the run said so
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
-    profile-<variant>.html, .speedscope.json   the flame of the profiled pass
-    watched-<variant>.json                WatchedPass: how that flame came to be, or why there is none
-    profile-<variant>.pyisession          the same flame as data, from which the report takes the difference of two
+    profile-<variant>.html, .speedscope.json   the flame graph of the profiled pass
+    profiled-<variant>.json                ProfiledPass: how that flame graph came to be, or why there is none
+    profile-<variant>.pyisession          the same flame graph as data, from which the report takes differences
 
 Raw samples are kept; everything else is computed later. Durations are seconds, sizes bytes.
 """
@@ -185,7 +185,7 @@ class WirePass(Record):
 
 
 @dataclass(frozen=True)
-class WatchedPass(Record):
+class ProfiledPass(Record):
     """A few requests of one variant under the profiler, not timed: how the flame beside it came to be, or why not."""
 
     variant: str

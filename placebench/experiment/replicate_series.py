@@ -87,7 +87,7 @@ class ReplicateSeries:
             self.blocks += blocks
         reason = next((block.invalid for block in blocks if block.invalid), None)
         if reason:
-            self._run.note(f"the replicate does not count: {reason}")
+            self._run.note(f"the replicate is discarded: {reason}")
         return reason
 
     def _check_data(self, digests: dict[str, str]) -> None:

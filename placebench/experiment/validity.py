@@ -136,7 +136,7 @@ def describe(rules: Mapping[str, float]) -> str:
     """The rules in a sentence, from a run's head."""
     given = Rules(**rules)
     return (
-        f"A replicate does not count when a request failed, the client used more than {given.client_cpu_at_most:.0%} "
+        f"A replicate is discarded when a request failed, the client used more than {given.client_cpu_at_most:.0%} "
         f"of a core, the host took more than {given.steal_at_most:.0%} of the CPU time, the load average rose by more "
         f"than {given.load_rise_at_most_per_core:g} a core, or the clock stepped by more than "
         f"{given.clock_step_at_most_s:g} s."

@@ -16,7 +16,7 @@ from placebench.experiment.http_request import get
 from placebench.loadgen.write_log import Allocations, LoggedWrite
 from placebench.runtime.postgres import open_connection
 
-_NO_RESPONSE = "no answer"
+_NO_RESPONSE = "no response"
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _at_the_service(consumers: Collection[str], url: str) -> dict[str, Holding]:
 def _asked(url: str, consumer: str) -> Holding | None:
     reply = get(url, f"/allocations/{consumer}")
     if reply.status != HTTPStatus.OK:
-        raise LoadError(f"GET /allocations/{consumer} was answered with {reply.status}, expected 200")
+        raise LoadError(f"GET /allocations/{consumer} has status {reply.status}, expected 200")
     document = decode_json(reply.body, _Held, f"GET /allocations/{consumer}", error=LoadError)
     allocations = {provider: entry["resources"] for provider, entry in document["allocations"].items()}
     return Holding(allocations, document.get("consumer_generation")) if allocations else None

@@ -12,16 +12,16 @@ from placebench.page.svg import (
     Scale,
     chart,
     element,
+    image,
     line,
     linear_scale,
     log_scale,
     percent,
-    picture,
-    shortened,
+    shorten_labels,
     text,
 )
 
-Show = Callable[[float], str]
+_Show = Callable[[float], str]
 
 _TOP = 18
 _HEIGHT = 240
@@ -31,7 +31,7 @@ _APART = 15
 _LINES_END = 0.86
 _POINTS_BEGIN, _POINTS_END = 0.14, 0.94
 _FITS_BESIDE = 8
-"""So many letters have room between the end of the lines and that of a screen of 360 pixels."""
+"""So many letters fit between the end of the lines and that of a screen of 360 pixels."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def lines(
     *,
     title: str,
     description: str,
-    show: Show,
-    show_where: Show,
+    show: _Show,
+    show_where: _Show,
     logarithmic: bool = False,
 ) -> Markup:
     """Draw the series on linear axes, the upright one from 0, each named at its end.
@@ -61,13 +61,13 @@ def lines(
     wheres = [where for each in drawn_series for where, _ in each.points] or [1.0, 10.0]
     values = [value for each in drawn_series for _, value in each.points] or [1.0, 10.0]
     across = log_scale(wheres) if logarithmic else linear_scale(wheres)
-    up = log_scale(values, room=0.04) if logarithmic else linear_scale([0.0, *values])
+    up = log_scale(values, padding=0.04) if logarithmic else linear_scale([0.0, *values])
     drawn = [*_grid(across, up, show, show_where), *(_line(each, across, up) for each in drawn_series)]
     names = _line_names(drawn_series, up)
-    return chart(picture(*drawn, *names, title=title, description=description, height=_TOP + _HEIGHT + _AXIS))
+    return chart(image(*drawn, *names, title=title, description=description, height=_TOP + _HEIGHT + _AXIS))
 
 
-def _grid(across: Scale, up: Scale, show: Show, show_where: Show) -> list[Markup]:
+def _grid(across: Scale, up: Scale, show: _Show, show_where: _Show) -> list[Markup]:
     drawn = []
     for tick in up.ticks:
         y = _height(tick, up)
@@ -81,7 +81,7 @@ def _grid(across: Scale, up: Scale, show: Show, show_where: Show) -> list[Markup
 
 
 def _line(series: Line, across: Scale, up: Scale) -> Markup:
-    """The line in a picture of its own that is stretched to the width, and a dot at each point."""
+    """The line in an SVG of its own that is stretched to the width, and a dot at each point."""
     path = "L".join(f"{across.place(where) * _VIEW:.1f} {_height(value, up):.1f}" for where, value in series.points)
     stretched = _stretched(
         f"M{path}", "curve", height=_TOP + _HEIGHT, width=percent(_LINES_END), vector_effect="non-scaling-stroke"
@@ -95,7 +95,7 @@ def _line(series: Line, across: Scale, up: Scale) -> Markup:
 
 def _line_names(series: Sequence[Line], up: Scale) -> list[Markup]:
     """Each at the end of its line, moved down where another one is; a long one reaches back over the lines."""
-    short, drawn, free = shortened(each.label for each in series), [], 0.0
+    short, drawn, free = shorten_labels(each.label for each in series), [], 0.0
     for each in sorted(series, key=lambda each: -each.points[-1][1]):
         y = max(_height(each.points[-1][1], up) + 4, free)
         free = y + _APART
@@ -118,7 +118,7 @@ def _stretched(
     width: str = "100%",
     vector_effect: str | None = None,
 ) -> Markup:
-    """A path in a picture of its own that is stretched to the width, its line as thick as everywhere."""
+    """A path in an SVG of its own that is stretched to the width, its line as thick as everywhere."""
     return element(
         "svg",
         element("path", d=path, class_=style, vector_effect=vector_effect),
@@ -148,8 +148,8 @@ def points(
     *,
     title: str,
     description: str,
-    show: Show | None,
-    show_where: Show,
+    show: _Show | None,
+    show_where: _Show,
     keys: Sequence[tuple[str, str]] = (),
 ) -> Markup:
     """Draw the points on linear axes from 0, or over a logarithmic scale of ratios.
@@ -160,7 +160,7 @@ def points(
     wheres = [where for each in series for where, _ in each.points]
     values = [value for each in series for _, value in each.points]
     across = linear_scale([0.0, *(wheres or [1.0])])
-    up = linear_scale([0.0, *(values or [1.0])]) if show else log_scale(values or [0.9, 1.1], room=0.12)
+    up = linear_scale([0.0, *(values or [1.0])]) if show else log_scale(values or [0.9, 1.1], padding=0.12)
     drawn = _point_grid(across, up, show, show_where)
     written: list[tuple[float, float]] = []
     for each in sorted((each for each in series if each.points), key=lambda each: -each.points[0][1]):
@@ -169,10 +169,10 @@ def points(
         drawn.append(_points(each, across, up, written, shown))
     named = [each for each in series if len(each.points) > 1]
     keys = keys or [(f"{'ring' if each.is_ring else 'disc'} role-{each.role}", each.label) for each in named]
-    return chart(picture(*drawn, title=title, description=description, height=_TOP + _HEIGHT + _AXIS), keys=keys)
+    return chart(image(*drawn, title=title, description=description, height=_TOP + _HEIGHT + _AXIS), keys=keys)
 
 
-def _point_grid(across: Scale, up: Scale, show: Show | None, show_where: Show) -> list[Markup]:
+def _point_grid(across: Scale, up: Scale, show: _Show | None, show_where: _Show) -> list[Markup]:
     drawn = []
     for tick, label in [(tick, units.brief(show(tick))) for tick in up.ticks] if show else ratio_ticks(up):
         y, is_axis = _height(tick, up), tick == (0 if show else 1)
@@ -226,7 +226,7 @@ def distribution(
     *,
     title: str,
     description: str,
-    show: Show,
+    show: _Show,
     limit: tuple[float, str] | None = None,
     longest: float | None = None,
 ) -> Markup:
@@ -247,17 +247,17 @@ def distribution(
         place = scale.place(limit[0])
         drawn.append(line(x1=place, x2=place, y1=_TOP, y2=_TOP + _CURVE_HEIGHT, class_="no-change"))
         keys.append(("no-change", limit[1]))
-    return chart(picture(*drawn, title=title, description=description, height=_TOP + _CURVE_HEIGHT + _AXIS), keys=keys)
+    return chart(image(*drawn, title=title, description=description, height=_TOP + _CURVE_HEIGHT + _AXIS), keys=keys)
 
 
 def _curve_scale(values: Sequence[float]) -> Scale:
     if not values:
         return linear_scale([0.0, 1.0])
     is_wide = min(values) > 0 and max(values) / min(values) >= _LOGARITHMIC_FROM
-    return log_scale(values, room=0.06) if is_wide else linear_scale(values, room=0.06)
+    return log_scale(values, padding=0.06) if is_wide else linear_scale(values, padding=0.06)
 
 
-def _curve_grid(scale: Scale, show: Show, shares: Sequence[float]) -> list[Markup]:
+def _curve_grid(scale: Scale, show: _Show, shares: Sequence[float]) -> list[Markup]:
     drawn = []
     for tick in scale.ticks:
         place = scale.place(tick)
@@ -317,7 +317,7 @@ class TrafficSeries:
 
 
 def flows(
-    series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: Show
+    series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: _Show
 ) -> Markup:
     """Draw a row for each series; each direction has one scale for all. *names*: what came, what went."""
     across = linear_scale([0.0, *(each.end_s for each in series)] if series else [0.0, 1.0])
@@ -345,7 +345,7 @@ def flows(
     height = _FLOW_ROW * len(series)
     ticks = (text(units.brief(show(tick)), x=across.place(tick), y=height + 12, class_="tick") for tick in across.ticks)
     keys = [("flow-came", names[0]), ("flow-went", names[1])]
-    return chart(picture(*drawn, *ticks, title=title, description=description, height=height + 24), keys=keys)
+    return chart(image(*drawn, *ticks, title=title, description=description, height=height + 24), keys=keys)
 
 
 def _columns(series: TrafficSeries, bins: Sequence[float], across: Scale) -> list[tuple[float, float, float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from placebench import units
-from placebench.page.svg import Role, Scale, chart, element, line, log_scale, percent, picture, shortened, text
+from placebench.page.svg import Role, Scale, chart, element, image, line, log_scale, percent, shorten_labels, text
 
 _BAR_ROW = 38
 _LABEL = 14
@@ -55,7 +55,7 @@ def bars(
     """
     longest = max((abs(row.total) for row in rows), default=0.0) or 1.0
     height = _WHOLE_ROW if is_whole else _BAR_ROW
-    short = shortened(row.label for row in rows)
+    short = shorten_labels(row.label for row in rows)
     drawn = []
     for number, row in enumerate(rows):
         top, value, role = number * height, row.value or show(row.total), row.role
@@ -73,7 +73,7 @@ def bars(
     if is_signed:
         drawn.insert(0, line(x1=0.5, x2=0.5, y1=0, y2=height * len(rows), class_="no-change"))
         keys = [("bar role-variant", "less"), ("bar role-baseline", "more")]
-    return chart(picture(*drawn, title=title, description=description, height=height * len(rows)), keys=keys)
+    return chart(image(*drawn, title=title, description=description, height=height * len(rows)), keys=keys)
 
 
 def _row_heading(name: str, value: str, top: float, title: str) -> list[Markup]:
@@ -98,7 +98,7 @@ def _parts(bar: Bar, top: float, longest: float) -> list[Markup]:
 
 
 def _shares(bar: Bar, top: float) -> list[Markup]:
-    """The parts of a whole, each with its share where there is room for it."""
+    """The parts of a whole, each with its share where it fits."""
     whole, start = bar.total or 1.0, 0.0
     drawn = _stacked(bar.parts, whole, top, _WHOLE_HEIGHT, "share share")
     for number, part in enumerate(bar.parts):
@@ -165,11 +165,11 @@ def forest(
     show: writes the ticks; None for ratios, which have a line of no change and bands for their margins.
     """
     is_ratio = show is None
-    scale = log_scale([place for row in rows for place in _places(row)] or [0.9, 1.1], room=0.06)
+    scale = log_scale([place for row in rows for place in _places(row)] or [0.9, 1.1], padding=0.06)
     field = _FIELD_HEIGHT if is_ratio else _PLAIN_HEIGHT
     height = _FIELD + field + (10 if is_ratio else 6)
     ticks = [(tick, units.brief(show(tick))) for tick in scale.ticks] if show else ratio_ticks(scale)
-    short = shortened(row.label for row in rows)
+    short = shorten_labels(row.label for row in rows)
     drawn = [
         mark
         for number, row in enumerate(rows)
@@ -181,7 +181,7 @@ def forest(
         keys.append(("mote", "one replicate, the first on top"))
     if is_ratio:
         keys += [("no-change", "no change"), ("margin", "margin: too small to matter")]
-    return chart(picture(*drawn, title=title, description=description, height=height * len(rows) + 20), keys=keys)
+    return chart(image(*drawn, title=title, description=description, height=height * len(rows) + 20), keys=keys)
 
 
 def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:

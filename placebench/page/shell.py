@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from placebench import units
 
-GENERATOR = "placebench"
+_GENERATOR = "placebench"
 _TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
     units.average,
@@ -32,7 +32,7 @@ def shell(title: str, body: Markup, *, description: str = "") -> str:
     """
     template = environment(_TEMPLATES).get_template("shell.html")
     style = Markup((_TEMPLATES / "page.css").read_text())
-    return template.render(title=title, body=body, description=description, style=style, generator=GENERATOR)
+    return template.render(title=title, body=body, description=description, style=style, generator=_GENERATOR)
 
 
 def environment(folder: Path) -> jinja2.Environment:
@@ -60,7 +60,7 @@ def description_of(path: Path) -> str | None:
         return None
     reader = _Metas()
     reader.feed(head)
-    return reader.metas.get("description", "") if reader.metas.get("generator") == GENERATOR else None
+    return reader.metas.get("description", "") if reader.metas.get("generator") == _GENERATOR else None
 
 
 class _Metas(HTMLParser):

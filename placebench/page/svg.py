@@ -23,7 +23,7 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> M
     return Markup("<{}{}>{}</{}>").format(Markup(name), written, inside, Markup(name))
 
 
-def picture(*children: str, title: str, description: str, height: float) -> Markup:
+def image(*children: str, title: str, description: str, height: float) -> Markup:
     """An SVG as wide as its box, read out as *title* and *description*."""
     return element(
         "svg",
@@ -80,18 +80,18 @@ class Scale:
         return min(max(share, 0.0), 1.0)
 
 
-def linear_scale(values: Sequence[float], *, room: float = 0.0) -> Scale:
+def linear_scale(values: Sequence[float], *, padding: float = 0.0) -> Scale:
     """A scale that holds all *values* and that share of their span more on each side."""
     low, high = min(values), max(values)
-    pad = (high - low) * room or (abs(high) * 0.1 or 1.0) * (low == high)
+    pad = (high - low) * padding or (abs(high) * 0.1 or 1.0) * (low == high)
     low, high = low - pad, high + pad
     return Scale(low, high, False, _linear_ticks(low, high))
 
 
-def log_scale(values: Sequence[float], *, room: float = 0.0) -> Scale:
-    """A scale on which equal factors are equal lengths, for positive *values*; *room* as in `linear_scale`."""
+def log_scale(values: Sequence[float], *, padding: float = 0.0) -> Scale:
+    """A scale on which equal factors are equal lengths, for positive *values*; *padding* as in `linear_scale`."""
     low, high = min(values), max(values)
-    pad = math.log(high / low) * room or 0.1 * (low == high)
+    pad = math.log(high / low) * padding or 0.1 * (low == high)
     low, high = low * math.exp(-pad), high * math.exp(pad)
     return Scale(low, high, True, _log_ticks(low, high))
 
@@ -126,28 +126,24 @@ Role = Literal["baseline", "variant", "between"]
 _LONGEST_LABEL = 34
 
 
-def legend(keys: Sequence[tuple[str, str]]) -> Markup:
-    """A list of (class of the swatch, label)."""
+def chart(drawing: Markup, *, keys: Sequence[tuple[str, str]] = ()) -> Markup:
+    """Return an image with its keys above, as one block of the page; a key is (class of the swatch, label)."""
     items = (element("li", element("i", class_=f"key {class_}"), label) for class_, label in keys)
-    return element("ul", *items, class_="legend")
+    legend = element("ul", *items, class_="legend") if keys else Markup("")
+    return element("div", legend, drawing, class_="chart-box")
 
 
-def chart(picture: Markup, *, keys: Sequence[tuple[str, str]] = ()) -> Markup:
-    """A picture with its keys above, as one block of the page."""
-    return element("div", legend(keys) if keys else Markup(""), picture, class_="chart-box")
+def shorten_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Return each label short enough for a value beside it on a phone; labels that differ still differ.
 
-
-def shortened(labels: Iterable[str]) -> dict[str, str]:
-    """Each label as what leaves room for a value beside it on a phone; labels that differ do so when they are short.
-
-    A long one is cut in its middle, for names often differ at an end; those that do not, from where they differ.
+    A long one is cut in its middle, because names often differ at an end; the others where they begin to differ.
     """
     alike: dict[str, list[str]] = {}
     for label in dict.fromkeys(labels):
         alike.setdefault(_cut(label), []).append(label)
     made: dict[str, str] = {}
     for short, found in alike.items():
-        made |= {found[0]: short} if len(found) == 1 else _told_apart(found)
+        made |= {found[0]: short} if len(found) == 1 else _distinct_ends(found)
     return made
 
 
@@ -158,8 +154,8 @@ def _cut(label: str) -> str:
     return f"{label[:half]}…{label[half + 1 - _LONGEST_LABEL :]}"
 
 
-def _told_apart(labels: Sequence[str]) -> dict[str, str]:
+def _distinct_ends(labels: Sequence[str]) -> dict[str, str]:
     """Labels whose ends are the same, without what they begin with alike."""
     same = len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))))
-    rest = shortened(label[same:] for label in labels)
+    rest = shorten_labels(label[same:] for label in labels)
     return {label: f"…{rest[label[same:]]}" for label in labels}

@@ -77,9 +77,10 @@ class Recording(RecordingData):
 
     @classmethod
     def merge(cls, recordings: Iterable[Self], *, name: str | None = None) -> Self:
-        """The same; the flame graph is that of the mean request, if every recording is one request with a flame graph.
+        """One recording of all requests: sums are totals, and a sum is None if one of the recordings has none.
 
-        Raises ProfilerError if there is nothing to merge.
+        The flame graph is that of the mean request, if every recording is one request with a flame graph. Raises
+        ProfilerError if there is nothing to merge.
         """
         parts = list(recordings)
         merged = super().merge(parts, name=name)

@@ -17,7 +17,7 @@ from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS
 from placebench.gates import Gate
 from placebench.report.capacity import capacity_report
-from placebench.report.export import published_document, published_text
+from placebench.report.documents import published_document, published_text
 from placebench.report.figures import comparisons_of
 from placebench.report.gates import parse_gates, raise_for_gates
 from placebench.report.model import Report
@@ -51,9 +51,10 @@ def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report
 
 def export_figures(folder: Path) -> str:
     """Return the figures of the run or search in *folder* alone as JSON, to be published."""
-    if not (folder / "saturation.json").is_file() and (run := results.load(folder)).head.command not in STUDIES:
-        return published_text(published_document(run))
-    return published_text(build_report(folder).document)
+    if (folder / "saturation.json").is_file():
+        return published_text(build_report(folder).document)
+    run = results.load(folder)
+    return published_text(build_report(run).document if run.head.command in STUDIES else published_document(run))
 
 
 def write_report(source: Report | Run | Path | str) -> Path:

@@ -26,7 +26,7 @@ METRIC_LABELS = {
     "bytes_received": "bytes received",
     "gc_s": "GC pauses",
 }
-DIFFERENT_RESPONSES = "The variants do not give the same response, so no speed is printed."
+_DIFFERENT_RESPONSES = "The variants do not give the same response, so no speed is printed."
 _TIMES = {"cpu_s": "CPU", "wall_s": "wall time"}
 _CLEARLY_A_FACTOR = 1.5
 _LONGEST_STATEMENT = 90
@@ -210,7 +210,7 @@ _ENDED = {"interrupted": "was interrupted", "failed": "failed", "running": "is s
 def headline(figures: Figures) -> str:
     """Return the result of a run in one sentence or two."""
     if figures.responses.equal is False:
-        return DIFFERENT_RESPONSES
+        return _DIFFERENT_RESPONSES
     if figures.primary is None:
         return _untimed_headline(figures)
     if len(figures.primaries) == 1:

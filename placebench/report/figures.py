@@ -156,6 +156,10 @@ class Figures:
         """A short name for each pair of baseline and variant."""
         return {(each.baseline, each.variant): each.label for each in self.pairs}
 
+    def short_name(self, variant: str) -> str:
+        """A short name that no other variant of the run has."""
+        return shorten_variant(variant, self.run.head.variants)
+
     @property
     def are_changes(self) -> bool:
         """Whether the pairs are the trials of an experiment, each with a baseline of its own."""
@@ -199,7 +203,7 @@ def figures_of(run: Run) -> Figures:
         variants=tuple(_variant_figures(run, variant) for variant in variants),
         comparisons=tuple(comparisons_of(run)) if variants else (),
         blocks=tuple(_block_latencies(run)) if variants else (),
-        pairs=tuple(compared_pairs(run)) if variants else (),
+        pairs=tuple(_compared_pairs(run)) if variants else (),
         all_changes=_all_changes(run) if variants else None,
     )
 
@@ -212,11 +216,11 @@ def comparisons_of(run: Run) -> list[Comparison]:
     if not run.head.same_responses.get("equal"):
         return []
     confidence = float(run.head.settings.get("confidence", 0.95))
-    pairs = (_pair_comparisons(run, each.baseline, each.variant, confidence) for each in compared_pairs(run))
+    pairs = (_pair_comparisons(run, each.baseline, each.variant, confidence) for each in _compared_pairs(run))
     return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons])
 
 
-def compared_pairs(run: Run) -> list[ComparedPair]:
+def _compared_pairs(run: Run) -> list[ComparedPair]:
     """Return the trials of an experiment, else each variant with the first; each pair once, if both were measured."""
     seen = {block.variant for block in run.blocks} | set(run.wire)
     if trials := run.head.settings.get("trials"):

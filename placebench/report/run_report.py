@@ -1,53 +1,45 @@
 """The report of a comparison, an experiment, a calibration or a perfload run: `run_report`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from markupsafe import Markup
 
 from placebench import units
-from placebench.experiment.capacity import PERCENTILES
-from placebench.experiment.records import WatchedPass
+from placebench.experiment.records import ProfiledPass
 from placebench.experiment.replicate import harness_share
 from placebench.gates import Gate
-from placebench.report import effects, run_charts
-from placebench.report.calibration import calibration_sentences
-from placebench.report.effects import METRIC_LABELS, percentile_text
-from placebench.report.environment import environment_rows, masked, request_section
-from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of, shorten_variant
+from placebench.report import effects
+from placebench.report.comparison_sections import comparison_section, value_column
+from placebench.report.documents import run_document
+from placebench.report.effects import METRIC_LABELS
+from placebench.report.environment import environment_rows, request_section
+from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
 from placebench.report.gates import judge_gates
+from placebench.report.load_sections import block_section, latency_section, steps_section, steps_table
 from placebench.report.model import (
     Block,
     Check,
     Column,
-    Details,
-    Facts,
     Heading,
     Items,
-    Pair,
     Paragraph,
     Report,
     Section,
     SummaryFigure,
     Table,
     Text,
-    aside,
     code,
-    joined,
 )
 from placebench.report.optimizations import (
     ExperimentResults,
     experiment_results,
     hypotheses_table,
     keep_sentence,
-    results_document,
     results_section,
     results_table,
 )
-from placebench.report.variant_pairs import difference_section, profile_links
+from placebench.report.variant_pairs import difference_section
 from placebench.results import Run
-from placebench.stats import Comparison, samples_needed
 
 _METHOD = (
     "Timed passes ran without any profiler; profiled passes were not timed.",
@@ -58,16 +50,6 @@ _METHOD = (
 _METHOD_OF_LOADS = (
     "The closed-loop load shows the capacity of the service; the open-loop load shows how long a user waits. Requests "
     "that were in flight when a pass ended are counted and reported."
-)
-_METHOD_OF_BLOCKS = (
-    "The variants run side by side in fresh processes, each on its own copy of the data. They take turns in blocks, in "
-    "a random order and then backwards (A B B A or B A A B), so that machine drift affects all variants equally. A "
-    "replicate is a number of such rounds by fresh processes, which are started anew after at most eight rounds. The "
-    "intervals rest on the replicates, never on single requests."
-)
-_VALUES_NOTE = (
-    "Effect and ratio are of pairs: of what ran side by side in each replicate. The values of the two variants are "
-    "medians over the replicates (of counts, means over the requests), each by itself, and need not have that ratio."
 )
 
 
@@ -86,11 +68,11 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         started_at=head.started_at,
         status=head.status,
         headline=effects.headline(figures),
-        document=_document(figures, results),
+        document=run_document(figures, results),
         notices=[*effects.ending(head), *effects.failed_parts(head)],
         summary=[*effects.summary_sentences(figures), *keep_sentence(results)],
         figures=_summary_figures(figures),
-        figures_of=(_short(figures, compared[0]), _short(figures, compared[1])) if compared else None,
+        figures_of=(figures.short_name(compared[0]), figures.short_name(compared[1])) if compared else None,
         overview=_overview(figures, results),
         remarks=_remarks(figures, results),
         request=_request(figures),
@@ -101,59 +83,6 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         about=f"{head.topology}, {units.count(head.trees)} trees, seed {head.seed}; {replicates}; {head.request}",
         checks=_checks(figures, gates),
     )
-
-
-def _short(figures: Figures, variant: str) -> str:
-    return shorten_variant(variant, figures.run.head.variants)
-
-
-def _document(figures: Figures, results: ExperimentResults) -> dict[str, Any]:
-    """Plain values in seconds and bytes; ratios are variant over baseline.
-
-    `steps` and `comparisons` are empty where the responses differ: no speed is reported then.
-    """
-    head = figures.run.head
-    return {
-        "run": str(figures.run.folder),
-        "name": head.name,
-        "started_at": head.started_at,
-        "status": head.status,
-        "note": head.note,
-        "failed_parts": [{**asdict(each), "reason": masked(each.reason)} for each in head.failed_parts],
-        "headline": effects.headline(figures),
-        "request": head.request,
-        "topology": head.topology,
-        "trees": head.trees,
-        "seed": head.seed,
-        "data_digest": head.receipt.get("digest"),
-        "same_responses": figures.responses.equal,
-        "responses": asdict(figures.responses),
-        "replicates": figures.replicates,
-        "invalidated": figures.invalidated,
-        "comparisons": [each.to_json() for each in figures.comparisons],
-        "steps": [_step_document(each) for each in figures.variants],
-        **(results_document(results) if head.settings.get("trials") else {}),
-    }
-
-
-def _step_document(figures: VariantFigures) -> dict[str, Any]:
-    return {
-        "variant": figures.variant,
-        "adds": figures.adds,
-        "closed": _load_document(figures.closed),
-        "open": _load_document(figures.open),
-        "counted": asdict(figures.counted) if figures.counted else None,
-        "profile": figures.profile,
-        "speedscope": figures.speedscope,
-    }
-
-
-def _load_document(load: LoadFigures | None) -> dict[str, Any] | None:
-    if load is None:
-        return None
-    latencies = (("latency", load.latency), ("service", load.service))
-    percentiles = {name: {f"{key}_s": value for key, value in each.percentiles.items()} for name, each in latencies}
-    return {**asdict(load), **percentiles}
 
 
 def _compared_variants(figures: Figures) -> tuple[str, str] | None:
@@ -206,20 +135,20 @@ def _request(figures: Figures) -> Section:
 
 
 def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
-    is_inside = bool(figures.primary or figures.run.watched or figures.run.wire)
+    is_inside = bool(figures.primary or figures.run.profiled or figures.run.wire)
     return [
-        *([_steps_section(figures)] if figures.is_loaded else []),
+        *([steps_section(figures)] if figures.is_loaded else []),
         *([results_section(results)] if results.changes else []),
-        _comparison_section(figures),
-        *(_block_section(figures) if is_inside else []),
+        comparison_section(figures),
+        *(block_section(figures) if is_inside else []),
         *(difference_section(figures) if is_inside else []),
-        *([_latency_section(figures)] if figures.is_loaded else []),
+        *([latency_section(figures)] if figures.is_loaded else []),
     ]
 
 
 def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
     """The tables of a terminal and of Markdown: steps, results, hypotheses and comparisons, as far as there are any."""
-    tables = [_table_of_steps(figures)] if figures.is_loaded else []
+    tables = [steps_table(figures)] if figures.is_loaded else []
     if results.changes:
         tables.append(results_table(results))
     if results.hypotheses:
@@ -228,7 +157,7 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
         columns = [
             Column("variant", lambda each: figures.names[each.baseline, each.variant]),
             Column("metric", lambda each: METRIC_LABELS[each.metric]),
-            *(_value_column("baseline", "baseline_value"), _value_column("variant", "variant_value")),
+            *(value_column("baseline", "baseline_value"), value_column("variant", "variant_value")),
             Column("effect", effects.effect_text),
             Column("MDE", effects.detectable_text),
             Column("verdict", effects.verdict_text),
@@ -245,284 +174,6 @@ def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
     elsewhere = {each.name: each.shows_on for each in results.changes if each.is_elsewhere}
     other = (f"{name} should show on another request: {request}" for name, request in elsewhere.items())
     return [*difference, *other, *results.interaction_sentences, *(f"inconclusive: {each}" for each in reasons)]
-
-
-def _value_column(label: Text, name: str) -> Column:
-    return Column(label, lambda each: effects.value_text(each.metric, getattr(each, name)))
-
-
-def _steps_section(figures: Figures) -> Section:
-    reliable = Markup('; the reliable comparison is in <a href="#comparison">{}</a>').format(
-        _comparison_heading(figures)
-    )
-    introduction = Markup(
-        "Each step up to <code>tuned</code> adds one change to the step before; what follows it is another program or "
-        "another algorithm. The steps were measured one after the other under closed-loop load, so differences of a "
-        "few percent may be noise{}."
-    ).format(reliable if figures.primary else "")
-    blocks: list[Block] = [Paragraph(introduction)]
-    if chart := run_charts.steps_chart(figures):
-        blocks.append(chart)
-    blocks += [_speed_table(figures), _work_table(figures)]
-    explained = [each for each in figures.variants if each.why]
-    if explained:
-        facts = [_explanation(each, figures.run.head.request) for each in explained]
-        blocks += [Heading("What each step adds, and why"), Facts(facts, "steps")]
-    return Section("Cumulative steps", blocks, id="steps")
-
-
-def _explanation(step: VariantFigures, request: str) -> tuple[Text, Text]:
-    makes = aside(f"makes {step.variant}") if step.adds and "+" not in step.variant else ""
-    shows: Text = ""
-    if step.shows_in:
-        where = Markup(" on {}").format(code(step.shows_on)) if step.shows_on != request else ""
-        shows = aside(Markup("Should show in {}{}.").format(METRIC_LABELS[step.shows_in], where))
-    return joined(step.adds or step.variant, makes), joined(step.why, aside(step.source) if step.source else "", shows)
-
-
-_STEP = Column("variant", lambda each: each.label)
-
-
-def _loaded(label: Text, kind: str, show: Any, pick: Any) -> Column:
-    """A column of a load pass; 'not measured' for a variant without one."""
-    return Column(label, lambda each: show(pick(getattr(each, kind))) if getattr(each, kind) else units.NOT_MEASURED)
-
-
-def _percentiles(kind: str) -> list[Column]:
-    def column(name: str) -> Column:
-        return _loaded(name, kind, percentile_text, lambda load: load.latency.percentiles[name])
-
-    return [column(name) for name in PERCENTILES]
-
-
-def _counted(label: Text, show: Any, name: str) -> Column:
-    return Column(label, lambda each: show(getattr(each.counted, name)) if each.counted else units.NOT_MEASURED)
-
-
-def _step_table(label: str, columns: Sequence[Column], rows: Sequence[VariantFigures], **options: Any) -> Table:
-    """A table with a row for each variant."""
-    return Table(
-        label,
-        [_STEP, *columns],
-        rows,
-        row_style=lambda each: f"role-{each.role}",
-        row_title=lambda each: each.variant,
-        **options,
-    )
-
-
-def _table_of_steps(figures: Figures) -> Table:
-    """Speed and work of each step in one table, for a terminal."""
-    columns = [
-        _loaded("throughput", "closed", units.rate, lambda load: load.throughput_per_s),
-        *(each for each in _percentiles("closed") if each.label in ("p50", "p95")),
-        _loaded("CPU/request", "closed", units.duration, lambda load: load.cpu_s),
-        _loaded("peak PSS", "closed", units.size, lambda load: load.peak_pss_bytes),
-        _counted("statements", units.average, "statements"),
-        _counted("rows", units.average, "rows"),
-        _counted("body", units.size, "body_bytes"),
-        _counted("in GC", units.percent, "gc_share"),
-    ]
-    return _step_table("Steps", columns, figures.variants)
-
-
-def _speed_table(figures: Figures) -> Table:
-    columns = [
-        _loaded("requests", "closed", units.count, lambda load: load.requests),
-        _loaded(Markup("in flight<br>at the end"), "closed", units.count, lambda load: load.in_flight),
-        _loaded("throughput", "closed", units.rate, lambda load: load.throughput_per_s),
-        *_percentiles("closed"),
-        _loaded(Markup("server CPU<br>per request"), "closed", units.duration, lambda load: load.cpu_s),
-        _loaded(Markup("peak memory<br>(PSS)"), "closed", units.size, lambda load: load.peak_pss_bytes),
-    ]
-    note = f"{_percentile_note()} Requests in flight when the pass ended are in no other figure."
-    return _step_table(
-        "Speed of each step", columns, figures.variants, id="speed", caption="Speed under closed-loop load", note=note
-    )
-
-
-def _work_table(figures: Figures) -> Table:
-    columns = [
-        _counted("statements", units.average, "statements"),
-        _counted("rows", units.average, "rows"),
-        _counted("body", units.size, "body_bytes"),
-        _counted("time in SQL", units.percent, "sql_share"),
-        _counted("time in GC", units.percent, "gc_share"),
-        Column("profile", lambda each: joined(*profile_links(each.profile, each.speedscope)) or "none"),
-    ]
-    caption = "Work per request, and its profile"
-    return _step_table("Work per request", columns, figures.variants, id="work", caption=caption)
-
-
-def _percentile_note() -> str:
-    needed = ", ".join(f"{name} needs {units.count(samples_needed(share))}" for name, share in PERCENTILES.items())
-    return f"A percentile is shown only where ten requests were slower: {needed} requests."
-
-
-def _comparison_heading(figures: Figures) -> str:
-    """What is compared with what."""
-    pairs, variants = figures.pairs, figures.run.head.variants
-    if len(pairs) > 1 and figures.are_changes:
-        return "Each change, with and without"
-    ends = (pairs[0].baseline, pairs[0].variant) if pairs else (variants[0], variants[-1])
-    baseline, variant = (_short(figures, each) for each in ends)
-    return (
-        f"{units.count(len(pairs))} variants compared with {baseline}"
-        if len(pairs) > 1
-        else f"{baseline} and {variant}"
-    )
-
-
-def _comparison_section(figures: Figures) -> Section:
-    heading, primary = _comparison_heading(figures), figures.primary
-    if primary is None and not figures.comparisons:
-        return Section(heading, [Paragraph("Not measured.", "missing")], id="comparison")
-    if primary is None:
-        counted = Paragraph("Counted in a few requests of each; no time was measured.")
-        return Section(heading, [counted, _comparison_table(figures)], id="comparison")
-    blocks: list[Block] = [Paragraph(_METHOD_OF_BLOCKS)]
-    effects_chart = run_charts.effects_chart(figures)
-    if len(figures.primaries) == 1:
-        power = run_charts.power_chart(figures.primaries[0])
-        right = [run_charts.replicates_chart(figures), *([power] if power else [])]
-        blocks += [Pair([effects_chart], right), _comparison_table(figures)]
-    else:
-        blocks += [effects_chart, Details("Every metric of every pair", [_comparison_table(figures)])]
-    if run_charts.shown_replicates(figures):
-        blocks.append(Details("Every replicate", [_replicate_table(figures)]))
-    blocks.append(Paragraph(_estimate_note(figures, primary), "small"))
-    if sentences := calibration_sentences(figures.run.head):
-        blocks.append(Paragraph(sentences, "small"))
-    return Section(f"{heading}, interleaved", blocks, id="comparison")
-
-
-def _estimate_note(figures: Figures, primary: Comparison) -> str:
-    pair = primary.baseline, primary.variant
-    margins = ", ".join(
-        f"{units.level(each.margin)} for {METRIC_LABELS[each.metric]}"
-        for each in figures.comparisons
-        if (each.baseline, each.variant) == pair
-    )
-    return (
-        f"Estimate: Hodges-Lehmann of the replicates' log ratios, with the exact signed-rank interval at "
-        f"{units.level(primary.confidence)}. Margins, fixed before the run: {margins}. A change below its margin is "
-        "reported as below the margin or equivalent."
-    )
-
-
-def _comparison_table(figures: Figures) -> Table:
-    """Every metric of every pair."""
-    several, baseline, variant = len(figures.pairs) > 1, "baseline", "variant"
-    if not several:
-        baseline, variant = (_short(figures, each) for each in (figures.pairs[0].baseline, figures.pairs[0].variant))
-    pair = Column(
-        "change" if figures.are_changes else "variant",
-        lambda each: _short(figures, figures.names[each.baseline, each.variant]),
-    )
-    columns = [
-        Column("metric", lambda each: METRIC_LABELS[each.metric]),
-        *([pair] if several else []),
-        Column("effect", effects.effect_text, wide=True),
-        Column("verdict", _verdict_cell, wide=True),
-        _value_column(baseline, "baseline_value"),
-        _value_column(variant, "variant_value"),
-        *(Column(each, _ratio_cell(each)) for each in ("ratio", "low", "high")),
-        Column("replicates", lambda each: units.count(each.replicates)),
-        Column("discarded", lambda each: units.count(each.invalidated)),
-        Column("MDE", effects.detectable_text),
-        Column(Markup("p,<br>adjusted"), lambda each: units.probability(each.p_adjusted)),
-    ]
-    caption: Text = "Ratios of the variant to the baseline"
-    if figures.primary:
-        caption = joined(caption, aside(_VALUES_NOTE))
-    return Table(
-        "Comparisons",
-        columns,
-        figures.comparisons,
-        id="comparisons",
-        caption=caption,
-        row_title=lambda each: f"{each.baseline} → {each.variant}",
-    )
-
-
-def _ratio_cell(name: str) -> Any:
-    return lambda comparison: units.ratio(getattr(comparison, name))
-
-
-def _verdict_cell(comparison: Comparison) -> Text:
-    verdict = Markup("<strong>{}</strong>").format(effects.verdict_text(comparison))
-    return joined(verdict, aside(effects.reason_text(comparison)) if comparison.reason else "")
-
-
-def _replicate_table(figures: Figures) -> Table:
-    shown = run_charts.shown_replicates(figures)
-
-    def name(made: Comparison) -> str:
-        if len(figures.primaries) > 1:
-            return _short(figures, figures.names[made.baseline, made.variant])
-        return METRIC_LABELS[made.metric]
-
-    def ratio(number: int) -> Column:
-        return Column(
-            str(number + 1), lambda each: units.ratio(each.ratios[number]) if number < len(each.ratios) else ""
-        )
-
-    columns = [Column("", name), *map(ratio, range(max(len(each.ratios) for each in shown)))]
-    caption = "Ratio of the variant to the baseline, in the order they were made"
-    return Table("Replicates", columns, shown, id="replicates", caption=caption)
-
-
-def _block_section(figures: Figures) -> list[Section]:
-    if not figures.blocks:
-        return []
-
-    def percentile(name: str) -> Column:
-        return Column(name, lambda each: percentile_text(each.latency.percentiles[name]))
-
-    columns = [
-        Column("variant", lambda each: _short(figures, each.variant)),
-        Column("requests", lambda each: units.count(len(each.wall_s))),
-        *map(percentile, PERCENTILES),
-        Column("longest", lambda each: units.duration(each.wall_s[-1])),
-    ]
-    note = (
-        f"{_percentile_note()} One client sends one request at a time, so that none waits in a queue. For latency "
-        "under load see the load test; these percentiles do not enter the verdict."
-    )
-    table = Table(
-        "Latency in the blocks",
-        columns,
-        figures.blocks,
-        id="blocks",
-        note=note,
-        row_style=lambda each: f"role-{each.role}",
-        row_title=lambda each: each.variant,
-    )
-    return [Section("Latency without load", [run_charts.blocks_chart(figures), Details("The figures", [table])])]
-
-
-def _latency_section(figures: Figures) -> Section:
-    closed, opened = run_charts.latency_charts(figures)
-    blocks: list[Block] = (
-        [Pair([closed], [opened])] if closed and opened else [each for each in (closed, opened) if each]
-    )
-    rows = [each for each in figures.variants if each.open]
-    if not rows:
-        return Section("Latency under load", [*blocks, Paragraph("Open-loop load: not measured.", "missing")])
-    columns = [
-        _loaded("arrivals", "open", units.rate, lambda load: load.rate_per_s),
-        _loaded("requests", "open", units.count, lambda load: load.requests),
-        *_percentiles("open"),
-        _loaded("started late", "open", units.count, lambda load: load.missed),
-        _loaded(Markup("in flight<br>at the end"), "open", units.count, lambda load: load.in_flight),
-    ]
-    note = (
-        "All variants get the same seeded schedule of arrivals. 'Started late' counts arrivals that the load generator "
-        "itself began more than 10 ms after their time."
-    )
-    caption = "Open-loop load, latency from the intended start (corrected for coordinated omission)"
-    blocks.append(_step_table("Open-loop load", columns, rows, id="open", caption=caption, note=note))
-    return Section("Latency under load", blocks)
 
 
 _SETTINGS = (
@@ -551,15 +202,15 @@ def _notes(figures: Figures) -> list[str]:
         *_METHOD,
         *([_METHOD_OF_LOADS] if figures.is_loaded else []),
         *known,
-        *_estimates(run.watched),
+        *_estimates(run.profiled),
         *_time_spent(settings.get("spent_s", {})),
     ]
 
 
-def _estimates(watched: Mapping[str, WatchedPass]) -> Iterator[str]:
+def _estimates(profiled: Mapping[str, ProfiledPass]) -> Iterator[str]:
     """What the profiled passes had to estimate, with the variants for which it is true."""
     variants: dict[str, list[str]] = {}
-    for variant, each in watched.items():
+    for variant, each in profiled.items():
         for note in each.notes:
             variants.setdefault(note, []).append(variant)
     for note, names in variants.items():

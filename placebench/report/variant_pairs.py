@@ -202,15 +202,15 @@ def _statement_cell(statement: StatementChange) -> Text:
 
 def _flame_blocks(run: Run) -> Iterator[Block]:
     """The flame graph of each variant that was profiled, or was to be; one without its data is a link."""
-    is_inline = len(run.watched) <= _MOST_FLAMES
-    for variant, watched in run.watched.items():
+    is_inline = len(run.profiled) <= _MOST_FLAMES
+    for variant, profiled in run.profiled.items():
         session = run.session(variant)
         name = shorten_variant(variant, run.head.variants)
         page, speedscope = run.profile(variant), run.speedscope(variant)
         links = profile_links(page.name if page else None, speedscope.name if speedscope else None)
-        about = f"mean of {units.count(watched.requests)} requests"
-        if watched.reason:
-            yield Paragraph(f"{name}: no flame graph, {watched.reason}.", "small")
+        about = f"mean of {units.count(profiled.requests)} requests"
+        if profiled.reason:
+            yield Paragraph(f"{name}: no flame graph, {profiled.reason}.", "small")
         elif session and is_inline:
             summary = joined(name, Markup('<span class="aside">{}</span>').format(joined(about, *links, by=" · ")))
             graph = Chart(flame_svg(session), scrolls=f"Flame graph of {variant}")

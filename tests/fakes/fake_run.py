@@ -17,9 +17,9 @@ from placebench.experiment.records import (
     CountedPass,
     LoadPass,
     LoadResult,
+    ProfiledPass,
     RunHead,
     StatementCount,
-    WatchedPass,
     WirePass,
 )
 from placebench.measure.meters import Meters
@@ -105,7 +105,7 @@ def write_inside(folder: Path, variants: tuple[str, str] = ("naive", "tuned")) -
         variants[1]: [("SELECT a FROM things WHERE id IN ($1)", 1.0, 20.0, 0.002)],
     }
     for variant in variants:
-        WatchedPass(variant, requests=12).save(folder / f"watched-{variant}.json")
+        ProfiledPass(variant, requests=12).save(folder / f"profiled-{variant}.json")
         session = _session(flames[variant])
         (folder / f"profile-{variant}.pyisession").write_text(json.dumps(session.to_json()))
         statements = [StatementCount(*each) for each in asked[variant]]

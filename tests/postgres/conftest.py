@@ -162,7 +162,7 @@ def api_url(database_url: str) -> Iterator[str]:
 def _postgresql(server: Server) -> Iterator[Engine]:
     url = server.create_database("placebench_test_cloud")
     migrate(url)
-    migrate_options(url, ("covering_indexes", "kept_usages"))
+    migrate_options(url, ("covering_indexes", "usage_totals"))
     engine = create_engine(url)
     yield engine
     engine.dispose()

@@ -108,21 +108,21 @@ def test_each_request_is_counted_on_its_way(finished: results.Run) -> None:
     assert min(naive.bytes_received) > min(tuned.bytes_received) > 0
 
 
-def test_each_variant_of_ours_was_watched(finished: results.Run) -> None:
-    """Flames, statements and collections of both; the control is asked something else. The time adds up."""
-    watched, spent_s = finished.watched, finished.head.spent_s
+def test_each_variant_of_ours_was_profiled(finished: results.Run) -> None:
+    """Flames, statements and collections of both; the control has a request of its own. The time adds up."""
+    profiled, spent_s = finished.profiled, finished.head.spent_s
     naive = finished.session("naive")
     page = write_report(finished.folder).read_text()
 
     assert naive is not None
     assert any("answer_by_objects" in frame for stack, _ in naive.frame_records for frame in stack)
-    assert (watched["noop"].reason, finished.session("noop")) == ("it is asked something else", None)
+    assert (profiled["noop"].reason, finished.session("noop")) == ("it has a request of its own", None)
     assert sum(each.calls for each in finished.wire["naive"].by_statement) == finished.wire["naive"].statements[0]
     assert len(finished.counted["naive"].gc_s_each) == finished.counted["naive"].requests == 6
     assert 0 < spent_s["requests"] + spent_s["start"] + spent_s["stop"] < spent_s["replicates"]
     assert page.count('class="flame"') == 2
     assert "Frames by self time" in page
-    assert "noop: no flame graph, it is asked something else." in page
+    assert "noop: no flame graph, it has a request of its own." in page
 
 
 def test_page_and_table_show_each_comparison(finished: results.Run) -> None:
@@ -240,7 +240,7 @@ def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path
     assert run.head.status == "complete"
     assert [(each.part, each.variant) for each in run.head.failed_parts] == [("count", "naive")]
     assert set(run.counted) == {"tuned"}
-    assert {name: each.reason for name, each in run.watched.items()} == {"naive": "", "tuned": ""}
+    assert {name: each.reason for name, each in run.profiled.items()} == {"naive": "", "tuned": ""}
     assert len(notes) == 3
     assert "The count of naive failed: " in text_of(run)
 

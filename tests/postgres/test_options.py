@@ -10,7 +10,7 @@ from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, find_topology, migrate_options, seed
 from placebench.seeding.connection import applied_options
 
-BOTH = ("covering_indexes", "kept_usages")
+BOTH = ("covering_indexes", "usage_totals")
 TOPOLOGY = find_topology("nested-perfload", trees=3)
 SUMS = """SELECT resource_provider_id, resource_class_id, sum(used) FROM allocations GROUP BY 1, 2 ORDER BY 1, 2"""
 KEPT = """SELECT resource_provider_id, resource_class_id, used FROM placebench_usages WHERE used <> 0 ORDER BY 1, 2"""
@@ -93,7 +93,7 @@ def test_options_are_no_part_of_the_content(url: str, server: Server) -> None:
     found, there = data_digest(plain), applied_options(plain)
     server.drop_database("placebench_test_without_options")
 
-    assert (found, there) == (receipt.digest, {"covering_indexes", "kept_usages"})
+    assert (found, there) == (receipt.digest, {"covering_indexes", "usage_totals"})
 
 
 def test_there_is_no_such_option(url: str) -> None:

@@ -133,7 +133,7 @@ def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: result
     for variant in ("naive", "tuned"):
         page, speedscope = finished.profile(variant), finished.speedscope(variant)
 
-        assert (finished.watched[variant].requests, finished.watched[variant].reason) == (4, "")
+        assert (finished.profiled[variant].requests, finished.profiled[variant].reason) == (4, "")
         assert page is not None
         assert "answer_by_objects" in page.read_text()
         assert "fonts.googleapis" not in page.read_text()
@@ -178,7 +178,7 @@ def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_
 
 def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: Path) -> None:
     """An answer under load is held to the first one as well: a copy that somebody writes to ends the comparison."""
-    run = written_to(server, tmp_path / "copies", "placebench_copies_tuned", at="replicate 2 of 2: naive, tuned")
+    run = written_to(server, tmp_path / "copies", "placebench_copies_2", at="replicate 2 of 2: naive, tuned")
 
     assert run.head.same_responses["equal"] is False
     assert {block.replicate for block in run.blocks} == {0, 1}
@@ -236,7 +236,11 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     The run comes to its end, and says which parts are missing and why, wherever it is read.
     """
     reaper = Reaper(
-        {"naive: count of 2 requests": ALWAYS, "tuned: profile of 4 requests": 1, "naive: open load, 0.5 s": ALWAYS}
+        {
+            "naive: count of 2 requests": ALWAYS,
+            "tuned: profile of 4 requests": 1,
+            "naive: open-loop load, 0.5 s": ALWAYS,
+        }
     )
     notes: list[str] = []
 
@@ -251,7 +255,7 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     assert [(each.part, each.variant, each.made_again) for each in run.head.failed_parts] == [
         ("count", "naive", False),
         ("profile", "tuned", True),
-        ("open load", "naive", False),
+        ("open-loop load", "naive", False),
     ]
     assert (set(run.closed), set(run.counted), set(run.open)) == ({"naive", "tuned"}, {"tuned"}, {"tuned"})
     assert run.profile("tuned") is not None
@@ -260,7 +264,7 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     ]
     for said in (page, text, (folder / "summary.md").read_text()):
         assert "The count of naive failed: " in said
-        assert "The open load of naive failed: " in said
+        assert "The open-loop load of naive failed: " in said
         assert "The profile of tuned failed: " not in said
     assert "The profile of tuned: " in page
 
@@ -293,10 +297,10 @@ def test_an_open_load_that_does_not_count_is_a_note(server: Server, tmp_path: Pa
     assert [each.variant for each in run.invalid] == ["naive", "naive", "tuned", "tuned"]
     assert run.open == {}
     assert [(each.part, each.variant) for each in run.head.failed_parts] == [
-        ("open load", "naive"),
-        ("open load", "tuned"),
+        ("open-loop load", "naive"),
+        ("open-loop load", "tuned"),
     ]
-    assert "The open load of tuned failed: the load generator used" in write_report(folder).read_text()
+    assert "The open-loop load of tuned failed: the load generator used" in write_report(folder).read_text()
     parts = {file.part for file in run.telemetry.files}
     assert {"naive-open", "naive-open-failed", "tuned-open", "tuned-open-failed"} <= parts
 

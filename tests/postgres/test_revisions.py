@@ -64,7 +64,7 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     assert (statements["baseline_value"], statements["variant_value"]) == (1, 15)
     assert statements["verdict"] == "slower"
     assert [len(block.wall_s) > 0 for block in run.blocks if not block.invalid] == [True] * 4
-    assert {variant: watched.reason for variant, watched in run.watched.items()} == {"slow": "", "quick": ""}
+    assert {variant: watched.reason for variant, watched in run.profiled.items()} == {"slow": "", "quick": ""}
     session = run.session("slow")
     assert session is not None
     assert any("names_of" in frame for stack, _ in session.frame_records for frame in stack)

@@ -148,7 +148,7 @@ def nested(server: Server) -> Iterator[Engine]:
     """Three trees of the topology that the benchmark runs on."""
     url = server.create_database("placebench_test_nested")
     seed(find_topology("nested-perfload", trees=TREES), url)
-    migrate_options(url, ("covering_indexes", "kept_usages"))
+    migrate_options(url, ("covering_indexes", "usage_totals"))
     engine = create_engine(url)
     yield engine
     engine.dispose()

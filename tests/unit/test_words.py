@@ -1,5 +1,6 @@
 """Home-made words do not come back: where the field has a standard term, documentation, help and reports use it."""
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +37,7 @@ WORDS = {
     r"(least|lowest) to (most|highest)": "range (min–max)",
     r"(closed|open) load": "closed-loop, open-loop load",
     r"(?<!garbage )(?<!OpenTelemetry )(?<!OTLP )collector": "garbage collector (GC)",
-    r"flames?(?! graph)": "flame graph",
+    r"flames?(?! graph| laid-over)": "flame graph",
     r"own time": "self time",
     r"dear(er|est)?": "expensive",
     r"own stamps": "profiler overhead",
@@ -88,6 +89,17 @@ def help_texts() -> Iterator[tuple[str, str]]:
         yield name, re.sub(r"\{[^}]+\}|\(default:\s\w+\)", " ", command.format_help())
 
 
+def messages() -> Iterator[tuple[str, str]]:
+    """Each text in the code that is neither documentation nor SQL, without what is in backticks."""
+    for path in (TOP / "placebench").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {each.value for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+        texts = {each for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+        for each in texts - docstrings:
+            if " " in each.value and not re.search("SELECT|CREATE", each.value):
+                yield f"{path.relative_to(TOP)}:{each.lineno}", re.sub(r"`[^`]*`|default: \w+", " ", each.value)
+
+
 def templates() -> Iterator[tuple[str, str]]:
     """Each template of a page, and its text without tags and expressions."""
     for path in (TOP / "placebench").rglob("templates/**/*.html"):
@@ -95,8 +107,7 @@ def templates() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(TOP)), re.sub(code, " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-# templates join when their texts have been rewritten.
-@pytest.mark.parametrize("texts", [pages, help_texts])
+@pytest.mark.parametrize("texts", [pages, help_texts, messages, templates])
 def test_standard_terms(texts: Callable[[], Iterator[tuple[str, str]]]) -> None:
     """No home-made word: each one found is a line with its place and the standard term."""
     found = []

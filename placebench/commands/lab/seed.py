@@ -27,7 +27,7 @@ def _configure(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="REVISION",
-        help="optional revision of the schema: covering_indexes, kept_usages, for some variants; may be repeated",
+        help="optional revision of the schema: covering_indexes, usage_totals, for some variants; may be repeated",
     )
     parser.add_argument(
         "--api-url",

@@ -106,7 +106,7 @@ def _start_sampler(mode: str, clock: Clock, give_up: Callable[[Exception], None]
         return Sampler(clock, give_up)
     if mode != "sampled" and _UNLOGGED.acquire(blocking=False):
         _LOG.warning(
-            "%s: a sampling thread estimates Python's time in the modes flame and plans", profile_function_defect()
+            "%s: a sampling thread estimates Python's time in the modes `flame` and `plans`", profile_function_defect()
         )
     return ThreadSamples(clock, interval_s, give_up)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from placebench import units
-from placebench.page.svg import element, percent, picture
+from placebench.page.svg import element, image, percent
 
 if TYPE_CHECKING:
     from pyinstrument.session import Session
@@ -119,7 +119,7 @@ def _draw(
     boxes = list(_laid_out(root, 0.0, 0, root.width_s or 1.0, smallest))
     height = (max((depth for *_, depth in boxes), default=0) + 1) * _ROW
     drawn = [_element(*draw(box, share), left, share, depth) for box, left, share, depth in boxes]
-    return picture(*drawn, title=title, description=description, height=height)
+    return image(*drawn, title=title, description=description, height=height)
 
 
 def _laid_out(

@@ -106,23 +106,18 @@ def _parts(summary: RecordingSummary) -> Markup | None:
     """Where the time went as a bar; None where statements overlapped, whose times are no parts of a whole."""
     if summary.python_s is None:
         return None
-    seconds = (
-        summary.python_s,
-        summary.compile_s,
-        summary.pool_wait_s,
-        summary.fetch_s,
-        summary.execute_s,
-        summary.transactions_s,
-    )
+    parts = {
+        "Python": summary.python_s,
+        "compile": summary.compile_s,
+        "connection-pool wait": summary.pool_wait_s,
+        "fetch": summary.fetch_s,
+        "execute": summary.execute_s,
+        "transaction steps": summary.transactions_s,
+    }
+    total = units.duration(summary.mean(summary.elapsed_s))
     return bars(
-        [
-            Bar(
-                "where the time went",
-                tuple(part or 0.0 for part in seconds),
-                value=units.duration(summary.mean(summary.elapsed_s)),
-            )
-        ],
-        part_names=("Python", "compile", "connection-pool wait", "fetch", "execute", "transaction steps"),
+        [Bar("where the time went", tuple(part or 0.0 for part in parts.values()), value=total)],
+        part_names=tuple(parts),
         title="Where the time went",
         description="A bar whose parts add up to the time of one request.",
         show=units.duration,
@@ -133,13 +128,10 @@ def _parts(summary: RecordingSummary) -> Markup | None:
 def _longest_plans(recording: RecordingData) -> list[tuple[Statement, PlanNode]]:
     """For each fingerprint its statement with the longest plan, the longest first."""
     longest: dict[str, tuple[Statement, PlanNode]] = {}
-    for statement in recording.statements:
-        if statement.plan is None:
-            continue
-        known = longest.get(statement.fingerprint)
-        if known is None or (statement.plan.elapsed_s or 0.0) > (known[1].elapsed_s or 0.0):
-            longest[statement.fingerprint] = (statement, statement.plan)
-    return sorted(longest.values(), key=lambda each: each[1].elapsed_s or 0.0, reverse=True)
+    planned = [(each, each.plan) for each in recording.statements if each.plan is not None]
+    for statement, plan in sorted(planned, key=lambda each: each[1].elapsed_s or 0.0, reverse=True):
+        longest.setdefault(statement.fingerprint, (statement, plan))
+    return list(longest.values())
 
 
 def _inside_script(json_text: str) -> Markup:

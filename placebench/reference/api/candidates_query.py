@@ -245,7 +245,7 @@ def _uuid(key: str, value: str) -> str:
 def _check_request(request: CandidateRequest, *, policy_given: bool) -> None:
     """What only all groups together can tell."""
     if not any(group.resources for group in request.groups):
-        raise BadRequest("no group asks for resources", code=_MISSING_VALUE)
+        raise BadRequest("no group requests resources", code=_MISSING_VALUE)
     _check_subtrees(request)
     for group in request.groups:
         _check_contradictions(group)

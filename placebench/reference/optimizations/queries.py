@@ -155,7 +155,7 @@ def _summed_totals(class_id: ColumnElement[Any] | None = None) -> FromClause:
 
 
 def _trigger_totals(_class_id: ColumnElement[Any] | None = None) -> FromClause:
-    """The table that a trigger on the allocations keeps; schema/options/kept_usages.py makes both."""
+    """Read the table that a trigger on the allocations maintains; schema/options/usage_totals.py makes both."""
     return placebench_usages.alias("usage")
 
 
@@ -163,7 +163,7 @@ TOTALS = Optimization(
     name="totals",
     field="totals",
     baseline=Implementation("summed", _summed_totals),
-    further=(Implementation("by_trigger", _trigger_totals, revision="kept_usages", postgresql_only=True),),
+    further=(Implementation("by_trigger", _trigger_totals, revision="usage_totals", postgresql_only=True),),
     why="Reads add up the same allocations again and again; a trigger adds each up once, and slows every claim.",
     source="Placement sums in each request; nova's row of a compute node holds such sums.",
     data="nested-perfload with allocations (`--utilization 0.5`)",

@@ -105,13 +105,13 @@ def _group_by_key(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Ma
     return found
 
 
-# The largest number that the columns hold. No max_unit lies above it, so nobody has room for more;
+# The largest number that the columns hold. No max_unit is above it, so no provider has capacity for more;
 # run nevertheless, SQLite's driver raises OverflowError.
 _MAX_UNIT = 2**31 - 1
 
 ProvidersWithCapacity = dict[int, Any]
 
-# The part of a room's row that says how much there is: total, reserved, allocation_ratio, max_unit, used.
+# The part of a provider's row that says how much there is: total, reserved, allocation_ratio, max_unit, used.
 AMOUNTS = slice(2, None)
 
 
@@ -139,29 +139,20 @@ def read_providers_with_capacity(reader: Reader, class_id: int, amount: int) -> 
 
 @cache
 def _providers_with_capacity(providers: FromClause, totals: UsageTotals) -> Select[Any]:
-    stock = tables.inventories.c
+    own = tables.inventories.c
     class_id, amount = bindparam("class_id", type_=Integer), bindparam("amount", type_=Integer)
     usage = totals(class_id)
-    used = func.coalesce(usage.c.used, 0)
-    same_provider = usage.c.resource_provider_id == stock.resource_provider_id
+    _, *amounts = _amounts(usage)
     return (
-        select(
-            stock.resource_provider_id,
-            providers.c.root_provider_id,
-            stock.total,
-            stock.reserved,
-            stock.allocation_ratio,
-            stock.max_unit,
-            cast(used, BigInteger).label("used"),
-        )
-        .join(providers, providers.c.id == stock.resource_provider_id)
-        .outerjoin(usage, same_provider & (usage.c.resource_class_id == stock.resource_class_id))
+        select(own.resource_provider_id, providers.c.root_provider_id, *amounts)
+        .join(providers, providers.c.id == own.resource_provider_id)
+        .outerjoin(usage, _same_inventory(usage))
         .where(
-            stock.resource_class_id == class_id,
-            used + amount <= (stock.total - stock.reserved) * stock.allocation_ratio,
-            stock.min_unit <= amount,
-            stock.max_unit >= amount,
-            amount % stock.step_size == 0,
+            own.resource_class_id == class_id,
+            func.coalesce(usage.c.used, 0) + amount <= (own.total - own.reserved) * own.allocation_ratio,
+            own.min_unit <= amount,
+            own.max_unit >= amount,
+            amount % own.step_size == 0,
             providers.c.root_provider_id.is_not(None),
         )
     )
@@ -287,44 +278,33 @@ def read_trees_joined(reader: Reader, root_ids: Collection[int]) -> Iterable[Any
 
 @cache
 def _select_inventories(providers: FromClause, totals: UsageTotals) -> Select[Any]:
-    stock, usage = tables.inventories.c, totals(None)
-    same_provider = usage.c.resource_provider_id == stock.resource_provider_id
+    own, usage = tables.inventories.c, totals(None)
     return (
-        select(
-            stock.resource_provider_id,
-            providers.c.root_provider_id,
-            stock.resource_class_id,
-            stock.total,
-            stock.reserved,
-            stock.allocation_ratio,
-            stock.max_unit,
-            cast(func.coalesce(usage.c.used, 0), BigInteger).label("used"),
-        )
-        .join(providers, providers.c.id == stock.resource_provider_id)
-        .outerjoin(usage, same_provider & (usage.c.resource_class_id == stock.resource_class_id))
+        select(own.resource_provider_id, providers.c.root_provider_id, *_amounts(usage))
+        .join(providers, providers.c.id == own.resource_provider_id)
+        .outerjoin(usage, _same_inventory(usage))
     )
 
 
 @cache
 def _select_joined(providers: FromClause, totals: UsageTotals) -> Select[Any]:
-    own, holds, stock, usage = providers.c, tables.resource_provider_traits.c, tables.inventories.c, totals(None)
-    same_provider = usage.c.resource_provider_id == stock.resource_provider_id
+    own, held, usage = providers.c, tables.resource_provider_traits, totals(None)
     return (
-        select(
-            own.id,
-            own.uuid,
-            own.parent_provider_id,
-            own.root_provider_id,
-            holds.trait_id,
-            stock.resource_class_id,
-            stock.total,
-            stock.reserved,
-            stock.allocation_ratio,
-            stock.max_unit,
-            cast(func.coalesce(usage.c.used, 0), BigInteger).label("used"),
-        )
+        select(own.id, own.uuid, own.parent_provider_id, own.root_provider_id, held.c.trait_id, *_amounts(usage))
         .select_from(providers)
-        .outerjoin(tables.resource_provider_traits, holds.resource_provider_id == own.id)
-        .outerjoin(tables.inventories, stock.resource_provider_id == own.id)
-        .outerjoin(usage, same_provider & (usage.c.resource_class_id == stock.resource_class_id))
+        .outerjoin(held, held.c.resource_provider_id == own.id)
+        .outerjoin(tables.inventories, tables.inventories.c.resource_provider_id == own.id)
+        .outerjoin(usage, _same_inventory(usage))
     )
+
+
+def _amounts(usage: FromClause) -> tuple[ColumnElement[Any], ...]:
+    """The columns of an inventory, what is used of it last."""
+    own, used = tables.inventories.c, cast(func.coalesce(usage.c.used, 0), BigInteger).label("used")
+    return own.resource_class_id, own.total, own.reserved, own.allocation_ratio, own.max_unit, used
+
+
+def _same_inventory(usage: FromClause) -> ColumnElement[bool]:
+    own = tables.inventories.c
+    same_provider = usage.c.resource_provider_id == own.resource_provider_id
+    return same_provider & (usage.c.resource_class_id == own.resource_class_id)

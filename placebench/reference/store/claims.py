@@ -10,9 +10,10 @@ from sqlalchemy.exc import DBAPIError
 
 from placebench.reference.api.problems import BadRequest, Conflict
 from placebench.reference.api.validation import MAX_INTEGER
-from placebench.reference.store import consumers, name_tables
+from placebench.reference.store import consumers
 from placebench.reference.store.consumers import ConsumerClaim, check_consumer_generation
 from placebench.reference.store.database import Database
+from placebench.reference.store.name_tables import RESOURCE_CLASSES
 from placebench.reference.store.providers import LockedProvider, advance_generation
 from placebench.tables import allocations, inventories, resource_providers
 
@@ -146,7 +147,7 @@ def _amounts(
 ) -> Iterator[_Amount]:
     """Each amount with the ids that it is stored under; BadRequest for an unknown class."""
     names = {name for claim in claims for resources in claim.allocations.values() for name in resources}
-    ids = name_tables.lock_resource_class_ids(connection, names) if names else {}
+    ids = RESOURCE_CLASSES.ids(connection, names, lock=True)
     for claim in claims:
         for provider, resources in claim.allocations.items():
             for name, amount in resources.items():

@@ -7,8 +7,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, insert, select, update
 
 from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
-from placebench.reference.store import claims, consumers, name_tables
+from placebench.reference.store import claims, consumers
 from placebench.reference.store.consumers import ConsumerClaim
+from placebench.reference.store.name_tables import RESOURCE_CLASSES
 from placebench.reference.store.providers import LockedProvider, advance_generation, check_generation, find_providers
 from placebench.tables import allocations, inventories, resource_providers
 from placebench.tables import resource_classes as classes
@@ -42,7 +43,7 @@ def replace_inventories(connection: Connection, provider: LockedProvider, wanted
     Two to six statements, and one for each inventory that stays. Raises BadRequest for an unknown class, Conflict
     if one goes that has allocations. Shrinking one below what is allocated of it is allowed.
     """
-    ids = name_tables.lock_resource_class_ids(connection, wanted) if wanted else {}
+    ids = RESOURCE_CLASSES.ids(connection, wanted, lock=True)
     by_class = {ids[name]: inventory for name, inventory in wanted.items()}
     present = _read_class_ids(connection, provider)
     _drop(connection, provider, present - set(by_class))
@@ -57,7 +58,7 @@ def add_inventory(connection: Connection, provider: LockedProvider, resource_cla
 
     Raises BadRequest for an unknown class, ConcurrentUpdate if the provider has an inventory of it.
     """
-    class_id = name_tables.lock_resource_class_ids(connection, [resource_class])[resource_class]
+    class_id = RESOURCE_CLASSES.ids(connection, [resource_class], lock=True)[resource_class]
     if class_id in _read_class_ids(connection, provider):
         raise ConcurrentUpdate(
             f"resource provider {provider.uuid} has an inventory of {resource_class}: PUT changes it"
@@ -153,9 +154,9 @@ def _delete(connection: Connection, provider: LockedProvider, class_ids: Collect
 
 def _known_class(connection: Connection, name: str) -> int:
     try:
-        return name_tables.lock_resource_class_ids(connection, [name])[name]
+        return RESOURCE_CLASSES.ids(connection, [name], lock=True)[name]
     except BadRequest as error:
-        raise name_tables.unknown_resource_class(name) from error
+        raise RESOURCE_CLASSES.unknown(name) from error
 
 
 _NOT_FOUND: Final = "placement.resource_provider.not_found"

@@ -14,15 +14,14 @@ from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, false, f
 from placebench.reference.api.candidates_query import RequestGroup, parse_group
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.api.validation import MAX_INTEGER
+from placebench.reference.store.name_tables import RESOURCE_CLASSES, TRAITS
 from placebench.tables import (
     allocations,
     inventories,
     placement_aggregates,
-    resource_classes,
     resource_provider_aggregates,
     resource_provider_traits,
     resource_providers,
-    traits,
 )
 
 NAMES: Final = ("in_tree", "member_of", "name", "required", "resources", "uuid")
@@ -62,12 +61,12 @@ def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnEl
         connection, [_OWN.uuid == chosen.in_tree, _OWN.root_provider_id.is_not(None)]
     ):
         return [false()]
-    trait_ids = _ids(connection, traits.c, group.forbidden.union(*group.required), "trait")
+    trait_ids = TRAITS.ids(connection, group.forbidden.union(*group.required))
     required = [_has_any_trait([trait_ids[name] for name in names]) for names in group.required]
     members = [_is_in_any_aggregate(uuids) for uuids in group.member_of]
     if _nobody_is_left(connection, required) or _nobody_is_left(connection, members):
         return [false()]
-    class_ids = _ids(connection, resource_classes.c, [name for name, _ in group.resources], "resource class")
+    class_ids = RESOURCE_CLASSES.ids(connection, [name for name, _ in group.resources])
     return [
         *_own_conditions(chosen),
         *required,
@@ -90,17 +89,6 @@ def _own_conditions(chosen: ProviderFilters) -> Iterator[ColumnElement[bool]]:
         yield _OWN.uuid == chosen.uuid
     if chosen.in_tree:
         yield _OWN.root_provider_id == _root_of(chosen.in_tree)
-
-
-def _ids(connection: Connection, columns: Any, names: Collection[str], kind: str) -> dict[str, int]:
-    """SELECT name, id FROM traits WHERE name IN :names."""
-    if not names:
-        return {}
-    query = select(columns.name, columns.id).where(columns.name.in_(names))
-    ids: dict[str, int] = dict(connection.execute(query).all())
-    if missing := sorted(set(names) - ids.keys()):
-        raise BadRequest(f"no {kind} {', '.join(missing)}")
-    return ids
 
 
 def _root_of(uuid: str) -> ScalarSelect[int]:

@@ -187,7 +187,7 @@ def move_provider(connection: Connection, uuid: str, parent_uuid: str | None) ->
     parent = _lock_parent(connection, parent_uuid)
     subtree = _subtree(connection, provider)
     if parent is not None and parent.id in subtree:
-        raise BadRequest(f"parent_provider_uuid: {parent_uuid} stands below {uuid}, that would be a loop")
+        raise BadRequest(f"parent_provider_uuid: {parent_uuid} is below {uuid}, that would be a loop")
     root_id, parent_id = (provider.id, None) if parent is None else (parent.root_id, parent.id)
     change = update(resource_providers)
     connection.execute(change.where(_OWN.id.in_(subtree)).values(root_provider_id=root_id))

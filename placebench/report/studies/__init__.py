@@ -94,7 +94,7 @@ def study_report(run: Run) -> Report:
     )
 
 
-def measured(name: str, label: str, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
+def measured(name: str, label: Text, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
     """Return a column of the rows' values called *name*; *show* is given None where a row has none."""
     return Column(label, lambda row: show(row.get(name)), wide=wide, name=name)
 
@@ -125,7 +125,7 @@ def signed_duration(seconds: float | None) -> str:
 def service_name(service: str, among: Iterable[str] = ()) -> str:
     """Return an application's given name, the short name of a variant, other services as they are.
 
-    among: the services that it has to be told from, as in `shorten_variant`.
+    among: the services that it must differ from, as in `shorten_variant`.
     """
     given = dict(part.partition("=")[::2] for part in service.split(",")) if service.startswith("app=") else {}
     return given.get("name") or shorten_variant(masked(service), map(masked, among))

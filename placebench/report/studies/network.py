@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from placebench import units
 from placebench.experiment.records import Measurement
 from placebench.page.axis_charts import Line, TrafficSeries, flows, lines
@@ -269,7 +271,7 @@ def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> lis
         measured("bytes_received", "received", units.size),
         measured("round_trips", "round trips", units.average),
         *opened,
-        measured("round_trips_published", "apparent round trips (time/RTT)", units.average),
+        measured("round_trips_published", Markup("apparent round trips<br>(time/RTT)"), units.average),
         measured("idle_share", "bytes in flight", units.percent),
     ]
     if any(row["change"] for row in rows):

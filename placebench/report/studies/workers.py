@@ -79,7 +79,7 @@ def _cpu_s(values: Mapping[str, Any]) -> float | None:
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The largest number of processes beside as many threads, for the query where it was asked."""
+    """The largest number of processes beside as many threads, for the query where it was measured."""
     for workload in sorted({row["workload"] for row in rows}, key=lambda name: (name != "query", name)):
         mine = {(row["processes"], row["threads"]): row for row in rows if row["workload"] == workload}
         for count in sorted((processes for processes, threads in mine if threads == 1 < processes), reverse=True):

@@ -168,7 +168,7 @@ def test_a_request_that_fails_is_exit_code_1(profile: Callable[..., int], capsys
     code = profile("shop:wsgi", "--request", "POST /", "--header", "X-Status: 503")
 
     assert code == 1
-    assert "1 of 1 requests were answered with status 503" in capsys.readouterr().err
+    assert "1 of 1 responses have status 503" in capsys.readouterr().err
     assert Path("profile/index.html").is_file()
 
 
@@ -182,7 +182,7 @@ def test_an_application_that_raises_is_recorded(
     recording = Recording.load("profile/recording.json")
     assert (code, recording.error, recording.statement_count) == (1, "ZeroDivisionError", 4)
     assert "ZeroDivisionError: by the application" in told.err
-    assert "2 of 2 requests were answered with status 500, expected below 500" in told.err
+    assert "2 of 2 responses have status 500, expected below 500" in told.err
     assert "; ended with ZeroDivisionError" in told.out
 
 

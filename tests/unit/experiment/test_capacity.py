@@ -141,7 +141,7 @@ def test_a_queue_that_grows_is_not_held() -> None:
     """150 a second at a service of 100 wait 5 s at the most after 10 s: within the objective, and yet too much."""
     made = judge_load(150.0, queued(150, answer_s=0.01), Objective("p95", 5.0), at_once=10_000)
 
-    assert (made.outcome, made.why) == ("broken", "a queue grows: 146 /s came, 100 /s were answered")
+    assert (made.outcome, made.why) == ("broken", "a queue grows: 146 /s arrived, 100 /s were served")
 
 
 @pytest.mark.parametrize(("rate_per_s", "seconds"), [(80, 10), (3.2, 75), (2, 12)])

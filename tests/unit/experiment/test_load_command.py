@@ -50,7 +50,7 @@ def test_load_where_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code = main(["load", "http://127.0.0.1:1"])
 
     assert exit_code == 2
-    assert capsys.readouterr().err.startswith("placebench load: nothing answers at http://127.0.0.1:1 (")
+    assert capsys.readouterr().err.startswith("placebench load: nothing responds at http://127.0.0.1:1 (")
 
 
 def test_ctrl_c_reports_what_was_measured(served: Served, tmp_path: Path) -> None:

@@ -163,9 +163,9 @@ def test_a_later_sitting_makes_what_was_missing(run: RunFolder, tmp_path: Path) 
 def test_what_ends_the_run_in_the_second_attempt(run: RunFolder, tmp_path: Path, fatal: BaseException) -> None:
     """It passes, and the reason why there was a second attempt is on the disk."""
     with pytest.raises(type(fatal)):
-        run.make_part("open load", "tuned", ends(ServerError("a worker died"), fatal))
+        run.make_part("open-loop load", "tuned", ends(ServerError("a worker died"), fatal))
 
-    assert on_disk(run, tmp_path) == [FailedPart("open load", "tuned", "a worker died")]
+    assert on_disk(run, tmp_path) == [FailedPart("open-loop load", "tuned", "a worker died")]
 
 
 def test_answers_that_differ_are_not_asked_again(run: RunFolder) -> None:

@@ -57,7 +57,7 @@ def test_users_are_doubled_until_answers_time_out(
         (["--slo", "p95 <= 5ms", "--locustfile", "x.py"], "--locustfile with --slo: a search makes a load of its own"),
         (["--until-errors", "--check-writes"], "--check-writes with --until-errors: a search makes a load of its own"),
         (["--until-errors", "--users", "0"], "argument --users: expected a whole number from 1 to 100000, saw '0'"),
-        (["--slo", "p95 <= 5ms"], "nothing answers at http://127.0.0.1:1"),
+        (["--slo", "p95 <= 5ms"], "nothing responds at http://127.0.0.1:1"),
     ],
 )
 def test_what_cannot_be_searched(

@@ -158,4 +158,4 @@ def test_an_variant_knows_its_workers_and_what_it_wants_of_its_database() -> Non
     spec = variant.spec("postgresql://h/d", hash_seed=1, log=Path("log"))
 
     assert (spec.processes, spec.threads) == (1, 4)
-    assert variant.revisions == ("covering_indexes", "kept_usages")
+    assert variant.revisions == ("covering_indexes", "usage_totals")

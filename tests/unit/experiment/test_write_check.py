@@ -51,7 +51,9 @@ def test_nobody_can_tell_where_nobody_answers() -> None:
     """What was answered stands; what was found is not known, which is neither well nor ill."""
     made = check_writes([claim("204"), LoggedWrite("d", ONE, None)], "nobody answers")
 
-    expected = WriteCheck(2, {"204": 1, "no answer": 1}, acknowledged=1, refused=0, in_doubt=1, reason="nobody answers")
+    expected = WriteCheck(
+        2, {"204": 1, "no response": 1}, acknowledged=1, refused=0, in_doubt=1, reason="nobody answers"
+    )
     assert expected == made
     assert made.passed is None
 

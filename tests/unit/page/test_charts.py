@@ -11,7 +11,7 @@ from picture_file import picture_file
 from placebench import units
 from placebench.page.axis_charts import Curve, Line, PointSeries, TrafficSeries, distribution, flows, lines, points
 from placebench.page.row_charts import Bar, Estimate, bars, forest
-from placebench.page.svg import shortened
+from placebench.page.svg import shorten_labels
 
 HOSTILE = "<script>alert('1')</script>&\"{0}"
 
@@ -244,12 +244,12 @@ def test_short_names_differ_as_long_ones_do() -> None:
     app = "shop.wsgi:application+orders-of-the-{}==1.0+sqlalchemy==2.1.0"
     names = ["naive+summaries+usages+sets+pruning", "naive+summaries+usages+sets+expanding", "tuned"]
 
-    assert shortened(names) == {
+    assert shorten_labels(names) == {
         "naive+summaries+usages+sets+pruning": "naive+summaries+…ages+sets+pruning",
         "naive+summaries+usages+sets+expanding": "naive+summaries+…es+sets+expanding",
         "tuned": "tuned",
     }
-    assert shortened([app.format("day"), app.format("night")]) == {
+    assert shorten_labels([app.format("day"), app.format("night")]) == {
         app.format("day"): "…day==1.0+sqlalchemy==2.1.0",
         app.format("night"): "…night==1.0+sqlalchemy==2.1.0",
     }

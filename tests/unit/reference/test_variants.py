@@ -68,7 +68,7 @@ def test_a_choice_is_open_to_both() -> None:
     """naive and tuned take its plain way; either may take another, beside what else it changes."""
     assert variant("naive").worker == variant("tuned").worker
     assert variant("tuned-slots+pool:1+ping:before_use").worker.ping is True
-    assert variant("naive+rows+totals:by_trigger").revisions == ("kept_usages",)
+    assert variant("naive+rows+totals:by_trigger").revisions == ("usage_totals",)
     assert variant("naive+rows+totals:by_trigger").postgresql_only is True
     assert [each.name for each in differing("tuned", "tuned+driver:psycopg3")] == ["driver"]
     assert differing("tuned", "app=a:b") == ()

@@ -8,7 +8,7 @@ from fake_experiment import write_experiment
 from fake_run import FakeRun, write_run
 
 from placebench.errors import RunFolderError
-from placebench.experiment.records import WatchedPass
+from placebench.experiment.records import ProfiledPass
 from placebench.report import build_report, write_report
 from placebench.report.environment import flattened, masked
 
@@ -262,7 +262,7 @@ def test_what_a_profile_had_to_estimate_is_told_with_its_variants(tmp_path: Path
     assert "Profile of" not in write_report(folder).read_text()
 
     for variant in ("naive", "tuned"):
-        WatchedPass(variant, 12, notes=["Python's time is estimated"]).save(folder / f"watched-{variant}.json")
+        ProfiledPass(variant, 12, notes=["Python's time is estimated"]).save(folder / f"profiled-{variant}.json")
 
     page = write_report(folder).read_text()
     assert page.count("Profile of naive, tuned: Python&#39;s time is estimated.") == 1

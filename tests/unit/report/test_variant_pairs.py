@@ -69,7 +69,7 @@ def test_without_a_flame_the_page_says_why(tmp_path: Path) -> None:
     folder = inside(tmp_path).folder
     for path in folder.glob("*.pyisession"):
         path.unlink()
-    for path in folder.glob("watched-*.json"):
+    for path in folder.glob("profiled-*.json"):
         path.write_text(path.read_text().replace('"reason": ""', '"reason": "placebench is not installed beside x"'))
 
     page = write_report(folder).read_text()

@@ -1,13 +1,13 @@
-"""What is used of each provider and class, kept by triggers on the allocations in a table of its own.
+"""What is used of each provider and class, summed by triggers on the allocations in a table of its own.
 
-Whoever writes allocations keeps it, Placement too; TRUNCATE as well. A row whose last allocation went says 0.
+Every writer of allocations fires them, Placement too; TRUNCATE as well. A row whose last allocation went says 0.
 """
 
 import sqlalchemy as sa
 from alembic import op
 from alembic.util import CommandError
 
-revision = "kept_usages"
+revision = "usage_totals"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -53,7 +53,7 @@ GROUP BY resource_provider_id, resource_class_id
 def upgrade() -> None:
     """Make the table, fill it while nobody else writes, and keep it from then on."""
     if op.get_context().dialect.name != "postgresql":
-        raise CommandError("kept_usages is for PostgreSQL: its triggers are written in PL/pgSQL")
+        raise CommandError("usage_totals is for PostgreSQL: its triggers are written in PL/pgSQL")
     op.execute("LOCK TABLE allocations IN SHARE ROW EXCLUSIVE MODE")
     op.create_table(
         "placebench_usages",

@@ -1,10 +1,13 @@
-"""The page of a recording in a real browser."""
+"""The pages of a recording and of a flame graph in a real browser."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from placebench.profiler import PlanNode, Recording, Statement
+from pyinstrument.session import Session
+
+from placebench.profiler import PlanNode, Recording, Statement, write_flame_page
+from placebench.profiler.capture.stack import leaf
 
 HOSTILE = "select '</script><script>document.title = \"taken\"</script><img src=x onerror=alert(1)>'"
 
@@ -35,3 +38,32 @@ def test_it_reads_without_javascript_and_on_a_phone(visit: Callable[..., Any], t
 
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert "select a, b, c" in plain.page.locator("table").first.inner_text()
+
+
+def test_a_hostile_statement_in_a_flame_graph_is_shown_and_does_not_run(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    """pyinstrument's page draws the frames by JavaScript; the statement is text in it, and the title stays ours."""
+    view = "view\x00/app/views.py\x001"
+    session = Session(
+        frame_records=[([view], 0.1), ([view, leaf(HOSTILE, "sql")], 0.1)],
+        start_time=0.0,
+        duration=0.2,
+        min_interval=0.001,
+        max_interval=0.001,
+        sample_count=2,
+        start_call_stack=[view],
+        target_description="one request",
+        cpu_time=0.1,
+        sys_path=["/app"],
+        sys_prefixes=["/lib"],
+    )
+    page = tmp_path / "flame.html"
+    write_flame_page(session, page, title="naive")
+
+    seen = visit(page)
+
+    assert (seen.page.title(), seen.requests) == ("naive", [page.as_uri()])
+    drawn = seen.page.locator("#app").inner_text()
+    assert "view" in drawn
+    assert "<script>document.title" in drawn

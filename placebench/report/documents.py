@@ -1,22 +1,73 @@
-"""A run as a small document to publish: figures alone, no samples, no paths, one line per comparison.
+"""A run as JSON: `run_document` for `--json`, `published_document` to be published beside a text.
 
-`published_document` makes it, `published_text` writes it.
+A published document has figures alone, no samples and no paths, in one line per comparison; `published_text` writes it.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from placebench import units
 from placebench.report.effects import headline, summary_sentences
-from placebench.report.figures import Figures, figures_of
-from placebench.report.optimizations import experiment_results, keep_sentence, results_document
+from placebench.report.environment import masked
+from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
+from placebench.report.optimizations import ExperimentResults, experiment_results, keep_sentence, results_document
 from placebench.results import Run
 from placebench.stats import Comparison
 
 _FORMAT_VERSION = 1
 _DIGITS = 4
 _FIGURES = ("ratio", "low", "high", "baseline_value", "variant_value", "detectable")
+
+
+def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]:
+    """Plain values in seconds and bytes; ratios are variant over baseline.
+
+    `steps` and `comparisons` are empty where the responses differ: no speed is reported then.
+    """
+    head = figures.run.head
+    return {
+        "run": str(figures.run.folder),
+        "name": head.name,
+        "started_at": head.started_at,
+        "status": head.status,
+        "note": head.note,
+        "failed_parts": [{**asdict(each), "reason": masked(each.reason)} for each in head.failed_parts],
+        "headline": headline(figures),
+        "request": head.request,
+        "topology": head.topology,
+        "trees": head.trees,
+        "seed": head.seed,
+        "data_digest": head.receipt.get("digest"),
+        "same_responses": figures.responses.equal,
+        "responses": asdict(figures.responses),
+        "replicates": figures.replicates,
+        "invalidated": figures.invalidated,
+        "comparisons": [each.to_json() for each in figures.comparisons],
+        "steps": [_step_document(each) for each in figures.variants],
+        **(results_document(results) if head.settings.get("trials") else {}),
+    }
+
+
+def _step_document(figures: VariantFigures) -> dict[str, Any]:
+    return {
+        "variant": figures.variant,
+        "adds": figures.adds,
+        "closed": _load_document(figures.closed),
+        "open": _load_document(figures.open),
+        "counted": asdict(figures.counted) if figures.counted else None,
+        "profile": figures.profile,
+        "speedscope": figures.speedscope,
+    }
+
+
+def _load_document(load: LoadFigures | None) -> dict[str, Any] | None:
+    if load is None:
+        return None
+    latencies = (("latency", load.latency), ("service", load.service))
+    percentiles = {name: {f"{key}_s": value for key, value in each.percentiles.items()} for name, each in latencies}
+    return {**asdict(load), **percentiles}
 
 
 def published_document(run: Run) -> dict[str, Any]:

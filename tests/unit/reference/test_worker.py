@@ -1,4 +1,4 @@
-"""The implementations of `heap`, seen by the pages that the system hands out."""
+"""The implementations of `heap` in the worker, seen by the pages that the system hands out."""
 
 import subprocess
 import sys

@@ -1,0 +1,263 @@
+"""The section that compares the variants of a run: effects, replicates, power and every metric of every pair."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from placebench import units
+from placebench.page.axis_charts import Curve, PointSeries, distribution, points
+from placebench.page.row_charts import Estimate, forest
+from placebench.page.svg import Role
+from placebench.report.calibration import calibration_sentences
+from placebench.report.effects import (
+    METRIC_LABELS,
+    detectable_text,
+    effect_text,
+    reason_text,
+    rough_note,
+    value_text,
+    verdict_text,
+)
+from placebench.report.figures import TIMES, Figures
+from placebench.report.model import Block, Chart, Column, Details, Pair, Paragraph, Section, Table, Text, aside, joined
+from placebench.stats import Comparison
+from placebench.stats.verdict import FASTER, POWER, SLOWER, detection_probability
+
+_PUBLISHED = 30
+"""Replicates of a published comparison."""
+_PLACES = 160
+_ROLES: dict[str, Role] = {FASTER: "variant", SLOWER: "baseline"}
+_METHOD_OF_BLOCKS = (
+    "The variants run side by side in fresh processes, each on its own copy of the data. They take turns in blocks, in "
+    "a random order and then backwards (A B B A or B A A B), so that machine drift affects all variants equally. A "
+    "replicate is a number of such rounds by fresh processes, which are started anew after at most eight rounds. The "
+    "intervals rest on the replicates, never on single requests."
+)
+_VALUES_NOTE = (
+    "Effect and ratio are of pairs: of what ran side by side in each replicate. The values of the two variants are "
+    "medians over the replicates (of counts, means over the requests), each by itself, and need not have that ratio."
+)
+
+
+def comparison_heading(figures: Figures) -> str:
+    """Return what is compared with what."""
+    pairs, variants = figures.pairs, figures.run.head.variants
+    if len(pairs) > 1 and figures.are_changes:
+        return "Each change, with and without"
+    ends = (pairs[0].baseline, pairs[0].variant) if pairs else (variants[0], variants[-1])
+    baseline, variant = (figures.short_name(each) for each in ends)
+    return (
+        f"{units.count(len(pairs))} variants compared with {baseline}"
+        if len(pairs) > 1
+        else f"{baseline} and {variant}"
+    )
+
+
+def comparison_section(figures: Figures) -> Section:
+    """Return the section that compares the variants, as far as they were measured."""
+    heading, primary = comparison_heading(figures), figures.primary
+    if primary is None and not figures.comparisons:
+        return Section(heading, [Paragraph("Not measured.", "missing")], id="comparison")
+    if primary is None:
+        counted = Paragraph("Counted in a few requests of each; no time was measured.")
+        return Section(heading, [counted, _comparison_table(figures)], id="comparison")
+    blocks: list[Block] = [Paragraph(_METHOD_OF_BLOCKS)]
+    chart = _effects_chart(figures)
+    if len(figures.primaries) == 1:
+        power = _power_chart(figures.primaries[0])
+        right = [_replicates_chart(figures), *([power] if power else [])]
+        blocks += [Pair([chart], right), _comparison_table(figures)]
+    else:
+        blocks += [chart, Details("Every metric of every pair", [_comparison_table(figures)])]
+    if _shown_replicates(figures):
+        blocks.append(Details("Every replicate", [_replicate_table(figures)]))
+    blocks.append(Paragraph(_estimate_note(figures, primary), "small"))
+    if sentences := calibration_sentences(figures.run.head):
+        blocks.append(Paragraph(sentences, "small"))
+    return Section(f"{heading}, interleaved", blocks, id="comparison")
+
+
+def _estimate_note(figures: Figures, primary: Comparison) -> str:
+    pair = primary.baseline, primary.variant
+    margins = ", ".join(
+        f"{units.level(each.margin)} for {METRIC_LABELS[each.metric]}"
+        for each in figures.comparisons
+        if (each.baseline, each.variant) == pair
+    )
+    return (
+        f"Estimate: Hodges-Lehmann of the replicates' log ratios, with the exact signed-rank interval at "
+        f"{units.level(primary.confidence)}. Margins, fixed before the run: {margins}. A change below its margin is "
+        "reported as below the margin or equivalent."
+    )
+
+
+def _comparison_table(figures: Figures) -> Table:
+    """Every metric of every pair."""
+    several, baseline, variant = len(figures.pairs) > 1, "baseline", "variant"
+    if not several:
+        baseline, variant = (figures.short_name(each) for each in (figures.pairs[0].baseline, figures.pairs[0].variant))
+    pair = Column(
+        "change" if figures.are_changes else "variant",
+        lambda each: figures.short_name(figures.names[each.baseline, each.variant]),
+    )
+    columns = [
+        Column("metric", lambda each: METRIC_LABELS[each.metric]),
+        *([pair] if several else []),
+        Column("effect", effect_text),
+        Column("verdict", _verdict_cell, wide=True),
+        value_column(baseline, "baseline_value"),
+        value_column(variant, "variant_value"),
+        *(Column(each, _ratio_cell(each)) for each in ("ratio", "low", "high")),
+        Column("replicates", lambda each: units.count(each.replicates)),
+        Column("discarded", lambda each: units.count(each.invalidated)),
+        Column("MDE", detectable_text),
+        Column(Markup("p,<br>adjusted"), lambda each: units.probability(each.p_adjusted)),
+    ]
+    caption: Text = "Ratios of the variant to the baseline"
+    if figures.primary:
+        caption = joined(caption, aside(_VALUES_NOTE))
+    return Table(
+        "Comparisons",
+        columns,
+        figures.comparisons,
+        id="comparisons",
+        caption=caption,
+        row_title=lambda each: f"{each.baseline} → {each.variant}",
+    )
+
+
+def _ratio_cell(name: str) -> Any:
+    return lambda comparison: units.ratio(getattr(comparison, name))
+
+
+def _verdict_cell(comparison: Comparison) -> Text:
+    verdict = Markup("<strong>{}</strong>").format(verdict_text(comparison))
+    return joined(verdict, aside(reason_text(comparison)) if comparison.reason else "")
+
+
+def _replicate_table(figures: Figures) -> Table:
+    shown = _shown_replicates(figures)
+
+    def name(made: Comparison) -> str:
+        if len(figures.primaries) > 1:
+            return figures.short_name(figures.names[made.baseline, made.variant])
+        return METRIC_LABELS[made.metric]
+
+    def ratio(number: int) -> Column:
+        return Column(
+            str(number + 1), lambda each: units.ratio(each.ratios[number]) if number < len(each.ratios) else ""
+        )
+
+    columns = [Column("", name), *map(ratio, range(max(len(each.ratios) for each in shown)))]
+    caption = "Ratio of the variant to the baseline, in the order they were made"
+    return Table("Replicates", columns, shown, id="replicates", caption=caption)
+
+
+def value_column(label: Text, name: str) -> Column:
+    """Return a column of the comparisons' values called *name*."""
+    return Column(label, lambda each: value_text(each.metric, getattr(each, name)))
+
+
+def _effects_chart(figures: Figures) -> Chart:
+    """A row for each metric of a single pair; for each pair by the primary metric, with its replicates, of several."""
+    several = len(figures.primaries) > 1
+    rows = _pair_estimates(figures) if several else _metric_estimates(figures)
+    svg = forest(
+        list(rows),
+        title="Effects with their confidence intervals",
+        description="Ratio of variant to baseline; left of the line of no change is less, which is better.",
+    )
+    by = f", by {METRIC_LABELS[figures.primaries[0].metric]}" if several else ""
+    return Chart(svg, f"Ratio of the variant to the baseline{by}: left of the line is less, which is better.")
+
+
+def _metric_estimates(figures: Figures) -> Iterator[Estimate]:
+    for each in figures.comparisons:
+        if each.ratio is not None:
+            yield _estimate(METRIC_LABELS[each.metric], each, each.ratio)
+
+
+def _pair_estimates(figures: Figures) -> Iterator[Estimate]:
+    for each in figures.primaries:
+        if each.ratio is not None:
+            yield _estimate(figures.names[each.baseline, each.variant], each, each.ratio, points=each.ratios)
+
+
+def _estimate(label: str, made: Comparison, ratio: float, *, points: tuple[float, ...] = ()) -> Estimate:
+    effect = effect_text(made)
+    change = effect.partition(" [")[0]
+    return Estimate(
+        label=label,
+        text=f"{change} · {verdict_text(made)}",
+        value=ratio,
+        low=made.low,
+        high=made.high,
+        margin=made.margin,
+        role=_ROLES.get(made.verdict, "between"),
+        points=points,
+    )
+
+
+def _shown_replicates(figures: Figures) -> list[Comparison]:
+    """Return what is shown replicate by replicate: both times of a single pair, the primary metric of several."""
+    several = len(figures.primaries) > 1
+    shown = figures.primaries if several else [each for each in figures.comparisons if each.metric in TIMES]
+    return [each for each in shown if each.measured]
+
+
+def _replicates_chart(figures: Figures) -> Chart:
+    """Both times of a single pair, replicate by replicate."""
+    series = [
+        PointSeries(
+            METRIC_LABELS[each.metric],
+            [(float(number), ratio) for number, ratio in enumerate(each.ratios, start=1)],
+            "variant",
+            is_ring=number > 0,
+            level=each.ratio,
+        )
+        for number, each in enumerate(_shown_replicates(figures))
+    ]
+    svg = points(
+        series,
+        title="Replicates in the order they were made",
+        description="Ratio of variant to baseline of each replicate; the lines are the estimates.",
+        show=None,
+        show_where=_replicate_number,
+    )
+    return Chart(svg, "The same ratio for each replicate, in the order they were made; the lines are the estimates.")
+
+
+def _replicate_number(number: float) -> str:
+    return units.count(number) if number >= 1 and number == int(number) else ""
+
+
+def _power_chart(made: Comparison) -> Chart | None:
+    """How often a true change of which size would be found; None where the replicates do not show it."""
+    if not made.detectable:
+        return None
+    widest = max(2.2 * math.expm1(made.detectable), 1.5 * made.margin)
+    curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", POWER)]
+    if made.replicates < _PUBLISHED:
+        curves.append(Curve(f"{_PUBLISHED} replicates", _power(made, widest, _PUBLISHED), "between"))
+    svg = distribution(
+        curves,
+        title="Power",
+        description=f"The share of runs that find a true change of {METRIC_LABELS[made.metric]}, by its size.",
+        show=units.percent,
+        limit=(made.margin, f"margin, {units.level(made.margin)}"),
+    )
+    detectable = f"the minimum detectable effect is {detectable_text(made)} (the dot){rough_note([made])}"
+    return Chart(
+        svg, f"Power: the share of runs that find a true change of that size; at 80 % {detectable}.", id="power"
+    )
+
+
+def _power(made: Comparison, widest: float, replicates: int) -> list[tuple[float, float]]:
+    """(change, share of runs that find it); the precision grows with the root of the replicates."""
+    sharper = math.sqrt(replicates / made.replicates)
+    changes = [widest * place / _PLACES for place in range(_PLACES + 1)]
+    chance = partial(detection_probability, log_ratios=made.log_ratios, confidence=made.confidence)
+    return [(each, chance(math.log1p(each) * sharper) or 0.0) for each in changes]

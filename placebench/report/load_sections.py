@@ -1,0 +1,264 @@
+"""Sections on the loads of perfload: its steps, and latency with and without load."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from placebench import units
+from placebench.experiment.capacity import PERCENTILES
+from placebench.page.axis_charts import Curve, distribution
+from placebench.page.row_charts import Bar, bars
+from placebench.report.comparison_sections import comparison_heading
+from placebench.report.effects import METRIC_LABELS, percentile_text
+from placebench.report.figures import Figures, LoadFigures, VariantFigures
+from placebench.report.model import (
+    Block,
+    Chart,
+    Column,
+    Details,
+    Facts,
+    Heading,
+    Pair,
+    Paragraph,
+    Section,
+    Table,
+    Text,
+    aside,
+    code,
+    joined,
+)
+from placebench.report.variant_pairs import profile_links
+from placebench.stats import samples_needed
+
+_LONGEST_SHOWN = 0.999
+"""The axis of the blocks' latency ends at this share of a variant's requests: one stall would press all else flat."""
+
+
+def steps_section(figures: Figures) -> Section:
+    """Return the section with the speed and the work of each step."""
+    reliable = Markup('; the reliable comparison is in <a href="#comparison">{}</a>').format(
+        comparison_heading(figures)
+    )
+    introduction = Markup(
+        "Each step up to <code>tuned</code> adds one change to the step before; what follows it is another program or "
+        "another algorithm. The steps were measured one after the other under closed-loop load, so differences of a "
+        "few percent may be noise{}."
+    ).format(reliable if figures.primary else "")
+    blocks: list[Block] = [Paragraph(introduction)]
+    if chart := _steps_chart(figures):
+        blocks.append(chart)
+    blocks += [_speed_table(figures), _work_table(figures)]
+    explained = [each for each in figures.variants if each.why]
+    if explained:
+        facts = [_explanation(each, figures.run.head.request) for each in explained]
+        blocks += [Heading("What each step adds, and why"), Facts(facts, "steps")]
+    return Section("Cumulative steps", blocks, id="steps")
+
+
+def _explanation(step: VariantFigures, request: str) -> tuple[Text, Text]:
+    makes = aside(f"makes {step.variant}") if step.adds and "+" not in step.variant else ""
+    shows: Text = ""
+    if step.shows_in:
+        where = Markup(" on {}").format(code(step.shows_on)) if step.shows_on != request else ""
+        shows = aside(Markup("Should show in {}{}.").format(METRIC_LABELS[step.shows_in], where))
+    return joined(step.adds or step.variant, makes), joined(step.why, aside(step.source) if step.source else "", shows)
+
+
+_STEP = Column("variant", lambda each: each.label)
+
+
+def _loaded(label: Text, kind: str, show: Any, pick: Any) -> Column:
+    """A column of a load pass; 'not measured' for a variant without one."""
+    return Column(label, lambda each: show(pick(getattr(each, kind))) if getattr(each, kind) else units.NOT_MEASURED)
+
+
+def _percentiles(kind: str) -> list[Column]:
+    def column(name: str) -> Column:
+        return _loaded(name, kind, percentile_text, lambda load: load.latency.percentiles[name])
+
+    return [column(name) for name in PERCENTILES]
+
+
+def _counted(label: Text, show: Any, name: str) -> Column:
+    return Column(label, lambda each: show(getattr(each.counted, name)) if each.counted else units.NOT_MEASURED)
+
+
+def _step_table(label: str, columns: Sequence[Column], rows: Sequence[VariantFigures], **options: Any) -> Table:
+    """A table with a row for each variant."""
+    return Table(
+        label,
+        [_STEP, *columns],
+        rows,
+        row_style=lambda each: f"role-{each.role}",
+        row_title=lambda each: each.variant,
+        **options,
+    )
+
+
+def steps_table(figures: Figures) -> Table:
+    """Speed and work of each step in one table, for a terminal."""
+    columns = [
+        _loaded("throughput", "closed", units.rate, lambda load: load.throughput_per_s),
+        *(each for each in _percentiles("closed") if each.label in ("p50", "p95")),
+        _loaded("CPU/request", "closed", units.duration, lambda load: load.cpu_s),
+        _loaded("peak PSS", "closed", units.size, lambda load: load.peak_pss_bytes),
+        _counted("statements", units.average, "statements"),
+        _counted("rows", units.average, "rows"),
+        _counted("body", units.size, "body_bytes"),
+        _counted("in GC", units.percent, "gc_share"),
+    ]
+    return _step_table("Steps", columns, figures.variants)
+
+
+def _speed_table(figures: Figures) -> Table:
+    columns = [
+        _loaded("requests", "closed", units.count, lambda load: load.requests),
+        _loaded(Markup("in flight<br>at the end"), "closed", units.count, lambda load: load.in_flight),
+        _loaded("throughput", "closed", units.rate, lambda load: load.throughput_per_s),
+        *_percentiles("closed"),
+        _loaded(Markup("server CPU<br>per request"), "closed", units.duration, lambda load: load.cpu_s),
+        _loaded(Markup("peak memory<br>(PSS)"), "closed", units.size, lambda load: load.peak_pss_bytes),
+    ]
+    note = f"{_percentile_note()} Requests in flight when the pass ended are in no other figure."
+    return _step_table(
+        "Speed of each step", columns, figures.variants, id="speed", caption="Speed under closed-loop load", note=note
+    )
+
+
+def _work_table(figures: Figures) -> Table:
+    columns = [
+        _counted("statements", units.average, "statements"),
+        _counted("rows", units.average, "rows"),
+        _counted("body", units.size, "body_bytes"),
+        _counted("time in SQL", units.percent, "sql_share"),
+        _counted("time in GC", units.percent, "gc_share"),
+        Column("profile", lambda each: joined(*profile_links(each.profile, each.speedscope)) or "none"),
+    ]
+    caption = "Work per request, and its profile"
+    return _step_table("Work per request", columns, figures.variants, id="work", caption=caption)
+
+
+def _percentile_note() -> str:
+    needed = ", ".join(f"{name} needs {units.count(samples_needed(share))}" for name, share in PERCENTILES.items())
+    return f"A percentile is shown only where ten requests were slower: {needed} requests."
+
+
+def block_section(figures: Figures) -> list[Section]:
+    """Return the section with the latency in the blocks; none where there are no blocks."""
+    if not figures.blocks:
+        return []
+
+    def percentile(name: str) -> Column:
+        return Column(name, lambda each: percentile_text(each.latency.percentiles[name]))
+
+    columns = [
+        Column("variant", lambda each: figures.short_name(each.variant)),
+        Column("requests", lambda each: units.count(len(each.wall_s))),
+        *map(percentile, PERCENTILES),
+        Column("longest", lambda each: units.duration(each.wall_s[-1])),
+    ]
+    note = (
+        f"{_percentile_note()} One client sends one request at a time, so that none waits in a queue. For latency "
+        "under load see the load test; these percentiles do not enter the verdict."
+    )
+    table = Table(
+        "Latency in the blocks",
+        columns,
+        figures.blocks,
+        id="blocks",
+        note=note,
+        row_style=lambda each: f"role-{each.role}",
+        row_title=lambda each: each.variant,
+    )
+    return [Section("Latency without load", [_blocks_chart(figures), Details("The figures", [table])])]
+
+
+def latency_section(figures: Figures) -> Section:
+    """Return the section with the latency under closed-loop and open-loop load."""
+    closed, opened = _latency_charts(figures)
+    blocks: list[Block] = (
+        [Pair([closed], [opened])] if closed and opened else [each for each in (closed, opened) if each]
+    )
+    rows = [each for each in figures.variants if each.open]
+    if not rows:
+        return Section("Latency under load", [*blocks, Paragraph("Open-loop load: not measured.", "missing")])
+    columns = [
+        _loaded("arrivals", "open", units.rate, lambda load: load.rate_per_s),
+        _loaded("requests", "open", units.count, lambda load: load.requests),
+        *_percentiles("open"),
+        _loaded("started late", "open", units.count, lambda load: load.missed),
+        _loaded(Markup("in flight<br>at the end"), "open", units.count, lambda load: load.in_flight),
+    ]
+    note = (
+        "All variants get the same seeded schedule of arrivals. 'Started late' counts arrivals that the load generator "
+        "itself began more than 10 ms after their time."
+    )
+    caption = "Open-loop load, latency from the intended start (corrected for coordinated omission)"
+    blocks.append(_step_table("Open-loop load", columns, rows, id="open", caption=caption, note=note))
+    return Section("Latency under load", blocks)
+
+
+def _steps_chart(figures: Figures) -> Chart | None:
+    """Server CPU per request, service and PostgreSQL apart; median latency where CPU was not measured."""
+    loads = [(each, each.closed) for each in figures.variants if each.closed]
+    cpu = [
+        Bar(each.label, (load.worker_cpu_s, load.backend_cpu_s), each.role)
+        for each, load in loads
+        if load.worker_cpu_s is not None and load.backend_cpu_s is not None
+    ]
+    medians = [(each, load.latency.percentiles["p50"]) for each, load in loads]
+    latency = [Bar(each.label, (median,), each.role) for each, median in medians if median is not None]
+    if not cpu and not latency:
+        return None
+    title = "Server CPU per request" if cpu else "Median latency under closed-loop load"
+    svg = bars(
+        cpu or latency,
+        title=title,
+        description="One bar for each step; shorter is better.",
+        show=units.duration,
+        part_names=("service (Python)", "PostgreSQL") if cpu else (),
+    )
+    return Chart(svg, f"{title} under closed-loop load; shorter is better." if cpu else f"{title}.")
+
+
+def _blocks_chart(figures: Figures) -> Chart:
+    """The latency of the requests in the blocks, variant by variant."""
+    curves = [Curve(figures.short_name(each.variant), each.latency.curve, each.role) for each in figures.blocks]
+    ends = [each.wall_s[min(len(each.wall_s) - 1, int(_LONGEST_SHOWN * len(each.wall_s)))] for each in figures.blocks]
+    svg = distribution(
+        curves,
+        title="Latency of the requests in the blocks",
+        description="Share of the requests that took at most so long; further left is better.",
+        show=units.duration,
+        longest=max(ends),
+    )
+    return Chart(svg, "How long the requests of the blocks took, one at a time. Dots are medians.")
+
+
+def _latency_charts(figures: Figures) -> tuple[Chart | None, Chart | None]:
+    """Latency under closed-loop and under open-loop load."""
+    closed = "Closed-loop load: each user waits for a response before the next request. Dots are medians."
+    opened = (
+        "Open-loop load: requests arrive on a schedule, whether or not the last response has come, and are timed from "
+        "when they should have started."
+    )
+    return (
+        _latency_chart(figures, lambda each: each.closed, "Latency under closed-loop load", closed),
+        _latency_chart(figures, lambda each: each.open, "Latency under open-loop load", opened),
+    )
+
+
+def _latency_chart(
+    figures: Figures, pick: Callable[[VariantFigures], LoadFigures | None], title: str, caption: str
+) -> Chart | None:
+    passes = [(each, load) for each in figures.variants if (load := pick(each)) and load.requests]
+    if not passes:
+        return None
+    svg = distribution(
+        [Curve(each.label, load.latency.curve, each.role) for each, load in passes],
+        title=title,
+        description="Share of the requests that were served within a time; further left is better.",
+        show=units.duration,
+    )
+    return Chart(svg, caption)
