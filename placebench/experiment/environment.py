@@ -47,7 +47,7 @@ _PACKAGES = (
 )
 _ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
 _AFTERWARDS = ("commands", "cli.py", "stats", "report", "results.py", "page", "_workbench", "__pycache__")
-"""Rooms that only look at what was measured, or read the command line, and what is no room of ours."""
+"""Packages that only read what was measured, or the command line, and folders that are no package of ours."""
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@/]*@")
 _CGROUP = Path("/sys/fs/cgroup")
 
