@@ -133,7 +133,7 @@ def load(folder: Path | str) -> Run:
     folder = Path(folder).resolve()
     if not (folder / "run.json").is_file():
         raise RunFolderError(
-            f"no run in {folder} (no run.json): name a folder that `placebench perfload` or `compare` made"
+            f"no run in {folder} (no run.json): name a folder that `placebench compare` or `lab perfload` made"
         )
     head = RunHead.load(folder / "run.json")
     # The variants of a study are measured point by point: no file is called after them.
