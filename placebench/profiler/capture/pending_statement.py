@@ -97,7 +97,7 @@ class _DuplicateDetector:
 class RecordingContext:
     """What the pending statements of one recording share.
 
-    overhead_s: what the profiler itself took, by its own stamps.
+    overhead_s: profiler overhead, by its own clock.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class PendingStatement:
         self.recording.overhead_s += self.entered - self.started
 
     def leave_execute(self, round_trips: int | None) -> None:
-        """The driver's execute has ended, well or not; round_trips is None if the driver cannot tell."""
+        """The driver's execute has ended, well or not; round_trips is None if the driver does not report them."""
         recording, connection = self.recording, self.connection
         now = recording.clock()
         seconds = now - self.entered
