@@ -32,7 +32,7 @@ def test_the_parts_of_every_row_are_the_clients_latency(
         assert pytest.approx(row["client_s"]) == sum(row[part] for part in parts)
         assert all(row[part] >= 0 for part in parts)
     assert 0 < provider["database_share"] < 1
-    assert "latency is made of" in (folder / "index.html").read_text()
+    assert "Latency at the client by part" in (folder / "index.html").read_text()
     assert 0 == results.load(folder).telemetry.truncated
 
 
