@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from placebench import results
+from placebench.report.effects import METRIC_LABELS
 from placebench.runtime.postgres import Server
 
 
@@ -42,10 +43,10 @@ def test_a_calibration_is_told_kept_and_shown(server: Server, tmp_path: Path) ->
     run = results.load(tmp_path / "run")
 
     assert (told.returncode, again.returncode) == (0, 0)
-    assert [line.split(":")[0] for line in told.stdout.splitlines()[:-1] if line[0] != " "] == list(document["metrics"])
+    expected = [f"A/A check of {METRIC_LABELS[name]}" for name in document["metrics"]]
+    assert [line.split(":")[0].rpartition(" ")[0] for line in told.stdout.splitlines()[:-1]] == expected
     assert set(document["metrics"]) == {"cpu_s", "wall_s", "pss_bytes"}
-    assert "; n = 6]; " in told.stdout
-    assert "of 1 runs of six replicates." in told.stdout
+    assert "of 1 comparisons of 6 replicates." in told.stdout
     assert (document["variant"], document["replicates"], document["invalidated"]) == ("noop", 6, 0)
     assert run.head.manifest["calibration"] == json.loads(kept.read_text())
     assert run.head.manifest["calibration"]["metrics"] == document["metrics"]
@@ -59,6 +60,6 @@ def test_too_few_are_refused_before_anything_is_made(server: Server, tmp_path: P
     assert refused.returncode == 2
     (said,) = refused.stderr.splitlines()
     assert said.startswith(
-        "placebench calibrate: argument -n/--replicates: expected a whole number from 6 to 10000, saw '5'"
+        "placebench calibrate: argument -n/--replicates: expected a whole number from 6 to 1000, saw '5'"
     )
     assert not (tmp_path / "run").exists()

@@ -32,19 +32,19 @@ def compare(server: Server, folder: Path, *options: str) -> "subprocess.Complete
     )
 
 
-def test_a_ledger_is_printed_and_kept(server: Server, tmp_path: Path) -> None:
+def test_the_results_are_printed_and_kept(server: Server, tmp_path: Path) -> None:
     """What was tried, with what effect, and what to do about it; the page is the last line."""
     made = compare(server, tmp_path / "run", "--replicates", "6")
-    ledger = (tmp_path / "run" / "ledger.md").read_text()
+    summary = (tmp_path / "run" / "summary.md").read_text()
 
     assert made.returncode == 0
-    assert "| long (own) | short → long |" in ledger
+    assert "| long | " in summary
     assert "long" in made.stdout
     assert made.stdout.splitlines()[-1] == (tmp_path / "run" / "index.html").as_uri()
 
 
 def test_what_the_command_line_says_goes_over_the_file(server: Server, tmp_path: Path) -> None:
-    """Seed, trees and topology; too few replicates are exit code 3, and what there is has its ledger all the same."""
+    """Seed, trees and topology; too few replicates are exit code 3, and what there is has its results all the same."""
     options = ("--replicates", "1", "--seed", "7", "--trees", "2", "--topology", "flat-perfload", "--json")
     made = compare(server, tmp_path / "run", *options)
     document = json.loads(made.stdout)
@@ -52,4 +52,4 @@ def test_what_the_command_line_says_goes_over_the_file(server: Server, tmp_path:
     assert made.returncode == 3
     assert made.stderr.splitlines()[-1] == "placebench compare: inconclusive: 1 replicates, 6 needed"
     assert (document["seed"], document["trees"], document["topology"]) == (7, 2, "flat-perfload")
-    assert [(each["name"], each["decision"]) for each in document["ledger"]] == [("long", "open")]
+    assert [(each["name"], each["decision"]) for each in document["results"]] == [("long", "undecided")]
