@@ -52,7 +52,7 @@ def test_the_page_never_scrolls_sideways(page: Path, visit: Callable, width: int
 
 
 def test_a_table_scrolls_in_its_box_on_a_phone(page: Path, visit: Callable) -> None:
-    """The last column of the ladder can be reached, and the names stay in sight."""
+    """The last column of the steps can be reached, and the names stay in sight."""
     seen = visit(page, viewport=PHONE).page
     box = seen.locator(".scroll").first
     box.evaluate("each => each.scrollLeft = each.scrollWidth")
@@ -61,8 +61,8 @@ def test_a_table_scrolls_in_its_box_on_a_phone(page: Path, visit: Callable) -> N
     assert seen.locator("#speed tbody th").first.bounding_box()["x"] >= 0
 
 
-def test_the_ladder_shows_the_figures_of_the_records(page: Path, visit: Callable) -> None:
-    """Throughput, median, CPU and memory of the first rung, computed here from its raw samples."""
+def test_the_steps_show_the_figures_of_the_records(page: Path, visit: Callable) -> None:
+    """Throughput, median, CPU and memory of the first step, computed here from its raw samples."""
     seen = visit(page, java_script_enabled=False).page
     record = results.load(page.parent).closed["naive"]
     samples = record.result.latency_s
@@ -94,13 +94,13 @@ def test_the_table_of_comparisons_shows_the_ratio_of_the_blocks(page: Path, visi
 
 @pytest.fixture
 def inside(tmp_path: Path) -> Path:
-    """The page of a comparison of two variants, with their flames and statements."""
+    """The page of a comparison of two variants, with their flame graphs and statements."""
     return write_report(write_inside(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))))
 
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable, scripts: bool) -> None:
-    """Quantiles, frames, statements and flames are read back after a click each, with JavaScript and without."""
+    """Percentiles, frames, statements and flame graphs are read after a click each, with JavaScript and without."""
     seen = visit(inside, java_script_enabled=scripts).page
     assert not seen.locator("#blocks").is_visible()
     seen.get_by_text("The figures").click()
@@ -137,8 +137,8 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
 
 
 @pytest.fixture
-def ladder(tmp_path: Path) -> Path:
-    """The page of four rungs, of which the second takes 18 % less CPU, the third nothing, the last 33 % less."""
+def steps(tmp_path: Path) -> Path:
+    """The page of four steps, of which the second takes 18 % less CPU, the third nothing, the last 33 % less."""
     variants = {"naive": 0.0, "naive+slots": -0.2, "naive+slots+sets": -0.2, "tuned": -0.6}
     names = list(variants)
     trials = [
@@ -149,18 +149,18 @@ def ladder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("width", [400, 1200])
-def test_a_ladder_is_read_row_by_row(ladder: Path, visit: Callable, width: int) -> None:
+def test_steps_are_read_row_by_row(steps: Path, visit: Callable, width: int) -> None:
     """A row and an effect a change, by its short name, without JavaScript; every metric stands behind a click."""
-    seen = visit(ladder, java_script_enabled=False, viewport={"width": width, "height": 900}).page
-    tried, said = (
+    seen = visit(steps, java_script_enabled=False, viewport={"width": width, "height": 900}).page
+    results_, hypotheses = (
         [row.inner_text().split("\t") for row in seen.locator(f"#results table{kind} tbody tr").all()]
         for kind in (":not(.hypotheses)", ".hypotheses")
     )
     labels = seen.locator("#comparison svg.chart .label").all_text_contents()
 
     assert seen.locator("h1").inner_text().startswith("2 of 3 changes reduce CPU, 1 is equivalent. Largest: ")
-    assert ["__slots__ saves CPU", "yes"] in [row[:2] for row in said]
-    assert [(row[0], row[2], row[3]) for row in tried] == [
+    assert ["__slots__ saves CPU", "yes"] in [row[:2] for row in hypotheses]
+    assert [(row[0], row[2], row[3]) for row in results_] == [
         ("slots", "faster", "kept"),
         ("sets", "equivalent", "dropped"),
         ("rows", "faster", "kept"),
@@ -223,7 +223,7 @@ def test_light_and_dark_are_both_readable(page: Path, visit: Callable) -> None:
 
 
 def test_curves_differ_without_colour(page: Path, visit: Callable) -> None:
-    """Both ends of the ladder and what lies between them have dashes of their own, in the chart as in its keys."""
+    """Both ends of the series and what lies between them have dashes of their own, in the chart as in its keys."""
     dashes = "each => getComputedStyle(each).strokeDasharray + getComputedStyle(each).borderTopStyle"
     roles = ("baseline", "variant", "between")
     seen = visit(page).page

@@ -35,9 +35,10 @@ def compare(server: Server, folder: Path, *options: str) -> "subprocess.Complete
 def test_the_results_are_printed_and_kept(server: Server, tmp_path: Path) -> None:
     """What was tried, with what effect, and what to do about it; the page is the last line."""
     made = compare(server, tmp_path / "run", "--replicates", "6")
-    summary = (tmp_path / "run" / "summary.md").read_text()
+    page, summary = ((tmp_path / "run" / name).read_text() for name in ("index.html", "summary.md"))
 
     assert made.returncode == 0
+    assert "Results" in page
     assert "| long | " in summary
     assert "long" in made.stdout
     assert made.stdout.splitlines()[-1] == (tmp_path / "run" / "index.html").as_uri()

@@ -207,13 +207,13 @@ def test_three_replicates_tell_nothing(tmp_path: Path) -> None:
     assert said(tmp_path / "run", replicates=3)["sets are faster than lists"][0] == "inconclusive"
 
 
-@pytest.mark.parametrize(("missed", "answer"), [(-0.5, "yes"), (-0.7, "it depends")])
-def test_alone_and_leave_the_others_have_to_agree(tmp_path: Path, missed: float, answer: str) -> None:
+@pytest.mark.parametrize(("left_out", "result"), [(-0.5, "yes"), (-0.7, "it depends")])
+def test_alone_and_leave_the_others_have_to_agree(tmp_path: Path, left_out: float, result: str) -> None:
     """slots save 18 % alone; where they save nothing leave-one-out, it depends."""
-    run = results.load(write_experiment(tmp_path / "run", {**VARIANTS, "tuned-slots": missed}))
+    run = results.load(write_experiment(tmp_path / "run", {**VARIANTS, "tuned-slots": left_out}))
     hypotheses = {each.hypothesis: each.result for each in results_of(run).hypotheses}
 
-    assert hypotheses["`__slots__` saves CPU"] == answer
+    assert hypotheses["`__slots__` saves CPU"] == result
 
 
 def test_without_results_there_are_no_hypotheses(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_too_few_replicates_decide_no_interaction(tmp_path: Path) -> None:
 
 
 def test_a_change_without_cpu_hides_no_other(tmp_path: Path) -> None:
-    """The CPU of tuned-sets was not measured: slots and the whole are told all the same, sets are not."""
+    """The CPU of tuned-sets was not measured: slots and the whole are decided all the same, sets are not."""
     whole = experiment(tmp_path / "run", {**ADDING_UP, "tuned-slots": 0.0, "tuned-sets": -0.6, "tuned": -0.6})
     run = replace(
         whole, blocks=[without_cpu(block) if block.variant == "tuned-sets" else block for block in whole.blocks]
@@ -299,7 +299,7 @@ def test_a_change_without_cpu_hides_no_other(tmp_path: Path) -> None:
     ]
 
 
-def test_differing_answers_have_no_interactions(tmp_path: Path) -> None:
+def test_differing_responses_have_no_interactions(tmp_path: Path) -> None:
     """Slots would gain 45 % leave-one-out, of a variant that is broken."""
     variants = {**ADDING_UP, "tuned-slots": 0.0, "tuned": -0.6}
     run = results.load(write_experiment(tmp_path / "run", variants, equal=False))

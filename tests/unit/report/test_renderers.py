@@ -48,7 +48,7 @@ def test_the_terminal_prints_no_speed_of_wrong_responses(tmp_path: Path) -> None
 
 
 def test_the_document_has_the_promised_names(tmp_path: Path) -> None:
-    """Comparisons of the last variant against the first, primary metric first, and the ladder in order."""
+    """Comparisons of the last variant against the first, primary metric first, and the steps in order."""
     document = document_of(results.load(write_run(tmp_path / "run")))
 
     assert [(each["variant"], each["metric"], each["verdict"]) for each in document["comparisons"]] == [
@@ -73,7 +73,7 @@ def test_parts_that_failed_are_named(tmp_path: Path) -> None:
     """
     run = results.load(write_run(tmp_path / "run"))
     failed = [
-        FailedPart("profile", "tuned", "no answer from postgresql://me:secret@db/x"),
+        FailedPart("profile", "tuned", "no response from postgresql://me:secret@db/x"),
         FailedPart("comparison", "", "0 of 6 replicates count"),
         FailedPart("count", "naive", "a worker died", made_again=True),
     ]
@@ -84,7 +84,7 @@ def test_parts_that_failed_are_named(tmp_path: Path) -> None:
     markdown = (run.folder / "summary.md").read_text()
 
     for said in (page, text, markdown):
-        assert "The profile of tuned failed: no answer from postgresql://me:" in said
+        assert "The profile of tuned failed: no response from postgresql://me:" in said
         assert "The comparison failed: 0 of 6 replicates count" in said
         assert "secret" not in said
     assert "The count of naive: a worker died" in page
@@ -150,7 +150,7 @@ def test_a_missing_run_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_why_server_cpu_was_not_measured_is_told(tmp_path: Path) -> None:
+def test_why_server_cpu_was_not_measured_is_reported(tmp_path: Path) -> None:
     """On the page and on the terminal, once."""
     folder = write_run(tmp_path / "run", FakeRun(backend_cpu=False))
     run = results.load(folder)

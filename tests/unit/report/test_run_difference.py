@@ -39,17 +39,17 @@ def test_another_seed_is_said(tmp_path: Path) -> None:
 
 
 def test_statements_that_changed_are_named(tmp_path: Path) -> None:
-    """One is asked three times instead of once, one is new; what stayed the same is not named."""
+    """One is sent three times instead of once, one is new; what stayed the same is not named."""
     before, after = run(tmp_path / "a", 3.0), run(tmp_path / "b", 5.0)
     things, traits, same = "SELECT a FROM things", "SELECT b FROM traits", "SELECT c FROM rest"
-    asked = ([(things, 1, 9), (same, 1, 1)], [(things, 3, 27), (traits, 1, 4), (same, 1, 1)])
-    for made, statements in zip((before, after), asked, strict=True):
+    counted = ([(things, 1, 9), (same, 1, 1)], [(things, 3, 27), (traits, 1, 4), (same, 1, 1)])
+    for made, statements in zip((before, after), counted, strict=True):
         counts = [StatementCount(sql, calls, rows, 0.001) for sql, calls, rows in statements]
         replace(made.wire["tuned"], by_statement=counts).save(made.folder / "wire-tuned.json")
     before, after = results.load(tmp_path / "a"), results.load(tmp_path / "b")
-    told = [line.split() for line in render_text(difference_report(before, after)).splitlines()[-2:]]
+    lines = [line.split() for line in render_text(difference_report(before, after)).splitlines()[-2:]]
 
-    assert told == [
+    assert lines == [
         ["tuned:", "SELECT", "…", "things", "changed", "1", "3", "9", "27"],
         ["tuned:", "SELECT", "…", "traits", "new", "0", "1", "0", "4"],
     ]
@@ -66,7 +66,7 @@ def test_another_commit_is_said(tmp_path: Path) -> None:
     assert document["other_conditions"] == ["another commit of placebench: 0b918402d2c1 before, ffff after"]
 
 
-def test_no_speed_of_a_run_whose_answers_differ(tmp_path: Path) -> None:
+def test_no_speed_of_a_run_whose_responses_differ(tmp_path: Path) -> None:
     """Nothing of it is put beside anything."""
     document = difference_report(run(tmp_path / "a", 11.0), run(tmp_path / "b", 11.0, equal=False)).document
 

@@ -10,7 +10,6 @@ from fake_run import FakeRun, write_run
 from placebench.errors import RunFolderError
 from placebench.experiment.records import ProfiledPass
 from placebench.report import build_report, write_report
-from placebench.report.environment import flattened, masked
 
 
 class Text(HTMLParser):
@@ -43,8 +42,8 @@ def test_the_first_sentence_holds_effect_interval_and_verdict(tmp_path: Path) ->
     assert "tuned is faster than naive: −68.1 % CPU [95 % CI −68.3, −67.9; n = 6], 3.1× faster." in words
 
 
-def test_it_says_what_was_asked_and_that_the_answers_agree(tmp_path: Path) -> None:
-    """Request, data, digests, and how large the answer is."""
+def test_it_shows_the_request_and_that_the_responses_agree(tmp_path: Path) -> None:
+    """Request, data, digests, and how large the response is."""
     words = page_of(tmp_path / "run").words
 
     assert "/allocation_candidates?resources=DISK_GB:10" in words
@@ -64,7 +63,7 @@ def test_each_step_says_what_it_adds_and_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "run", [FakeRun(equal=False, difference="tuned: candidate 17 differs", status="failed"), FakeRun(equal=None)]
 )
-def test_without_the_same_answers_no_speed_is_printed(tmp_path: Path, run: FakeRun) -> None:
+def test_without_the_same_responses_no_speed_is_printed(tmp_path: Path, run: FakeRun) -> None:
     """Every record is there, and yet no duration, rate or CPU reaches the page; the difference does."""
     page = page_of(tmp_path / "run", run)
 
@@ -74,7 +73,7 @@ def test_without_the_same_answers_no_speed_is_printed(tmp_path: Path, run: FakeR
 
 
 def test_an_interrupted_run_shows_what_was_measured_and_says_so(tmp_path: Path) -> None:
-    """Three of seven rungs have figures, the others are "not measured", nothing was compared."""
+    """Three of seven steps have figures, the others are "not measured", nothing was compared."""
     run = FakeRun(passes_of=3, status="interrupted", note="interrupted by the user")
     words = page_of(tmp_path / "run", run).words
 
@@ -85,13 +84,13 @@ def test_an_interrupted_run_shows_what_was_measured_and_says_so(tmp_path: Path) 
 
 
 def test_a_run_that_ended_before_anything_is_a_page(tmp_path: Path) -> None:
-    """Nothing measured, nobody asked: the page says so instead of failing."""
+    """Nothing measured, nothing requested: the page says so instead of failing."""
     words = page_of(tmp_path / "run", FakeRun(passes_of=0, status="interrupted", equal=None)).words
 
     assert "no response was requested before the run ended" in words
 
 
-def test_too_few_replicates_are_told(tmp_path: Path) -> None:
+def test_too_few_replicates_are_inconclusive(tmp_path: Path) -> None:
     """A quick run with three replicates cannot tell, and says how many it would take."""
     words = page_of(tmp_path / "run", FakeRun(variants=("naive", "tuned"), replicates=3, requests=60)).words
 
@@ -119,7 +118,7 @@ def test_failures_are_shown_with_their_messages(tmp_path: Path) -> None:
 
 
 def test_profiles_are_linked_where_they_are(tmp_path: Path) -> None:
-    """The two ends of the ladder have a flame and a speedscope file, the other rungs have none."""
+    """The two ends of the series have a flame graph and a speedscope file, the other steps have none."""
     document = write_report(write_run(tmp_path / "run")).read_text()
 
     assert 'href="profile-naive.html"' in document
@@ -127,59 +126,13 @@ def test_profiles_are_linked_where_they_are(tmp_path: Path) -> None:
     assert document.count(">flame graph<") == 2
 
 
-def test_the_manifest_is_a_table_of_dotted_names(tmp_path: Path) -> None:
+def test_the_environment_is_a_table_of_dotted_names(tmp_path: Path) -> None:
     """Nested values come apart, what is not known is "unknown"."""
     words = page_of(tmp_path / "run").words
 
     assert "postgresql.settings.max_parallel_workers_per_gather" in words
     assert "machine.memory_limit" in words
     assert "run.steps" not in words
-
-
-def test_what_stands_in_a_list_goes_by_its_name() -> None:
-    """The settings of two variants are rows of their own; what is empty there is left out."""
-    variants = [{"name": "base", "module": "shop:app", "python": None}, {"name": "change", "workers": [2, 1]}]
-
-    assert list(flattened({"variants": variants}, "run.")) == [
-        ("run.variants.base.module", "shop:app"),
-        ("run.variants.change.workers", "2 1"),
-    ]
-
-
-def test_variables_of_an_variant_have_their_names_alone() -> None:
-    """A page is sent around: a key and a DSN are hidden, what we set and the template of the database are not."""
-    variables = {
-        "SECRET_KEY": "c0ffee",
-        "DSN": "postgresql://shop:pa@ss@db/shop",
-        "DATABASE_URL": "{database_url}",
-        "PLACEBENCH_VARIANT": "tuned",
-    }
-
-    assert list(flattened({"variants": [{"name": "shop", "variables": variables}]})) == [
-        ("variants.shop.variables.SECRET_KEY", "***"),
-        ("variants.shop.variables.DSN", "***"),
-        ("variants.shop.variables.DATABASE_URL", "{database_url}"),
-        ("variants.shop.variables.PLACEBENCH_VARIANT", "tuned"),
-    ]
-
-
-def test_a_command_line_keeps_its_secrets() -> None:
-    """Values of env= and passwords, as they stand in the argv of a run and in the name of a service."""
-    variant = "app=shop.wsgi:app,env=SECRET_KEY=c0ffee,env=DATABASE_URL={database_url},name=shop"
-    argv = [
-        "compare",
-        variant,
-        "--db",
-        "postgresql://me:pa@ss@db/shop",
-        "--url",
-        "postgresql:///shop?password=pass&port=1",
-    ]
-
-    assert dict(flattened({"argv": argv})) == {
-        "argv": "compare app=shop.wsgi:app,env=SECRET_KEY=***,env=DATABASE_URL={database_url},name=shop "
-        "--db postgresql://me:***@db/shop --url postgresql:///shop?password=***&port=1"
-    }
-    assert masked("tuned+driver:psycopg3,pg:jit=on") == "tuned+driver:psycopg3,pg:jit=on"
 
 
 def test_the_page_is_made_again_in_the_same_bytes(tmp_path: Path) -> None:
@@ -200,7 +153,7 @@ def test_a_folder_without_a_run_is_one_clear_error(tmp_path: Path) -> None:
 THREE = {"naive": 0.0, "tuned": -0.7, "tuned-slots": -0.5}
 
 
-def test_large_figures_are_of_the_pair_that_the_first_lines_speak_of(tmp_path: Path) -> None:
+def test_summary_figures_are_of_the_pair_of_the_headline(tmp_path: Path) -> None:
     """The only pair, the ends of a leave-one-out series whose last variant is another, and none of three variants."""
     pair = write_run(tmp_path / "pair", FakeRun(variants=("naive", "tuned")))
 
@@ -209,7 +162,7 @@ def test_large_figures_are_of_the_pair_that_the_first_lines_speak_of(tmp_path: P
     assert build_report(write_experiment(tmp_path / "three", THREE, ())).figures_of is None
 
 
-def test_large_figures_name_their_variants(tmp_path: Path) -> None:
+def test_summary_figures_name_their_variants(tmp_path: Path) -> None:
     """Both names stand above them; without a pair there is neither."""
     page = write_report(write_run(tmp_path / "pair", FakeRun(variants=("naive", "tuned")))).read_text()
     three = write_report(write_experiment(tmp_path / "three", THREE, ())).read_text()
@@ -245,8 +198,8 @@ def test_the_steps_point_to_the_heading_that_is_there(tmp_path: Path) -> None:
     assert "<h2>naive and tuned, interleaved</h2>" in page
 
 
-def test_a_reason_is_text_and_values_are_told_from_pairs(tmp_path: Path) -> None:
-    """Why sets cannot be told stands beside its verdict, and the caption says what the two values are."""
+def test_a_reason_is_beside_the_verdict_and_the_caption_explains_the_values(tmp_path: Path) -> None:
+    """Why sets are inconclusive is beside the verdict, and the caption says what the two values are."""
     page = write_report(write_experiment(tmp_path / "run", replicates=5)).read_text()
 
     assert '<strong>inconclusive</strong> <span class="source">5 replicates, 6 needed</span>' in page
@@ -256,7 +209,7 @@ def test_a_reason_is_text_and_values_are_told_from_pairs(tmp_path: Path) -> None
     )
 
 
-def test_what_a_profile_had_to_estimate_is_told_with_its_variants(tmp_path: Path) -> None:
+def test_estimates_of_a_profile_are_notes_with_their_variants(tmp_path: Path) -> None:
     """As the recordings noted it, once for all variants of which it is true; nothing where nothing was noted."""
     folder = write_run(tmp_path / "pair", FakeRun(variants=("naive", "tuned")))
     assert "Profile of" not in write_report(folder).read_text()

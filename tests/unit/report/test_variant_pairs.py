@@ -36,10 +36,10 @@ def test_frames_that_got_cheaper_and_dearer(tmp_path: Path) -> None:
 def test_statements_are_known_by_their_shape(tmp_path: Path) -> None:
     """A shorter IN list is the same statement: 3 calls and 60 rows became 1 and 20; the other one is gone."""
     run = inside(tmp_path)
-    asked, gone = counted_changes(run.wire["naive"], run.wire["tuned"])
+    changed, gone = counted_changes(run.wire["naive"], run.wire["tuned"])
 
-    both = [(each.before, each.after) for each in (asked.calls, asked.rows, asked.seconds)]
-    assert (asked.state, both) == ("changed", [(3.0, 1.0), (60.0, 20.0), (0.006, 0.002)])
+    both = [(each.before, each.after) for each in (changed.calls, changed.rows, changed.seconds)]
+    assert (changed.state, both) == ("changed", [(3.0, 1.0), (60.0, 20.0), (0.006, 0.002)])
     assert (gone.state, gone.calls.before, gone.calls.after, gone.sql) == ("gone", 1, 0.0, "SELECT b FROM traits")
 
 

@@ -46,7 +46,7 @@ def test_its_commands_are_understood() -> None:
 
 @pytest.mark.skipif(not WORKFLOW.is_file(), reason="a checkout without its workflows")
 def test_it_compares_variants_that_ask_the_database_each_time() -> None:
-    """cached, which is served where no variant is named, would answer from the body that it keeps."""
+    """cached, which is served where no variant is named, would serve the body that it keeps."""
     text = WORKFLOW.read_text()
     named = re.findall(r"variant: \[(.*)\]", text)
 

@@ -89,7 +89,7 @@ def test_the_overhead_is_against_the_control_of_the_same_repeat(
 
 
 def test_the_headline_and_the_summary(folder: Path) -> None:
-    """How many are slower and faster than their control; versions that differ are columns; the impossible is told."""
+    """How many are slower and faster than their control; versions that differ are columns; the impossible too."""
     text = text_of(results.load(folder))
 
     assert text.startswith(
@@ -124,10 +124,10 @@ def test_a_profiler_that_is_another_one_on_its_python_is_labelled(folder: Path, 
 
 
 def test_an_application_goes_by_the_name_that_it_was_given(tmp_path: Path) -> None:
-    """Its definition is long; a rung is told by its two ends."""
+    """Its definition is long; a step has its two ends."""
     before = "app=shop.wsgi:application,rev=HEAD~1,name=before"
-    rung = "naive+summaries+usages"
-    took_s = {(name, kind): 1.0 for name in (before, rung) for kind in ("postgresql", "sqlite")}
+    step = "naive+summaries+usages"
+    took_s = {(name, kind): 1.0 for name in (before, step) for kind in ("postgresql", "sqlite")}
 
     text = text_of(results.load(write_matrix(tmp_path, took_s)))
 

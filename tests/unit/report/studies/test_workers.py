@@ -1,4 +1,4 @@
-"""What `placebench workers` says, from measurements that a reader can check by hand."""
+"""What `lab study workers` says, from measurements that a reader can check by hand."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ MIXES = ((1, 4), (4, 1))
 
 
 def values(processes: int, client_cpu_s: float) -> dict[str, Any]:
-    """Threads answer 40 requests in 2 s and 50 MiB; processes in 1 s and 100 MiB, of which they lose 8."""
+    """Threads serve 40 requests in 2 s and 50 MiB; processes in 1 s and 100 MiB, of which they lose 8."""
     elapsed_s, size = 2.0 / min(processes, 2), (50 if processes == 1 else 100) * MIB
     return {
         "elapsed_s": elapsed_s,
@@ -38,8 +38,8 @@ def values(processes: int, client_cpu_s: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """A function that gives the document of a run of the query and of the state, its users as busy as asked for."""
+def document(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """A function that gives the document of a run of the query and of the state, with users as busy as requested."""
 
     def made(client_cpu_s: float) -> dict[str, Any]:
         points = [
@@ -70,17 +70,17 @@ def told(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return made
 
 
-def test_processes_are_compared_with_as_many_threads(told: Callable[..., dict[str, Any]]) -> None:
+def test_processes_are_compared_with_as_many_threads(document: Callable[..., dict[str, Any]]) -> None:
     """40 requests in 1 s against 2 s, in 100 MiB against 50: twice of both."""
     assert (
         "The full query: 4 processes serve 40.0 /s in 100 MiB, 4 threads 20.0 /s in 50.0 MiB: "
-        "2.00 × the throughput for 2.00 × the memory." == told(0.1)["headline"]
+        "2.00 × the throughput for 2.00 × the memory." == document(0.1)["headline"]
     )
 
 
-def test_a_row_counts_the_cpu_of_a_request(told: Callable[..., dict[str, Any]]) -> None:
+def test_a_row_counts_the_cpu_of_a_request(document: Callable[..., dict[str, Any]]) -> None:
     """1.6 s of workers and 0.4 s of backends over 40 requests are 50 ms; one repeat has no interval."""
-    row = told(0.1)["rows"][0]
+    row = document(0.1)["rows"][0]
 
     assert (0.05, 2.0, 20.0, 50 * MIB, None) == tuple(
         row[name] for name in ("cpu_s_per_request", "cpu_s", "throughput_per_s", "pss_bytes", "elapsed_low_s")
@@ -88,26 +88,26 @@ def test_a_row_counts_the_cpu_of_a_request(told: Callable[..., dict[str, Any]]) 
     assert [[0.0, 0], [0.5, 8 * MIB]] == row["unshared_over_time"]
 
 
-def test_users_that_may_have_been_the_limit_are_named(told: Callable[..., dict[str, Any]]) -> None:
+def test_users_that_may_have_been_the_limit_are_named(document: Callable[..., dict[str, Any]]) -> None:
     """0.8 s of CPU are 80 % of a core in the second that the processes took, and 40 % in the threads' two."""
     assert ["The load generator took at most 10 % of a core, so it was not the limit."] == [
-        remark.replace("10.0", "10") for remark in told(0.1)["summary"]
+        remark.replace("10.0", "10") for remark in document(0.1)["summary"]
     ]
-    assert told(0.8)["summary"][0].endswith("the limit: the full query by 4 x 1, shared state by 4 x 1.")
+    assert document(0.8)["summary"][0].endswith("the limit: the full query by 4 x 1, shared state by 4 x 1.")
 
 
-def test_the_page_shows_un_shared_memory_over_time(told: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_the_page_shows_un_shared_memory_over_time(document: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     """For the state alone; throughput against memory for each workload."""
-    told(0.1)
+    document(0.1)
     page = write_report(tmp_path).read_text()
 
     assert 1 == page.count("<h2>Memory un-shared by copy-on-write, shared state</h2>")
     assert 2 == page.count("throughput against memory</h2>")
 
 
-def test_mixes_that_failed_are_rows_whichever_they_are(told: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_mixes_that_failed_are_rows_whichever_they_are(document: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     """Two mixes by two workloads, one to four of which failed: there are always four rows, and those say why."""
-    told(0.1)
+    document(0.1)
 
     for failed, rows in with_failures(tmp_path):
         assert len(rows) == 4

@@ -1,0 +1,54 @@
+"""Environment and request of a report, without secrets."""
+
+from placebench.report.environment import flattened, masked, moment
+
+
+def test_items_of_a_list_are_named() -> None:
+    """The settings of two variants are rows of their own; what is empty there is left out."""
+    variants = [{"name": "base", "module": "shop:app", "python": None}, {"name": "change", "workers": [2, 1]}]
+
+    assert list(flattened({"variants": variants}, "run.")) == [
+        ("run.variants.base.module", "shop:app"),
+        ("run.variants.change.workers", "2 1"),
+    ]
+
+
+def test_the_values_of_variables_are_hidden() -> None:
+    """A page is sent around: a key and a DSN are hidden, what we set and the template of the database are not."""
+    variables = {
+        "SECRET_KEY": "c0ffee",
+        "DSN": "postgresql://shop:pa@ss@db/shop",
+        "DATABASE_URL": "{database_url}",
+        "PLACEBENCH_VARIANT": "tuned",
+    }
+
+    assert list(flattened({"variants": [{"name": "shop", "variables": variables}]})) == [
+        ("variants.shop.variables.SECRET_KEY", "***"),
+        ("variants.shop.variables.DSN", "***"),
+        ("variants.shop.variables.DATABASE_URL", "{database_url}"),
+        ("variants.shop.variables.PLACEBENCH_VARIANT", "tuned"),
+    ]
+
+
+def test_a_command_line_keeps_its_secrets() -> None:
+    """Values of env= and passwords, as they stand in the argv of a run and in the name of a service."""
+    variant = "app=shop.wsgi:app,env=SECRET_KEY=c0ffee,env=DATABASE_URL={database_url},name=shop"
+    argv = [
+        "compare",
+        variant,
+        "--db",
+        "postgresql://me:pa@ss@db/shop",
+        "--url",
+        "postgresql:///shop?password=pass&port=1",
+    ]
+
+    assert dict(flattened({"argv": argv})) == {
+        "argv": "compare app=shop.wsgi:app,env=SECRET_KEY=***,env=DATABASE_URL={database_url},name=shop "
+        "--db postgresql://me:***@db/shop --url postgresql:///shop?password=***&port=1"
+    }
+    assert masked("tuned+driver:psycopg3,pg:jit=on") == "tuned+driver:psycopg3,pg:jit=on"
+
+
+def test_a_stamp_for_people() -> None:
+    """UTC is named, not added."""
+    assert moment("2026-11-20T14:03:11+00:00") == "2026-11-20 14:03:11 UTC"
