@@ -39,7 +39,7 @@ def test_the_results_are_printed_and_kept(server: Server, tmp_path: Path) -> Non
 
     assert made.returncode == 0
     assert "Results" in page
-    assert "* long against short is " in summary or "### long is " in summary
+    assert "| long | " in summary
     assert "long" in made.stdout
     assert made.stdout.splitlines()[-1] == (tmp_path / "run" / "index.html").as_uri()
 
