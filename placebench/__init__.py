@@ -1,6 +1,6 @@
-"""The door of placebench: the profiler's public names, loaded on first use.
+"""The public API of placebench: the profiler's names, loaded on first use.
 
-Importing a room (`import placebench.stats`) loads that room and nothing else, so this file imports nothing itself.
+Importing a package (`import placebench.stats`) loads that package alone, so this file imports nothing itself.
 """
 
 from importlib import import_module

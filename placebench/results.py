@@ -54,12 +54,12 @@ class Run:
     measurements: list[Measurement]
     """Of a study, in the order they were made, invalid ones too."""
     invalid: list[LoadPass] = field(default_factory=list)
-    """Load passes that do not count; `head.failed_parts` says which were made again."""
+    """Load passes that were discarded; `head.failed_parts` says which were made again."""
     profiled: dict[str, ProfiledPass] = field(default_factory=dict)
-    """How the flame of each variant came to be, or why there is none."""
+    """How the flame graph of each variant was made, or why there is none."""
 
     def profile(self, variant: str) -> Path | None:
-        """The flame of the variant's profiled pass, or None where there is none."""
+        """The flame graph of the variant's profiled pass, or None where there is none."""
         path = self.folder / f"profile-{variant}.html"
         return path if path.is_file() else None
 
@@ -69,7 +69,7 @@ class Run:
         return path if path.is_file() else None
 
     def session(self, variant: str) -> "Session | None":
-        """The same flame as pyinstrument's session, of one mean request; None where a comparison left none."""
+        """The same flame graph as pyinstrument's session, of one mean request; None where a comparison left none."""
         from placebench.profiler.analysis.merging import load_session
 
         path = self.folder / f"profile-{variant}.pyisession"
@@ -88,7 +88,7 @@ class Run:
     def block_frame(self) -> "pandas.DataFrame":
         """A row a block of the interleaved comparison: where it stood, and what a request of it took.
 
-        invalid: why its replicate does not count; None where it does. Raises MissingExtraError without pandas, as the
+        invalid: why its replicate was discarded; None where it does. Raises MissingExtraError without pandas, as the
         other frames do.
         """
         reasons = {block.replicate: block.invalid for block in self.blocks if block.invalid}
@@ -113,7 +113,7 @@ class Run:
         )
 
     def measurement_frame(self) -> "pandas.DataFrame":
-        """A row a measurement of a study: repeat, the point's axes, what was measured, and why it does not count."""
+        """A row a measurement of a study: repeat, the point's axes, what was measured, and why it was discarded."""
         return _frame(
             {"repeat": each.repeat, **each.point, **each.values, "invalid": each.invalid} for each in self.measurements
         )
@@ -133,7 +133,7 @@ def load(folder: Path | str) -> Run:
     folder = Path(folder).resolve()
     if not (folder / "run.json").is_file():
         raise RunFolderError(
-            f"no run in {folder} (no run.json): name a folder that `placebench perfload` or `compare` made"
+            f"no run in {folder} (no run.json): name a folder that `placebench compare` or `lab perfload` made"
         )
     head = RunHead.load(folder / "run.json")
     # The variants of a study are measured point by point: no file is called after them.

@@ -61,4 +61,4 @@ COMMANDS: Mapping[str, Entry] = {
     "lab study breakdown": Entry("what the latency of a request consists of", "lab.study.breakdown"),
     "lab study published": Entry("the published figures of Placement, measured again", "lab.study.published"),
 }
-"""By the words that call them, in the order of the help: the front door first, then the laboratory."""
+"""By the words that call them, in the order of the help: everybody's commands first, then the laboratory."""

@@ -58,7 +58,7 @@ def _python() -> Diagnosis:
 
 
 def _profiler() -> Diagnosis:
-    """How the modes flame and plans sample Python's stacks."""
+    """How the modes `flame` and `plans` sample Python's stacks."""
     from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     defect = profile_function_defect()

@@ -42,7 +42,7 @@ def emit(
     markdown: Callable[[], str] | None = None,
     page: Path | None = None,
 ) -> None:
-    """Print the result in the format that *arguments* ask for; only that one is rendered.
+    """Print the result in the format that *arguments* name; only that one is rendered.
 
     The address of *page* is the last line: of stdout below text, of stderr else. With --open a browser opens it.
     """

@@ -74,7 +74,7 @@ class CompareSettings:
 
     @property
     def most(self) -> int:
-        """How many replicates are made at the most, those that do not count left aside."""
+        """Maximum number of valid replicates."""
         return INTERIM_ANALYSES[-1] if self.sequential else self.replicates
 
     def to_json(self) -> dict[str, Any]:

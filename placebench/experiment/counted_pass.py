@@ -44,7 +44,7 @@ GROUP BY query
 
 
 class Statistics:
-    """What PostgreSQL has counted so far of a database, by its name; None where it does not count."""
+    """What PostgreSQL has counted so far of a database, by its name; None where it counts nothing."""
 
     def __init__(self, connection: Connection | None) -> None:
         self._connection = connection
@@ -92,7 +92,7 @@ def count_on_the_wire(
 ) -> WirePass:
     """Count *requests* requests of the variant *name*; its response is compared first.
 
-    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError when it does not answer 200.
+    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError when it does not respond with 200.
     """
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"

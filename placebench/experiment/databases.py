@@ -108,7 +108,7 @@ class VariantServers:
 
 
 def check_settings(variants: Iterable[Variant], server: Server) -> None:
-    """Ask PostgreSQL about every setting that a variant names; one that it does not take is a DatabaseError.
+    """Read from PostgreSQL every setting that a variant names; one that it does not take is a DatabaseError.
 
     Raises PlacebenchError for a server that the user named: we do not restart it.
     """

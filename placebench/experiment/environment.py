@@ -46,8 +46,19 @@ _PACKAGES = (
     "gevent",
 )
 _ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
-_AFTERWARDS = ("commands", "cli.py", "stats", "report", "results.py", "page", "_workbench", "__pycache__")
-"""Rooms that only look at what was measured, or read the command line, and what is no room of ours."""
+_AFTERWARDS = (
+    "commands",
+    "cli.py",
+    "gates.py",
+    "stats",
+    "report",
+    "results.py",
+    "export",
+    "page",
+    "_workbench",
+    "__pycache__",
+)
+"""Packages that only read what was measured, write files or read the command line, and what is no package of ours."""
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@/]*@")
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -137,12 +148,12 @@ def _commit() -> str | None:
 def _code() -> str:
     """Digest of the modules that measure and are measured: the same while nothing but reports and commands changes."""
     package = Path(__file__).resolve().parents[1]
-    rooms = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [
+    parts = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [
         resource_folder("schema"),
         resource_folder("locustfiles"),
     ]
     digest = hashlib.sha256()
-    for each in sorted(rooms, key=lambda each: each.name):
+    for each in sorted(parts, key=lambda each: each.name):
         for path in sorted(each.rglob("*.py")) if each.is_dir() else [each]:
             digest.update(f"{each.name} {path.name}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -86,9 +86,9 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None)
 
     folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
     progress: called with requests done and wanted, or with seconds, twice a second.
-    The writes of a run are accounted for at its end (`LoadResult.write_check`). Costs about a second of start. Raises
+    The writes of a run are checked at its end (`LoadResult.write_check`). Costs about a second of start. Raises
     LoadError when nothing responds at spec.url or no request ended, DatabaseError when spec.database_url
-    does not answer, MissingExtraError without locust, LoadInterrupted on Ctrl-C.
+    does not respond, MissingExtraError without locust, LoadInterrupted on Ctrl-C.
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
@@ -170,7 +170,7 @@ def _requests_so_far(samples_file: Path) -> int:
 
 
 def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
-    """What locust left, with each write accounted for; None when not one request ended."""
+    """What locust left, with each write checked; None when not one request ended."""
     if not samples_file.exists():
         return None
     result = LoadResult.load(samples_file)

@@ -155,7 +155,7 @@ _FILE: Any = defstruct(
     kw_only=True,
     forbid_unknown_fields=True,
 )
-"""A whole file. The document stays as it is: the axes have the order in which they stand there."""
+"""A whole file. The document stays as it is: the axes keep their order."""
 
 
 def names() -> list[str]:

@@ -1,4 +1,4 @@
-"""Jobs over a link: what each variant takes for the same work when its bytes have a way to go.
+"""Jobs over an emulated network: what each variant takes for the same work when its bytes have a way to go.
 
 The main class is `NetworkStudy`, the study of `placebench lab study network`.
 Each variant is one worker with one thread
@@ -137,7 +137,7 @@ class _Served:
             yield made
 
     def measure(self, point: Point, requests: Sequence[str], bytes_per_s: float | None) -> dict[str, Any]:
-        """One job over a link of the point's shape."""
+        """One job over the emulated network of the point."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
         self._link.set_profile(LinkProfile(point["latency_ms"] / 1e3, bytes_per_s))
@@ -178,7 +178,7 @@ class _Served:
         return _Sent(elapsed_s, reply.packed_bytes)
 
     def _state(self) -> str:
-        """Whether its link still stands: that is the first thing to look at."""
+        """Whether its proxy still runs, which is the first thing to check."""
         try:
             self._link.traffic()
         except LoadError as error:

@@ -104,7 +104,7 @@ def load_open(
 ) -> LoadPass:
     """Load in an open loop, on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
 
-    Raises UndecidedError for a pass in which the generator itself was late: it does not count, and is kept beside.
+    Raises UndecidedError for a pass in which the generator itself was late: it is discarded, and kept beside.
     """
     part = setup.part(f"{variant}-open")
     with setup.serve(variant, part) as server:
@@ -152,7 +152,7 @@ def _loaded(
 
 
 def _pass_file(folder: Path, name: str, invalid: str | None) -> Path:
-    """Where a pass is kept; each that does not count has a file of its own."""
+    """Where a pass is kept; each that is discarded has a file of its own."""
     if invalid is None:
         return folder / f"{name}.json"
     return folder / f"{name}-invalid-{1 + len(list(folder.glob(f'{name}-invalid-*.json')))}.json"

@@ -51,7 +51,7 @@ class PerfloadSettings:
     placement_python: str | None = None
     """Of the environment that the real Placement is in; None: it takes no part."""
     load_rules: LoadRules = LOAD_RULES
-    """When an open load does not count."""
+    """When an open-loop load is discarded."""
 
     @classmethod
     def default(cls) -> "PerfloadSettings":
@@ -113,7 +113,7 @@ class PerfloadRun:
         self._same = SameResponses(self._run.save)
 
     def run(self, say: Say, note: Say = ignore) -> None:
-        """Measure everything, in order; a count, profile, open load or comparison that fails is named, and left out.
+        """Measure everything, in order; a count, profile, open-loop load or comparison that fails is left out.
 
         say, note: as those of `RunFolder`. Raises GateFailedError when two variants respond differently, UndecidedError
         when the data changed meanwhile or the run ended early with something to show; before that ServerError,
@@ -177,7 +177,7 @@ class PerfloadRun:
         self._run.make_part("open-loop load", variant, partial(load, setup, variant))
 
     def _slowest_per_s(self) -> float:
-        """Requests per second of the variant that managed least: an open load at half of it overloads none."""
+        """Requests per second of the variant that managed least: an open-loop load at half of it overloads none."""
         return min(loaded.result.throughput_per_s for loaded in self._loaded.values())
 
     def _compare(self, setup: PassSetup) -> None:

@@ -66,7 +66,7 @@ def _cannot(variant: Variant) -> str:
 
 
 def _holds_placebench(variant: Variant) -> bool:
-    """Whether its environment has the profiler with all that a flame needs; costs the start of a Python."""
+    """Whether its environment has the profiler with all that a flame graph needs; costs the start of a Python."""
     code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_SERVED!r}) is None)"
     environment = {**os.environ, **variant.variables}
     ended = subprocess.run([str(variant.python), "-c", code], env=environment, capture_output=True, check=False)
@@ -113,7 +113,7 @@ def _send_for_a_while(url: str, request: str) -> int:
 
 
 def profile_under_load(setup: PassSetup, variant: str, *, requests: int) -> None:
-    """*requests* requests under the closed load with the profiler on, merged into one page.
+    """*requests* requests under the closed-loop load with the profiler on, merged into one page.
 
     Saved as profile-<variant>.html, profile-<variant>.speedscope.json and profiled-<variant>.json.
     """

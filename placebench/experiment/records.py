@@ -4,7 +4,7 @@
     blocks.jsonl                          Block, one line each, of the interleaved comparison
     measurements.jsonl                    Measurement, one line each, of a study
     locust-<variant>-<closed|open>.json   LoadPass: one locust run against one variant
-    locust-<variant>-open-invalid-<n>.json   one that does not count, because a rule set before the run said so
+    locust-<variant>-open-invalid-<n>.json   one that was discarded by a rule set before the run
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame graph of the profiled pass
@@ -79,12 +79,12 @@ class LoadResult(Record):
     """closed (loop: users wait for responses) or open (arrivals on a schedule)."""
     users: Count
     rate_per_s: Amount | None
-    """Intended arrivals per second of an open load."""
+    """Intended arrivals per second of an open-loop load."""
     seed: Seed
     elapsed_s: Amount
     """From the first start to the last end."""
     started_s: list[float]
-    """Offset of each request from the start of the run; the intended start in an open load."""
+    """Offset of each request from the start of the run; the intended start in an open-loop load."""
     latency_s: list[Amount]
     """Until the body was read, from the (intended) start."""
     service_s: list[Amount]
@@ -98,7 +98,7 @@ class LoadResult(Record):
     in_flight: Count
     """Requests under way when the run ended; in none of the lists."""
     missed: Count
-    """Arrivals of an open load that the generator started late by more than 10 ms because it was full."""
+    """Arrivals of an open-loop load that the generator started late by more than 10 ms because it was full."""
     client_cpu_s: Amount
     write_check: WriteCheck | None = None
     """What became of the writes; None where there were none."""
@@ -122,7 +122,7 @@ class LoadPass(Record):
     result: LoadResult
     meters: Meters
     invalid: str | None = None
-    """Why this pass does not count."""
+    """Why this pass is discarded."""
 
     @property
     def cpu_s_per_request(self) -> float | None:
@@ -186,14 +186,14 @@ class WirePass(Record):
 
 @dataclass(frozen=True)
 class ProfiledPass(Record):
-    """A few requests of one variant under the profiler, not timed: how the flame beside it came to be, or why not."""
+    """A few requests of one variant under the profiler, not timed: how its flame graph was made, or why not."""
 
     variant: str
     requests: Count
     reason: str = ""
-    """Why there is no flame."""
+    """Why there is no flame graph."""
     notes: list[str] = field(default_factory=list)
-    """What its recordings say that a reader of the flame has to know."""
+    """What its recordings say that a reader of the flame graph has to know."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Block(Record):
     """Server CPU of the whole block, workers and backends; None where it is not measured."""
     counters: dict[str, Amount] = field(default_factory=dict)
     invalid: str | None = None
-    """Why this replicate does not count."""
+    """Why this replicate is discarded."""
     responses: list[str] = field(default_factory=list)
     """Canonical digest of each distinct response."""
 
@@ -229,7 +229,7 @@ class Measurement(Record):
     values: dict[str, Any]
     """What was measured: seconds, bytes, counts; None where it is not measured."""
     invalid: str | None = None
-    """Why it does not count; it is made again."""
+    """Why it is discarded; it is made again."""
 
 
 def append_lines(path: Path, records: Iterable[Record]) -> None:
@@ -272,7 +272,7 @@ class FailedPart:
     """A part of a run that failed, and was tried once more."""
 
     part: str
-    """count, profile, open load or comparison."""
+    """count, profile, open-loop load or comparison."""
     variant: str
     """Empty for the comparison, which is of several."""
     reason: str

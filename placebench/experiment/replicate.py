@@ -145,7 +145,7 @@ class PreparedVariants:
 
 
 def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
-    """The blocks of one replicate, at least one; where it does not count, its last block says why."""
+    """The blocks of one replicate, at least one; where it is discarded, its last block says why."""
     made: list[Block] = []
     before = MachineSample.now()
     try:
@@ -157,7 +157,7 @@ def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Bloc
 
 
 def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
-    """The blocks of a replicate that does not count, *reason* on the last one; a bare one where none was made."""
+    """The blocks of a discarded replicate, *reason* on the last one; a bare one where none was made."""
     if not made:
         variant = plan.starts[0].start_order[0]
         nothing = Block(plan.number, round=0, position=0, variant=variant, requests=0, wall_s=[], cpu_s=None)
@@ -255,7 +255,7 @@ class _Served:
     def kept_its_backends(self) -> bool:
         """Whether the database was served by the same backends all the while; CPU of one that came or left is not seen.
 
-        A variant that connects anew for each request has none when it rests (and PostgreSQL 14 does not tell of them).
+        A variant that connects anew for each request has none when it rests (and PostgreSQL 14 does not report them).
         """
         now = None if self._backends is None else read_backends(self._database_url)
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
@@ -296,7 +296,7 @@ def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
 def keep_whole_replicates(path: Path, *, blocks_each: int) -> list[Block]:
     """Take out of blocks.jsonl what a kill left of a replicate under way; returns the blocks that stay.
 
-    Whole is a replicate of *blocks_each* blocks, or one that says why it does not count.
+    Whole is a replicate of *blocks_each* blocks, or one that says why it is discarded.
     """
     blocks = read_blocks(path)
     made: dict[int, list[Block]] = defaultdict(list)

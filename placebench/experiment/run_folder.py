@@ -155,7 +155,7 @@ def measure_each(
     """Measure what is missing, one after the other, each until it is valid: the loop of every resumable run.
 
     Args:
-        missing: is asked for the next one when the one before has ended.
+        missing: gives the next one when the one before has ended.
         attempt: measures once and keeps the result on the disk; returns why it is invalid, None where it is valid.
         give_up: is called after three invalid attempts in a row with the last reason; what it raises ends the run.
     """

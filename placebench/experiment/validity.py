@@ -1,4 +1,4 @@
-"""When a replicate or a load pass does not count: rules about the machine, fixed before anything is measured.
+"""When a replicate or a load pass is discarded: rules about the machine, fixed before anything is measured.
 
 The main functions are `machine_problem`, on two `MachineSample`s, and `load_problem`, on what a load pass saw. The
 whole replicate or pass is discarded, never a single request or one variant, and it is counted and reported; what it
@@ -75,7 +75,7 @@ class MachineSample:
 
 
 def machine_problem(before: MachineSample, after: MachineSample, *, cores: int, rules: Rules = RULES) -> str | None:
-    """Why a replicate between these moments does not count, with what was seen and what is allowed; None if it does."""
+    """Why a replicate between these moments is discarded, with what was seen and what is allowed; None if it does."""
     step_s = (after.wall_s - before.wall_s) - (after.monotonic_s - before.monotonic_s)
     if abs(step_s) > rules.clock_step_at_most_s:
         return f"the clock stepped by {step_s:+.1f} s, at most {rules.clock_step_at_most_s:g} s allowed"
@@ -100,7 +100,7 @@ def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, ru
 
 
 def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: LoadRules = LOAD_RULES) -> str | None:
-    """Why a load pass tells of its generator and not of the service, with what was seen and allowed; else None."""
+    """Why a load pass shows its generator and not the service, with what was seen and allowed; else None."""
     share = result.client_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
     if share > rules.client_cpu_at_most:
         return f"the load generator used {share:.0%} of a core, at most {rules.client_cpu_at_most:.0%} allowed"

@@ -39,11 +39,11 @@ class WriteCheck:
     refused: int
     in_doubt: int
     found: int | None = None
-    """Acknowledged writes that stand in the tables."""
+    """Acknowledged writes that are in the tables."""
     lost: int | None = None
     """Acknowledged writes that do not."""
     doubled: int | None = None
-    """Claims that stand there more than once."""
+    """Claims that are there more than once."""
     refused_and_found: int | None = None
     in_doubt_and_found: int | None = None
     reason: str = ""
@@ -163,7 +163,7 @@ def _patiently(read: Callable[[], _T]) -> _T:
 
 
 def _in_the_database(consumers: Collection[str], database_url: str) -> dict[str, Holding]:
-    """Amounts of rows that stand there twice are added up, so that they differ from what was claimed."""
+    """Amounts of rows that are there twice are added up, so that they differ from what was claimed."""
     found: dict[str, Holding] = {}
     with open_connection(database_url) as connection:
         for part in _parts(consumers):

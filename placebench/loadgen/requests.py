@@ -99,16 +99,15 @@ def send_request(
     size = len(outcome.body)
     samples.end(sent_s, ended_s, due_s=due_s, status=outcome.status, body_bytes=size, failure=outcome.failure)
     if telemeter is not None and request_number is not None:
-        telemeter.duration(
-            "client",
-            (samples.zero or 0.0) + sent_s,
-            ended_s - sent_s,
-            request=request_number,
-            verb=request.method,
-            path=telemeter.patterns.of(path),
-            status=outcome.status,
-        )
+        _record(telemeter, request_number, request, (samples.zero or 0.0) + sent_s, ended_s - sent_s, outcome.status)
     return outcome
+
+
+def _record(
+    telemeter: Telemeter, number: int, request: LoadRequest, started: float, duration_s: float, status: str
+) -> None:
+    pattern = telemeter.patterns.of(urlsplit(request.path).path)
+    telemeter.duration("client", started, duration_s, request=number, verb=request.method, path=pattern, status=status)
 
 
 def _read_outcome(response: FastResponse, expected: Collection[str]) -> Outcome:

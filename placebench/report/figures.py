@@ -133,7 +133,7 @@ class ComparedPair:
 
     @property
     def label(self) -> str:
-        """What tells it from the others: 'slots, alone'."""
+        """What distinguishes it from the others: 'slots, alone'."""
         return _PAIR_LABELS.get(self.kind, "{}").format(self.name)
 
 

@@ -37,8 +37,8 @@ def load(folder: Path | str) -> "Telemetry":
     paths = sorted(folder.rglob("*.csv")) if folder.is_dir() else [folder] if folder.is_file() else []
     if not paths:
         raise RunFolderError(
-            f"no telemetry in {folder}: make some with `placebench serve --telemetry DIR`, `load --telemetry DIR` or "
-            "`perfload --telemetry`"
+            f"no telemetry in {folder}: make some with `placebench load --telemetry DIR`, `lab serve --telemetry DIR` "
+            "or `lab perfload --record-telemetry`"
         )
     files = [_sort_lines(path, folder) for path in paths]
     frames = {kind: _parse_lines(kind, [file.lines[kind] for file in files]) for kind in _COLUMNS}

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from placebench import results
+from placebench.report.effects import METRIC_LABELS
 from placebench.runtime.postgres import Server
 
 
@@ -42,9 +43,8 @@ def test_a_calibration_is_told_kept_and_shown(server: Server, tmp_path: Path) ->
     run = results.load(tmp_path / "run")
 
     assert (told.returncode, again.returncode) == (0, 0)
-    labels = {"cpu_s": "server CPU", "wall_s": "wall time", "pss_bytes": "memory (PSS)"}
-    checked = [line.partition(" of ")[2].partition(":")[0].rpartition(" ")[0] for line in told.stdout.splitlines()[:-1]]
-    assert checked == [labels[metric] for metric in document["metrics"]]
+    expected = [f"A/A check of {METRIC_LABELS[name]}" for name in document["metrics"]]
+    assert [line.split(":")[0].rpartition(" ")[0] for line in told.stdout.splitlines()[:-1]] == expected
     assert set(document["metrics"]) == {"cpu_s", "wall_s", "pss_bytes"}
     assert "of 1 comparisons of 6 replicates." in told.stdout
     assert (document["variant"], document["replicates"], document["invalidated"]) == ("noop", 6, 0)
@@ -60,6 +60,6 @@ def test_too_few_are_refused_before_anything_is_made(server: Server, tmp_path: P
     assert refused.returncode == 2
     (said,) = refused.stderr.splitlines()
     assert said.startswith(
-        "placebench calibrate: argument -n/--replicates: expected a whole number from 6 to 10000, saw '5'"
+        "placebench calibrate: argument -n/--replicates: expected a whole number from 6 to 1000, saw '5'"
     )
     assert not (tmp_path / "run").exists()

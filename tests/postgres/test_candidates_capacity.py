@@ -64,7 +64,7 @@ def test_a_capacity_is_truncated(cloud: Any) -> None:
 
 
 def test_nothing_fits_in_an_empty_database(cloud: Any) -> None:
-    """Without providers the answer is the empty document."""
+    """Without providers the response is the empty document."""
     assert cloud.document("resources=VCPU:1") == {"allocation_requests": [], "provider_summaries": {}}
 
 

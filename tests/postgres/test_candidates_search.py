@@ -1,6 +1,6 @@
-"""A search that does not explode: tuned answers in milliseconds where the whole product has millions of combinations.
+"""A search that does not explode: tuned responds in milliseconds where the full product has millions of combinations.
 
-A search that tried every combination would not end within the test's patience; the counts prove the answers.
+A search that tried every combination would not end in time; the counts show that the responses are complete.
 """
 
 from math import perm
@@ -26,13 +26,13 @@ def rack(cloud: Any) -> Any:
 
 def groups(count: int, policy: str, name: str = "VGPU") -> str:
     """A query with *count* groups that ask for the same."""
-    asked = "&".join(f"resources{number}={name}:1" for number in range(1, count + 1))
-    return f"{asked}&group_policy={policy}"
+    requested = "&".join(f"resources{number}={name}:1" for number in range(1, count + 1))
+    return f"{requested}&group_policy={policy}"
 
 
 @pytest.mark.parametrize("policy", ["none", "isolate"])
 def test_eight_groups_on_eight_devices_stop_at_the_limit(rack: Any, policy: str) -> None:
-    """16 777 216 combinations, of which 40 320 stand; ten are asked for and come, all distinct."""
+    """16 777 216 combinations, of which 40 320 are allowed; ten are requested and come, all distinct."""
     found = rack.mappings(f"{groups(8, policy)}&limit=10")
 
     assert len(set(found)) == 10
@@ -40,7 +40,7 @@ def test_eight_groups_on_eight_devices_stop_at_the_limit(rack: Any, policy: str)
 
 @pytest.mark.parametrize("policy", ["none", "isolate"])
 def test_nine_groups_find_no_place_on_eight_devices(rack: Any, policy: str) -> None:
-    """134 217 728 combinations and none stands, which is seen before the first is tried."""
+    """134 217 728 combinations and none is allowed, which is seen before the first is tried."""
     assert rack.candidates(groups(9, policy)) == []
 
 
@@ -61,6 +61,6 @@ def test_all_arrangements_are_found(rack: Any, name: str, policy: str) -> None:
 
 
 def test_devices_with_more_units_serve_several_groups_unless_isolated(rack: Any) -> None:
-    """Three groups on two devices of two units: all but the two ways to put three on one."""
+    """Three groups on two devices of two units: all but the two that put three on one."""
     assert len(rack.candidates(groups(3, "none", "MEMORY_MB"))) == 6
     assert rack.candidates(groups(3, "isolate", "MEMORY_MB")) == []

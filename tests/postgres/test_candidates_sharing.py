@@ -63,7 +63,7 @@ def test_the_tree_of_the_anchor_is_not_listed_if_it_gives_nothing(storage: Any) 
 
 
 def test_a_sharing_provider_below_a_root_can_serve_other_trees(cloud: Any) -> None:
-    """Its own tree cannot satisfy the request; Placement answers 500 (its defect D3).
+    """Its own tree cannot satisfy the request; Placement responds 500 (its defect D3).
 
     cn [agg]   VCPU 4            rack ─ ss [agg]   DISK_GB 100, shares
     """
@@ -166,5 +166,5 @@ def test_unknown_names_are_the_clients_mistake(storage: Any, query: str) -> None
     ],
 )
 def test_an_empty_filter_hides_what_comes_after_it(storage: Any, query: str) -> None:
-    """No member, no allowed root, no such tree: the answer is empty before the unknown name is looked at."""
+    """No member, no allowed root, no such tree: the response is empty before the unknown name is looked at."""
     assert storage.candidates(query) == []

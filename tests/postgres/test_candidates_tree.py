@@ -51,7 +51,7 @@ def test_traits_of_the_spread_group_are_those_of_the_providers_used(trees: Any) 
 
 
 def test_a_forbidden_trait_excludes_who_holds_it(trees: Any) -> None:
-    """Only nodes without RED; Placement on PostgreSQL answers 500 for this query (its defect D1)."""
+    """Only nodes without RED; Placement on PostgreSQL responds 500 for this query (its defect D1)."""
     assert trees.candidates("resources=VCPU:1&required=!CUSTOM_RED") == ["n1b VCPU:1", "n2b VCPU:1"]
     assert trees.candidates("resources_A=VCPU:1&required_A=!CUSTOM_RED") == ["n1b VCPU:1", "n2b VCPU:1"]
 
@@ -107,12 +107,12 @@ def test_a_group_without_resources_takes_part_with_its_provider(trees: Any) -> N
 
 @pytest.mark.parametrize("filters", ["required_N=!CUSTOM_BLUE", "in_tree_N={n1b}", "member_of_N=!{nowhere}"])
 def test_a_group_without_resources_needs_a_positive_filter(trees: Any, filters: str) -> None:
-    """Without one it names nobody, and the answer is empty (Placement's oddity D7, copied)."""
+    """Without one it names nobody, and the response is empty (Placement's oddity D7, copied)."""
     assert trees.candidates(f"resources_G=VGPU:1&{filters}&group_policy=none&same_subtree=_N,_G") == []
 
 
 def test_isolate_keeps_groups_with_suffixes_apart(trees: Any) -> None:
-    """Two devices in cn1 may serve two groups, in two ways; cn2 has one device. Without isolate one may serve both."""
+    """Two devices in cn1 serve two groups, in either order; cn2 has one device. Without isolate one may serve both."""
     query = "resources_A=VGPU:1&resources_B=VGPU:1"
 
     assert trees.candidates(f"{query}&group_policy=isolate") == ["g1a VGPU:1, g1b VGPU:1", "g1a VGPU:1, g1b VGPU:1"]
@@ -139,7 +139,7 @@ def test_root_required_speaks_of_the_root_only(trees: Any) -> None:
 
 
 def test_in_tree_names_any_provider_of_the_tree(trees: Any) -> None:
-    """The tree is that of the provider named, wherever in it the provider stands."""
+    """The tree is that of the provider named, wherever in it the provider is."""
     assert trees.candidates("resources=VGPU:1&in_tree={n2b}") == ["g2a VGPU:1"]
     assert trees.candidates("resources_G=VGPU:1&in_tree_G={cn2}") == ["g2a VGPU:1"]
     assert trees.candidates("resources=VGPU:1&in_tree={nowhere}") == []
@@ -194,7 +194,7 @@ def test_summaries_are_of_whole_trees(trees: Any) -> None:
 @pytest.mark.parametrize("name", ["naive", "own"])
 @pytest.mark.parametrize(("limit", "count"), [(1, 1), (3, 3), (4, 4), (5, 4), (10**30, 4)])
 def test_a_limit_keeps_that_many_and_the_trees_of_just_those(trees: Any, name: str, limit: int, count: int) -> None:
-    """Distinct members of the full answer, and summaries of no other tree."""
+    """Distinct members of the full response, and summaries of no other tree."""
     query = "resources=DISK_GB:10,VCPU:3"
     everything = trees.document(query, name)
 

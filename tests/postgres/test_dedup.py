@@ -21,12 +21,12 @@ from placebench.seeding import find_topology, seed
 
 TREES = 40
 LISTED = re.compile(r"resource_provider_id = ANY \(.\{([0-9,]*)\}")
-HEADLINE = find_topology("nested-perfload", trees=TREES).request.partition("?")[2]
+REFERENCE_QUERY = find_topology("nested-perfload", trees=TREES).request.partition("?")[2]
 
 
 @pytest.fixture(scope="module")
 def nested(server: Server) -> Iterator[Engine]:
-    """Forty trees of seven providers, with two candidates each for the headline request."""
+    """Forty trees of seven providers, with two candidates each for the reference request."""
     url = server.create_database("placebench_test_dedup")
     seed(find_topology("nested-perfload", trees=TREES), url)
     engine = create_engine(url)
@@ -36,24 +36,24 @@ def nested(server: Server) -> Iterator[Engine]:
 
 
 def document(connection: Connection, query: str, name: str = "dedup") -> dict[str, Any]:
-    """The answer of a variant, its requests and traits in one order."""
+    """The response of a variant, its requests and traits in one order."""
     found = find_candidates(connection, parse_query(query), variant(name))
     read: dict[str, Any] = json.loads(found if isinstance(found, bytes) else b"".join(found))
     read["allocation_requests"].sort(key=repr)
     return {**read, "provider_summaries": dict(sorted(read["provider_summaries"].items()))}
 
 
-def test_an_answer_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 50 ids instead of all 280 providers at once, of which all but one may have nothing to say; an unknown
     trait is found in parts too."""
     with nested.connect() as connection:
-        whole = document(connection, HEADLINE)
+        whole = document(connection, REFERENCE_QUERY)
         last = connection.execute(text("SELECT uuid FROM resource_providers ORDER BY id DESC LIMIT 1")).scalar_one()
         in_one_tree = f"resources=DISK_GB:10&in_tree={last}"
         one = document(connection, in_one_tree)
         monkeypatch.setattr(service, "MAX_HELD_IDS", 50)
 
-        assert document(connection, HEADLINE) == whole
+        assert document(connection, REFERENCE_QUERY) == whole
         assert document(connection, in_one_tree) == one
         assert len(one["provider_summaries"]) == 7
         assert len(whole["allocation_requests"]) == 2 * TREES == 80

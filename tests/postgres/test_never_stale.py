@@ -1,4 +1,4 @@
-"""The variant cached under foreign writers: no answer is from a state that is over, or that is not yet."""
+"""The variant cached under foreign writers: no response is from a state that is over, or that is not yet."""
 
 import logging
 import os
@@ -50,7 +50,7 @@ def run(url: str, statements: str) -> None:
 
 @pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
-    """What requests are answered from."""
+    """What responses are made of."""
     made = create_engine(url)
     yield made
     made.dispose()
@@ -79,7 +79,7 @@ def test_every_answer_is_naives(url: str, engine: Engine) -> None:
 
 
 def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) -> None:
-    """Writers and requests in threads of their own; some requests have an older snapshot than the picture."""
+    """Writers and requests in threads of their own; some requests have an older snapshot than the index."""
     database, differing = Database(engine), []
     meddler, service = Meddler(url, SEED), Service(send_to(engine), SEED)
 
@@ -115,7 +115,7 @@ def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) 
 def test_without_a_whole_log_every_answer_is_read_anew(
     engine: Engine, caplog: pytest.LogCaptureFixture, trouble: str, reason: str
 ) -> None:
-    """What is written unseen is in the next answer; the log says why no picture is kept, once."""
+    """What is written unseen is in the next response; the log says why no index is kept, once."""
     database = Database(engine)
     with engine.begin() as connection:
         connection.execute(text(trouble))
@@ -231,7 +231,7 @@ def test_after_a_crash_that_lost_what_was_seen_every_response_is_right(private: 
 
 
 def total(url: str) -> int | None:
-    """Of all inventories; nothing while the server does not answer."""
+    """Of all inventories; nothing while the server does not respond."""
     try:
         with create_engine(url, poolclass=NullPool).connect() as connection:
             return connection.scalar(text("SELECT sum(total) FROM inventories"))

@@ -168,7 +168,7 @@ def written_to(server: Server, folder: Path, database: str, *, at: str) -> resul
 
 def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_path: Path) -> None:
     """Answers that differ end the run with the difference, and its report prints no speed."""
-    run = written_to(server, tmp_path / "differing", "placebench_differing", at="tuned: closed load, 0.5 s")
+    run = written_to(server, tmp_path / "differing", "placebench_differing", at="tuned: closed-loop load, 0.5 s")
     page = write_report(run.folder).read_text()
 
     assert (run.head.status, run.head.same_responses["equal"]) == ("failed", False)
@@ -335,9 +335,9 @@ def test_a_replicate_that_does_not_count_has_another_in_its_place(server: Server
 
 def test_a_death_in_a_timed_pass_ends_the_run(server: Server, tmp_path: Path) -> None:
     """Undecided where something can be shown, the environment's fault where nothing can."""
-    with Reaper({"naive: closed load, 0.5 s": ALWAYS}) as reaper, pytest.raises(ServerError):
+    with Reaper({"naive: closed-loop load, 0.5 s": ALWAYS}) as reaper, pytest.raises(ServerError):
         make(server, tmp_path / "first", reaper)
-    with Reaper({"tuned: closed load, 0.5 s": ALWAYS}) as reaper, pytest.raises(UndecidedError):
+    with Reaper({"tuned: closed-loop load, 0.5 s": ALWAYS}) as reaper, pytest.raises(UndecidedError):
         make(server, tmp_path / "second", reaper)
     first, second = results.load(tmp_path / "first"), results.load(tmp_path / "second")
 

@@ -96,7 +96,7 @@ def test_serve_without_a_change_log(database_url: str, capsys: pytest.CaptureFix
     exit_code = main(["lab", "serve", "--db", database_url, "--variant", "cached", "--port", "0"])
 
     assert exit_code == 2
-    assert "the variant cached: this database has no change log; `placebench seed --trees 0" in capsys.readouterr().err
+    assert "this database has no change log; `placebench lab seed --trees 0" in capsys.readouterr().err
     with placebench_serve(database_url) as (_, ready):
         assert ready["variant"] == "dedup"
 

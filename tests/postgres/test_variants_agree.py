@@ -1,4 +1,4 @@
-"""Every variant gives the same document: each rung of the ladder, each ablation, each third way."""
+"""Every variant gives the same document: the cumulative series, leave-one-out, and each further implementation."""
 
 import json
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ from placebench.seeding import find_topology, migrate_options, seed
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 ALL = (*cumulative()[1:], *leave_one_out(), *further_alternatives(), *algorithms_leave_one_out())
-# A way whose extra is not installed cannot be asked.
+# An implementation whose extra is not installed cannot be run.
 VARIANTS = tuple(name for name in ALL if not missing_extra(name))
 TREES = 3
-# Requests whose answer is any so many of the full set: the variants may choose differently.
+# Requests whose response is any so many of the full set: the variants may choose differently.
 REQUESTS = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))
 UNLIMITED = tuple({request.partition("&limit=")[0]: None for request in REQUESTS})
 
@@ -95,20 +95,20 @@ def repr_of_request(request: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_answers_as_naive_does(mixed: Any, name: str) -> None:
-    """Fifteen requests on a cloud that has something of everything; all but the last two have an answer."""
+    """Fifteen requests on a cloud that has something of everything; all but the last two have candidates."""
     if variant(name).postgresql_only and mixed.dialect != "postgresql":
         pytest.skip("for PostgreSQL only")
-    answers = [in_one_order(mixed.document(query, name)) for query in QUERIES]
+    documents = [in_one_order(mixed.document(query, name)) for query in QUERIES]
 
-    assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == answers
-    assert [bool(document["allocation_requests"]) for document in answers] == [True] * 13 + [False] * 2
+    assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == documents
+    assert [bool(document["allocation_requests"]) for document in documents] == [True] * 13 + [False] * 2
 
 
 def test_every_algorithm_answers_as_naive_does(mixed: Any) -> None:
     """The same, of the algorithm that the cloud is made with."""
-    answers = [in_one_order(mixed.document(query)) for query in QUERIES]
+    documents = [in_one_order(mixed.document(query)) for query in QUERIES]
 
-    assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == answers
+    assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == documents
 
 
 BESIDE_TUNED = ("naive+trees:joined", "naive+roots:recursive", "dedup-few", "dedup-unshared")
@@ -127,15 +127,15 @@ ROOTLESS = pytest.mark.parametrize(
 @ROOTLESS
 def test_a_provider_without_a_root_and_what_stands_below_it_is_not_there(mixed: Any, name: str, gone: set[str]) -> None:
     """A tree of its own, one that shares, a leaf, one in the middle, a root: in every algorithm, until it has one."""
-    ways = ["naive", *(BESIDE_TUNED if mixed.own == "tuned" else ()), mixed.own]
-    asked = [way for way in ways if mixed.dialect == "postgresql" or not variant(way).postgresql_only]
+    names = ["naive", *(BESIDE_TUNED if mixed.own == "tuned" else ()), mixed.own]
+    possible = [name for name in names if mixed.dialect == "postgresql" or not variant(name).postgresql_only]
 
-    def documents(way: str) -> list[dict[str, Any]]:
-        return [in_one_order(mixed.document(query, way)) for query in QUERIES]
+    def documents(name: str) -> list[dict[str, Any]]:
+        return [in_one_order(mixed.document(query, name)) for query in QUERIES]
 
     whole = documents(mixed.own)
     mixed.root(name, there=False)
-    naive, *others = [documents(way) for way in asked]
+    naive, *others = [documents(name) for name in possible]
     mixed.root(name, there=True)
 
     assert {each for document in naive for each in document["provider_summaries"]} == PROVIDERS - gone
@@ -157,7 +157,7 @@ def nested(server: Server) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("request_path", UNLIMITED)
 def test_every_variant_agrees_where_an_optimization_shows(nested: Engine, request_path: str) -> None:
-    """The request that each optimization names has an answer, and the same one in every variant."""
+    """The request that each optimization names has candidates, and the same ones in every variant."""
     wanted = parse_query(request_path.partition("?")[2])
 
     def document(name: str) -> dict[str, Any]:

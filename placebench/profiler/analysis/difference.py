@@ -53,7 +53,7 @@ class Change:
         elif self.name.startswith("bytes"):
             show = units.size
         if self.before == self.after:
-            return f"{show(self.before)}, unchanged"
+            return show(self.before) if self.before is None else f"{show(self.before)}, unchanged"
         ratio = self.after / self.before if self.before and self.after is not None else None
         return f"{show(self.before)} → {show(self.after)}" + ("" if ratio is None else f" ({units.change(ratio)})")
 
@@ -194,7 +194,7 @@ def statement_changes(
 def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...]:
     """Each frame whose self time changed by 0.1 % of the longer request or more, the largest change first.
 
-    The profiler's own work is left out. Each session is that of one request, or of the mean one.
+    Profiler overhead is left out. Each session is that of one request, or of the mean one.
     """
     left, right = self_times(before), self_times(after)
     least = _SMALLEST_SHARE * max(sum(left.values()), sum(right.values()))
@@ -273,7 +273,7 @@ def _plan_changes(before: RecordingData, after: RecordingData) -> tuple[PlanChan
 
 
 def _plan_shapes(statements: Iterable[Statement]) -> dict[str, set[str]]:
-    """The distinct shapes of plans by fingerprint."""
+    """The distinct structures of plans by fingerprint."""
     shapes: dict[str, set[str]] = {}
     for statement in statements:
         if statement.plan is not None:

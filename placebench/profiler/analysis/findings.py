@@ -116,7 +116,7 @@ def _duplicates(statements: _Statements, _recording: RecordingData, limits: Limi
     if len(again) >= limits.duplicates:
         yield _finding(
             "duplicate",
-            f"{_times(_most_in_one_request(again))} in one request with values that it had run with before",
+            f"ran again with the same values {_times(_most_in_one_request(again))} in one request",
             "keep the first result for the length of the request",
             again,
         )

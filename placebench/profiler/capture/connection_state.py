@@ -79,7 +79,7 @@ class ConnectionState:
         self.transaction: int | None = None
 
     def exclude_from_compilation(self, seconds: float) -> None:
-        """Leave the profiler's own work out of the compilation that is running."""
+        """Leave profiler overhead out of the compilation that is running."""
         if self.compilations:
             started, measured_s = self.compilations.pop()
             self.compilations.append((started + seconds, measured_s))

@@ -243,20 +243,20 @@ def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[S
 _OURS = f"\x00{PROFILER_FOLDER}"
 _SAMPLERS = f"\x00{Path(pyinstrument.__file__).parent}"
 _BUILT_IN = "\x00<built-in>\x00"
-_OWN_WORK = leaf("the profiler's own work", "profiler")
+_OVERHEAD = leaf("profiler overhead", "profiler")
 
 
 def without_profiler(stack: Sequence[str]) -> list[str]:
     """The stack without the profiler's and pyinstrument's frames; one leaf replaces them if they were working.
 
-    A built-in called by a timed cursor is the driver, one called by pyinstrument is the profiler's own work.
+    A built-in called by a timed cursor is the driver, one called by pyinstrument is profiler overhead.
     """
     python = next((frame for frame in reversed(stack) if _BUILT_IN not in frame), "")
     working = _SAMPLERS in python or (bool(stack) and _OURS in stack[-1])
     kept = [frame for frame in stack if _OURS not in frame and _SAMPLERS not in frame]
     while working and kept and _BUILT_IN in kept[-1]:
         kept.pop()
-    return [*kept, _OWN_WORK] if working else kept
+    return [*kept, _OVERHEAD] if working else kept
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:

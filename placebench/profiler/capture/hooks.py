@@ -310,7 +310,7 @@ def _relationship(compiled: Any) -> str | None:
 
 
 def _dbapi_connection(connection: Connection) -> object | None:
-    """The driver's connection behind SQLAlchemy's; None if it has none now, and none is made by asking."""
+    """The driver's connection behind SQLAlchemy's; None if it has none now, and none is made here."""
     return None if connection.closed or connection.invalidated else connection.connection.dbapi_connection
 
 

@@ -97,7 +97,7 @@ class _DuplicateDetector:
 class RecordingContext:
     """What the pending statements of one recording share.
 
-    overhead_s: what the profiler itself took, by its own stamps.
+    overhead_s: profiler overhead, by its own clock.
     """
 
     def __init__(
@@ -174,12 +174,12 @@ class PendingStatement:
         self.entered = self.recording.clock()
 
     def hand_over(self) -> None:
-        """The same for the first time: what passed since the statement was made is the profiler's own work."""
+        """The same for the first time: the time since the statement was made is profiler overhead."""
         self.enter()
         self.recording.overhead_s += self.entered - self.started
 
     def leave_execute(self, round_trips: int | None) -> None:
-        """The driver's execute has ended, well or not; round_trips is None if the driver cannot tell."""
+        """The driver's execute has ended, well or not; round_trips is None if the driver does not report them."""
         recording, connection = self.recording, self.connection
         now = recording.clock()
         seconds = now - self.entered

@@ -127,8 +127,9 @@ def read_stacks(thread_ids: Iterable[int]) -> dict[int, Frames]:
 
     On Python 3.11 a collection may begin wherever an object is made. Inside of `sys._current_frames` it can deadlock
     the process (gh-106883). While `f_back` makes the frame object of another thread's frame, a collection can let that
-    thread go on, and what is in the frame's place by then is taken for it, or overwritten. The collector is switched on
-    again only where it was on; one instruction reads its state and switches it off, so that no thread gets between.
+    thread go on, and what is in the frame's place by then is taken for it, or overwritten. The garbage collector is
+    switched on again only where it was on; one instruction reads its state and switches it off, so that no thread gets
+    between.
     """
     was_enabled, _ = map(call, (gc.isenabled, gc.disable))
     try:

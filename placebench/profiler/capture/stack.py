@@ -13,7 +13,7 @@ from placebench.profiler.model.statement import Caller
 _LONGEST_LEAF = 160
 
 Frames = list[Any]
-"""Code and instruction of each frame in turn, the innermost one first: one list, for tuples wake the collector."""
+"""Code and instruction of each frame in turn, the innermost one first: one list, since tuples start GC."""
 
 
 def frames_of(frame: FrameType | None) -> Frames:

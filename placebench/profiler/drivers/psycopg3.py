@@ -40,7 +40,7 @@ class _PsycopgCursor(NetworkCursor):
             self._add_prepared(prepared)
 
     def _prepared(self) -> int:
-        """Statements that psycopg has prepared by itself, on their sixth execution: only its own counter tells."""
+        """Statements that psycopg has prepared by itself, on their sixth execution: only its own counter shows that."""
         return int(self.connection._prepared._prepared_idx)
 
     def _add_prepared(self, before: int) -> None:

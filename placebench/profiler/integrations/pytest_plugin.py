@@ -7,7 +7,7 @@
         with sql_budget(statements=3):
             client.get("/orders")
 
-This module is imported in every run of pytest where placebench is installed: it loads nothing until a test asks for a
+This module is imported in every run of pytest where placebench is installed: it loads nothing until a test has a
 budget. Every engine of the process is profiled; connections made before the first budget are counted without fetches.
 """
 

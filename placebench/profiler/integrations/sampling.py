@@ -99,7 +99,7 @@ class RequestSampler:
             self.counts.dropped += count
 
     def _is_its_turn(self) -> bool:
-        """Whether it is this request's turn, and there is still room."""
+        """Whether it is this request's turn, and fewer than the maximum are kept."""
         seen, rate = self.counts.seen, self._sampling.rate
         # Every 1/rate-th, without a random number: the first one at rate 1, the tenth at 0.1. The addition is for
         # rates like 0.1, ten times of which is less than one in binary.

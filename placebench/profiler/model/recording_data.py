@@ -33,7 +33,7 @@ class RecordingData:
     dropped: statements and transaction steps beyond the limit: counted, and their time is in sql_s, but not kept.
     requests: how many recordings were merged into this one; 1 for one that was recorded.
     error: the class of the exception that ended the record.
-    overhead_s: what the profiler itself took of elapsed_s, by its own stamps between its hook and the driver's call;
+    overhead_s: profiler overhead within elapsed_s, by its own clock, between its hook and the driver's call;
         what SQLAlchemy takes to call the hooks, and the sampling for a flame graph, are not in it.
     notes: what could not be measured and why, one line each.
     session: pyinstrument's session of a record with a flame graph, the statements as leaves; of merged requests the

@@ -116,7 +116,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_run_says_what_to_do(tmp_path: Path) -> None:
     """An empty folder is not a run."""
-    with pytest.raises(RunFolderError, match="name a folder that `placebench perfload` or `compare` made"):
+    with pytest.raises(RunFolderError, match="name a folder that `placebench compare` or `lab perfload` made"):
         results.load(tmp_path)
 
 

@@ -88,7 +88,7 @@ def test_frames_differ_by_their_self_time(before: Recording, after: Recording) -
 
 
 def test_frames_of_two_installations_are_the_same_frames() -> None:
-    """Files are compared from the folder where Python found them; the profiler's own work is left out."""
+    """Files are compared from the folder where Python found them; profiler overhead is left out."""
     one, other = session(0.1), session(0.2, file="/elsewhere/views.py", folder="/elsewhere")
     other.frame_records.append((["view\x00/elsewhere/views.py\x001", leaf("its own work", "profiler")], 1.0))
 
@@ -115,6 +115,7 @@ def test_a_file_is_known_from_where_python_found_it() -> None:
 def test_a_figure_that_did_not_change_says_so() -> None:
     """Once, with its unit."""
     assert str(Change("row_count", 3.0, 3.0)) == "3, unchanged"
+    assert str(Change("cpu_s", None, None)) == "not measured"
     assert str(Change("elapsed_s", 0.2, 0.1)) == "200 ms → 100 ms (−50 %)"
 
 

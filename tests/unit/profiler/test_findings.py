@@ -81,7 +81,7 @@ def test_of_merged_requests_the_mean_one_is_told() -> None:
 
     assert (finding.count, finding.seconds, finding.mean_s) == (6, pytest.approx(0.006), pytest.approx(0.003))
     assert str(finding).splitlines()[0] == (
-        "duplicate: 3 times in one request with values that it had run with before (3.00 ms)"
+        "duplicate: ran again with the same values 3 times in one request (3.00 ms)"
     )
 
 

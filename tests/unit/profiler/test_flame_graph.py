@@ -148,7 +148,7 @@ def test_the_profilers_own_frames_are_taken_out() -> None:
     own, app, built_in = f"_run\x00{ours.__file__}\x001", "view\x00/app.py\x001", "execute\x00<built-in>\x000"
 
     assert without_profiler([own, app]) == [app]
-    assert without_profiler([app, own]) == [app, "the profiler's own work\x00profiler\x000"]
+    assert without_profiler([app, own]) == [app, "profiler overhead\x00profiler\x000"]
     assert without_profiler([app, own, built_in]) == [app, built_in]
 
 

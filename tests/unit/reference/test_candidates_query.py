@@ -158,7 +158,7 @@ def test_a_mistake_and_its_code(query: str, code: str) -> None:
         ("root_required=A&root_required=B&same_subtree=,", "root_required"),
         ("same_subtree=,&resources=VCPU", "same_subtree"),
         ("resources=VCPU&required1=A", "CLASS:AMOUNT"),
-        ("required1=A&same_subtree=2", "no group asks"),
+        ("required1=A&same_subtree=2", "no group requests"),
         ("resources1=VCPU:1&required2=A&same_subtree=3", "no resources"),
         ("resources1=VCPU:1&same_subtree=2&required1=A,!A", "names no group"),
         ("resources1=VCPU:1&resources2=VCPU:1&required1=A,!A", "both requires and forbids"),

@@ -17,16 +17,16 @@ EXPERIMENTS = sorted(path for path in (DOCS / "plans").glob("*.toml") if path.st
 def row(each: Optimization) -> str:
     """Its line in the table."""
     name = f"`{each.name}`" if each.alternative else "–"
-    ways = ", ".join(f"`{each.field}:{way.name}`" for way in each.implementations)
+    implementations = ", ".join(f"`{each.field}:{made.name}`" for made in each.implementations)
     request = f"`{each.request}`".replace(f"`{REFERENCE_REQUEST}", "the reference request with `").replace(
         " with ``", ""
     )
-    return f"| {name} | {ways} | {each.metric} | {each.data}, {request} | {each.why} | {each.source} |"
+    return f"| {name} | {implementations} | {each.metric} | {each.data}, {request} | {each.why} | {each.source} |"
 
 
 @pytest.mark.parametrize("each", CATALOGUE, ids=lambda each: each.field)
 def test_the_table_has_each_step(each: Optimization) -> None:
-    """Name, ways, where it shows, why and source, word for word."""
+    """Name, implementations, where it shows, why and source, word for word."""
     assert row(each) in PAGE.splitlines()
 
 

@@ -1,4 +1,4 @@
-"""The ways to write the document."""
+"""The implementations that write the document."""
 
 from placebench.reference.optimizations.serialization import by_json, by_orjson
 

@@ -1,4 +1,4 @@
-"""The names of variants, and the ways they stand for."""
+"""The names of variants, and the implementations that they choose."""
 
 import re
 
@@ -37,35 +37,35 @@ def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:
     assert [getattr(tuned, each.field) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
 
 
-def test_the_ladder_goes_from_naive_to_tuned_one_optimization_a_rung() -> None:
-    """As many rungs as optimizations, and the ground; the last one is called tuned."""
-    rungs = cumulative()
+def test_the_cumulative_series_goes_from_naive_to_tuned_one_optimization_a_step() -> None:
+    """As many steps as optimizations, after naive; the last one is called tuned."""
+    steps = cumulative()
 
-    assert rungs[:3] == ("naive", "naive+summaries", "naive+summaries+usages")
-    assert rungs[-1] == "tuned"
-    assert len(rungs) == len(OPTIMIZATIONS) + 1
+    assert steps[:3] == ("naive", "naive+summaries", "naive+summaries+usages")
+    assert steps[-1] == "tuned"
+    assert len(steps) == len(OPTIMIZATIONS) + 1
     assert (
         variant("+".join(("naive", *(each.name for each in OPTIMIZATIONS)))).implementations
         == variant("tuned").implementations
     )
 
 
-def test_an_ablation_is_tuned_without_one() -> None:
-    """Its step is taken the plain way, every other one the better way."""
+def test_leave_one_out_is_tuned_without_one() -> None:
+    """It has the baseline, every other optimization the alternative."""
     assert variant("tuned-rows").implementations.rows is rows_as_dicts
     assert variant("tuned-rows").implementations.model is variant("tuned").implementations.model
     assert len(leave_one_out()) == len(OPTIMIZATIONS)
 
 
 def test_a_way_is_chosen_by_step_and_name() -> None:
-    """The ways of the rows, by a name or with a colon."""
+    """Implementations of the rows, by a name or with a colon."""
     assert variant("naive+rows").implementations.rows is sqlalchemy_rows
     assert variant("naive+rows:namedtuples").implementations.rows is rows_as_namedtuples
     assert "naive+rows:namedtuples" in further_alternatives()
 
 
 def test_a_choice_is_open_to_both() -> None:
-    """naive and tuned take its plain way; either may take another, beside what else it changes."""
+    """naive and tuned have the baseline; either may have another, beside what else it changes."""
     assert variant("naive").worker == variant("tuned").worker
     assert variant("tuned-slots+pool:1+ping:before_use").worker.ping is True
     assert variant("naive+rows+totals:by_trigger").revisions == ("usage_totals",)
@@ -74,7 +74,7 @@ def test_a_choice_is_open_to_both() -> None:
     assert differing("tuned", "app=a:b") == ()
 
 
-def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
+def test_another_algorithm_can_go_without_one_of_its_optimizations() -> None:
     """`dedup` reads all trees under a limit, and nothing else is different; naive and tuned have no such path."""
     assert variant("dedup-few").implementations.reach is read_all_trees
     assert variant("dedup-few").implementations.equivalence is variant("dedup").implementations.equivalence
@@ -90,7 +90,7 @@ def test_another_algorithm_can_be_asked_without_one_of_its_paths() -> None:
 
 
 def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names of all ways stay known; who asks for this one is told what to install."""
+    """The names of all implementations stay known; the error for this one says what to install."""
     monkeypatch.setattr(optimization, "find_spec", lambda _: None)
     line = "versioned_objects needs oslo_versionedobjects: pip install 'placebench[versionedobjects]'"
 
@@ -126,8 +126,8 @@ def test_an_unknown_name_is_answered_with_what_there_is(base: str, end: str) -> 
     assert repr(name) in str(caught.value)
 
 
-def test_a_step_cannot_be_changed_twice() -> None:
-    """Neither the same way nor two ways."""
+def test_an_optimization_cannot_be_changed_twice() -> None:
+    """Neither by the same implementation nor by two."""
     with pytest.raises(VariantError, match="twice"):
         variant("naive+rows+rows:namedtuples")
 
@@ -135,7 +135,7 @@ def test_a_step_cannot_be_changed_twice() -> None:
 def test_every_optimization_can_be_named_and_explains_itself() -> None:
     """Names for the command line, a reason, a source, and a request to see it on."""
     for each in CATALOGUE:
-        names = (each.name, each.field, *(way.name for way in each.implementations))
+        names = (each.name, each.field, *(made.name for made in each.implementations))
         assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
         assert each.why
         assert each.source
@@ -143,14 +143,14 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
         assert each.metric in (*METRICS, *COUNTED)
 
 
-def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_ladder() -> None:
+def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_series() -> None:
     """Beside being frozen as in tuned, whose passes are Python's."""
     assert variant("dedup").worker.gc_frequency is variant("tuned+collector:seldom").implementations.collector
     assert variant("dedup").implementations.collector is freeze_gc is variant("tuned").implementations.collector
     assert variant("dedup-seldom").worker.gc_frequency is keep_gc_defaults is variant("tuned").worker.gc_frequency
 
 
-def test_the_heap_is_kept_by_the_algorithms_beside_the_ladder() -> None:
+def test_the_heap_is_kept_by_the_algorithms_beside_the_series() -> None:
     """Unless the name takes it away; tuned leaves it to the C library."""
     names = ("naive", "tuned", "dedup-heap", "dedup", "cached")
 

@@ -1,4 +1,4 @@
-"""The requests without a database: each answer follows from its path."""
+"""The requests without a database: each response follows from its path."""
 
 import gc
 
@@ -26,7 +26,7 @@ def test_the_state_is_read_in_fiftieths() -> None:
 
 
 def test_what_was_loaded_may_be_frozen() -> None:
-    """gc.freeze() before the fork, where it is asked for."""
+    """gc.freeze() before the fork, where it is wanted."""
     workload({**SMALL, "PLACEBENCH_FREEZE": "1"})
     frozen = gc.get_freeze_count()
     gc.unfreeze()

@@ -10,8 +10,8 @@ from placebench.runtime.line_process import line_process
 from placebench.runtime.supervisor import ChildSpec
 
 DOUBLES = """
-from placebench.runtime.line_process import answer_lines
-answer_lines(lambda number: {"double": 2 * number})
+from placebench.runtime.line_process import serve_lines
+serve_lines(lambda number: {"double": 2 * number})
 """
 DIES = "import sys; print('no room left', file=sys.stderr); sys.exit(3)"
 
@@ -21,7 +21,7 @@ def spec(code: str, tmp_path: Path) -> ChildSpec:
     return ChildSpec(name="child", argv=[sys.executable, "-c", code], log=tmp_path / "log", pipes=True)
 
 
-def test_each_line_is_answered_by_one(tmp_path: Path) -> None:
+def test_each_line_has_a_response(tmp_path: Path) -> None:
     """The keys of an order are the arguments of the function in the child."""
     with line_process(spec(DOUBLES, tmp_path), gone="it is gone") as process:
         doubles = [process.call({"number": number})["double"] for number in (1, 21)]

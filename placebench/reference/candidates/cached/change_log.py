@@ -41,7 +41,7 @@ class PgSnapshot:
 # placebench_look stops here: a reader that has fallen so far behind reads everything.
 _MAX_CHANGES: Final = 1_000
 NO_CHANGE_LOG: Final = (
-    "this database has no change log; `placebench seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
+    "this database has no change log; `placebench lab seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
 )
 _LOOK: Final = "SELECT now, registered, holds, changes FROM placebench_look(%s, %s)"
 _NO_SUCH_FUNCTION: Final = "42883"

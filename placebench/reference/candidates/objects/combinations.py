@@ -19,6 +19,7 @@ class CandidateCombinations(Combinations[Candidate]):
         super().__init__(search.request, contended)
         self._solved = solved
         self._inventories = search.inventories
+        self._amounts_of: dict[Candidate, list[tuple[InventoryKey, int]]] = {}
         self._forest = search.forest
         self._candidate = search.model.candidate
         self._shared = bool(search.sharing)
@@ -42,11 +43,14 @@ class CandidateCombinations(Combinations[Candidate]):
         return providers
 
     def _amounts(self, group: int, solution: Candidate) -> Iterable[tuple[InventoryKey, int]]:  # noqa: ARG002
-        return [
-            ((each.provider_id, each.class_id), each.amount)
-            for each in solution.resources
-            if each.class_id in self._wanted
-        ]
+        amounts = self._amounts_of.get(solution)
+        if amounts is None:
+            amounts = self._amounts_of[solution] = [
+                ((each.provider_id, each.class_id), each.amount)
+                for each in solution.resources
+                if each.class_id in self._wanted
+            ]
+        return amounts
 
     def _read_free(self, key: InventoryKey) -> int:
         inventory = self._inventories[key]

@@ -109,7 +109,7 @@ Solutions = dict[int, list[Candidate]]
 
 @dataclass(frozen=True, slots=True)
 class ClassDemand:
-    """An amount of a class, and the providers that have room for it."""
+    """An amount of a class, and the providers that have capacity for it."""
 
     class_id: int
     amount: int

@@ -34,7 +34,7 @@ def allocate(service: Any) -> None:
 
 
 def test_an_inventory_gets_defaults_and_moves_the_generation(service: Any) -> None:
-    """POST answers 201 with the whole inventory and where it is."""
+    """POST responds 201 with the whole inventory and where it is."""
     provider = service.provider(1)
     response = service.send("POST", f"{provider}/inventories", {"resource_class": "VCPU", "total": 8})
 

@@ -93,7 +93,7 @@ def test_only_an_administrator_is_served(service: Any, headers: dict[str, str], 
     ],
 )
 def test_the_microversion_decides_whether_candidates_exist(service: Any, version: str, status: int) -> None:
-    """Candidates exist since 1.10 and are answered in 1.39; no version is 1.0."""
+    """Candidates exist since 1.10 and are served in 1.39; no version is 1.0."""
     path = "/allocation_candidates?resources=VCPU:1"
 
     assert service.send("GET", path, headers={"OpenStack-API-Version": version}).status_code == status

@@ -36,7 +36,7 @@ def tree(service: Any) -> Any:
 
 
 def test_a_new_provider_is_its_own_root_at_generation_0(service: Any) -> None:
-    """POST answers with the document that GET gives, and says where it is."""
+    """POST responds with the document that GET gives, and says where it is."""
     response = service.send("POST", "/resource_providers", {"name": "rp1", "uuid": uuid(1)})
 
     path = f"/resource_providers/{uuid(1)}"
@@ -220,7 +220,7 @@ def test_a_provider_without_a_root_can_be_named_by_nobody(rootless: Any) -> None
 
 
 def test_a_provider_without_a_root_is_in_no_list(rootless: Any) -> None:
-    """Whatever it is asked by; an in_tree that names it is nobody's, before any other fault."""
+    """Whatever names it; an in_tree that names it is nobody's, before any other fault."""
     listed = rootless.get("/resource_providers")["resource_providers"]
 
     assert ["rp1", "rp2", "rp3"] == [provider["name"] for provider in listed]

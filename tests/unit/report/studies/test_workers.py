@@ -1,4 +1,4 @@
-"""What `placebench workers` says, from measurements that a reader can check by hand."""
+"""What `lab study workers` says, from measurements that a reader can check by hand."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The relay between real sockets, turned by hand."""
+"""The proxy of a link passes everything on and counts it, in total and over time."""
 
 import select
 import socket
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from placebench.runtime.network.delay_queue import LinkProfile
-from placebench.runtime.network.proxy import Relay
+from placebench.runtime.network.proxy import MAX_BINS, Relay, Trace
 
 
 @dataclass
@@ -90,3 +90,25 @@ def test_the_end_of_a_stream_is_passed_on_after_its_last_byte(ends: Ends) -> Non
     ends.other.sendall(b"heard")
     ends.relay.run_once()
     assert b"heard" == ends.service.recv(100)
+
+
+def test_bytes_fall_into_the_bin_of_their_moment() -> None:
+    """3 and 4 bytes within the first millisecond, 5 in the third; 6 came back in the second."""
+    trace = Trace(began_s=10.0)
+    trace.add_sent(10.0001, 3)
+    trace.add_sent(10.0009, 4)
+    trace.add_received(10.0011, 6)
+    trace.add_sent(10.0025, 5)
+
+    assert {"bin_s": 0.001, "sent": [7, 0, 5], "received": [0, 6]} == trace.to_json()
+
+
+def test_a_long_trace_has_longer_bins_and_the_same_bytes() -> None:
+    """A byte a millisecond for 1000 ms: 250 bins of 4 ms, and no byte is lost."""
+    trace = Trace(began_s=0.0)
+    for millisecond in range(1000):
+        trace.add_received(millisecond / 1000 + 0.0005, 1)
+
+    assert (0.004, 1000) == (trace.bin_s, sum(trace.received))
+    assert len(trace.received) <= MAX_BINS
+    assert {4} == set(trace.received)
