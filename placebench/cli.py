@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with interrupted_once():
             return _command(arguments.command).run(arguments)
-    except (PlacebenchError, ModuleNotFoundError, OSError) as error:
+    except (PlacebenchError, ImportError, OSError) as error:
         if (explained := _explain(error)) is None:
             return _bug()
         if output.is_verbose():
@@ -151,7 +151,7 @@ def _check_text(argv: list[str]) -> list[str]:
     return argv
 
 
-def _explain(error: PlacebenchError | ModuleNotFoundError | OSError) -> str | None:
+def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
     """What went wrong, in one line; None for a bug."""
     if isinstance(error, PlacebenchError):
         return _one_line(error)
@@ -159,11 +159,25 @@ def _explain(error: PlacebenchError | ModuleNotFoundError | OSError) -> str | No
         if (error.name or "").startswith("placebench"):
             return None
         return f"the package {error.name!r} is needed and not installed: pip install 'placebench[bench]'"
+    if isinstance(error, ImportError):
+        return _explain_sqlalchemy() if (error.name or "").startswith("sqlalchemy") else None
     if error.errno not in _ENVIRONMENT_ERRORS:
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error}: free some space, or write elsewhere; what was written whole until then is kept"
     return str(error)
+
+
+def _explain_sqlalchemy() -> str | None:
+    """That a command met an old SQLAlchemy, which the profiler works with; None if it is recent enough."""
+    import sqlalchemy
+
+    if sqlalchemy.__version__.startswith(("1.", "2.0.")):
+        return (
+            f"this command needs SQLAlchemy 2.1 or later, and {sqlalchemy.__version__} is installed "
+            "(which the profiler works with): pip install 'placebench[bench]' into an environment of its own"
+        )
+    return None
 
 
 def _one_line(error: Exception) -> str:

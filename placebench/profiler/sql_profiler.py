@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
-from sqlalchemy import Engine
+from sqlalchemy.engine import Engine
 
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.hooks import Hooks

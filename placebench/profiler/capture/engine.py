@@ -9,13 +9,20 @@ of other threads is not safe. It is left alone as soon as anybody else listens t
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from sqlalchemy import Engine
+from sqlalchemy.engine import Engine
 from sqlalchemy.pool import Pool, QueuePool
+from sqlalchemy.pool.base import _ConnectionFairy
 
 _NAME = "_has_events"
+
+# The driver's connection behind the pool's; before SQLAlchemy 1.4.24 under its older name only.
+raw_connection: Callable[[Any], Any] = attrgetter(
+    "dbapi_connection" if hasattr(_ConnectionFairy, "driver_connection") else "connection"
+)
 
 
 class PoolTimer:

@@ -10,13 +10,13 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column, Table, event
-from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext
-from sqlalchemy.engine.interfaces import CacheStats, ExecuteStyle
+from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext, interfaces
+from sqlalchemy.engine.default import DefaultDialect
 
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.driver_recorder import DriverRecorder, locate, while_recording
-from placebench.profiler.capture.engine import PoolTimer, idle_switch_of
+from placebench.profiler.capture.engine import PoolTimer, idle_switch_of, raw_connection
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_caller
@@ -25,6 +25,9 @@ from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, transaction_step
 
 _LONGEST_PARAMETERS = 1000
+# What SQLAlchemy 2.0 or a late patch release of 1.4 has under another name, or not at all, in 1.4.0.
+_CACHE_HIT: Any = DefaultDialect.CACHE_HIT
+_INSERTMANYVALUES: Any = getattr(getattr(interfaces, "ExecuteStyle", None), "INSERTMANYVALUES", "not before 2.0")
 
 
 class Hooks(DriverRecorder):
@@ -114,7 +117,7 @@ class Hooks(DriverRecorder):
             self.pool_wait_s.set(None)
 
     @guarded
-    def _engine_connect(self, connection: Connection) -> None:
+    def _engine_connect(self, connection: Connection, *_branch: object) -> None:  # a second argument in 1.4
         self._pools.time(connection.engine.pool)
 
     @guarded
@@ -169,7 +172,7 @@ class Hooks(DriverRecorder):
             # The attribute behind `Connection.connection`, which connects anew where there is none.
             fairy = connection._dbapi_connection
             if fairy is not None:
-                state = recording.connection_state(fairy.dbapi_connection)
+                state = recording.connection_state(raw_connection(fairy))
                 state.compilations.append((recording.clock(), state.measured_s))
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.give_up(error)
@@ -187,7 +190,7 @@ class Hooks(DriverRecorder):
         if recording is None or self.failed:
             return
         try:
-            dbapi_connection = connection.connection.dbapi_connection
+            dbapi_connection = raw_connection(connection.connection)
             if recording.options.mode == "plans":
                 self.request_plans(recording, dbapi_connection)
             compiled = context.compiled
@@ -225,7 +228,7 @@ class Hooks(DriverRecorder):
             pending.set_row_count(cursor.rowcount)
             if recording.options.explain and pending.connection.plans is None and pending.step is None:
                 first = parameters[0] if executemany and isinstance(parameters, list) else parameters
-                self.explain(pending, connection.connection.dbapi_connection, statement, first)
+                self.explain(pending, raw_connection(connection.connection), statement, first)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.give_up(error)
 
@@ -288,7 +291,7 @@ def _info_of_text(statement: str) -> _StatementInfo:
 def _key_column(compiled: Any) -> KeyColumn | None:
     """Look through the columns of the result, which SQLAlchemy keeps to itself, for a table's whole primary key."""
     for position, column in enumerate(getattr(compiled, "_result_columns", ())):
-        for item in column.objects:
+        for item in column[2]:  # its objects: a plain tuple in 1.4
             # Behind labels and aliases is the column of the table.
             for base in getattr(item, "base_columns", ()):
                 table = base.table if isinstance(base, Column) and base.primary_key else None
@@ -311,7 +314,7 @@ def _relationship(compiled: Any) -> str | None:
 
 def _dbapi_connection(connection: Connection) -> object | None:
     """The driver's connection behind SQLAlchemy's; None if it has none now, and none is made here."""
-    return None if connection.closed or connection.invalidated else connection.connection.dbapi_connection
+    return None if connection.closed or connection.invalidated else raw_connection(connection.connection)
 
 
 def _describe(
@@ -326,8 +329,8 @@ def _describe(
         pending.compile_s = 0.0
     else:
         pending.compile_s = state.end_compilation(pending.started)
-        pending.cache_hit = getattr(context, "cache_hit", None) is CacheStats.CACHE_HIT
-    if context.execute_style is ExecuteStyle.INSERTMANYVALUES:
+        pending.cache_hit = getattr(context, "cache_hit", None) is _CACHE_HIT
+    if getattr(context, "execute_style", None) is _INSERTMANYVALUES:
         pending.batch = context.placebench_batch = getattr(context, "placebench_batch", 0) + 1
         if pending.batch > 1:
             pending.cache_hit = None

@@ -28,8 +28,8 @@ def frames_of(frame: FrameType | None) -> Frames:
 def awaiting_frames() -> Frames:
     """The frames that entered the greenlet in which SQLAlchemy works under asyncio; none outside of one."""
     current = _running_greenlet()
-    # Others, such as gevent's, are entered by their hub, which called nobody.
-    if current is None or not getattr(current, "__sqlalchemy_greenlet_provider__", False):
+    # Others, such as gevent's, are entered by their hub, which called nobody. Old releases have the class only.
+    if current is None or not type(current).__module__.startswith("sqlalchemy."):
         return []
     return frames_of(current.parent.gr_frame)
 

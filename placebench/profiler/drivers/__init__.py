@@ -33,11 +33,18 @@ def time_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
 
     Of psycopg2 only the cursors can still be timed: that is for connections that the application makes by itself.
     """
+    # SQLAlchemy's adapters of async drivers.
     asyncpg = sys.modules.get("sqlalchemy.dialects.postgresql.asyncpg")
     if asyncpg is not None and isinstance(dbapi_connection, asyncpg.AsyncAdapt_asyncpg_connection):
         from placebench.profiler.drivers.asyncpg import time_asyncpg
 
         time_asyncpg(recorder, dbapi_connection)
+        return
+    aiosqlite = sys.modules.get("sqlalchemy.dialects.sqlite.aiosqlite")
+    if aiosqlite is not None and isinstance(dbapi_connection, aiosqlite.AsyncAdapt_aiosqlite_connection):
+        from placebench.profiler.drivers.aiosqlite import time_aiosqlite
+
+        time_aiosqlite(recorder, dbapi_connection)
         return
     connection = driver_connection(dbapi_connection)
     psycopg2 = sys.modules.get("psycopg2.extensions")

@@ -4,15 +4,15 @@ The adapters look like a driver's own classes, and their calls return when the r
 cursors. All rows come with the execute, unless the cursor is a server-side one.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.drivers.base import (
+    AdaptedConnection,
     CallRecorder,
     NetworkCursor,
-    TimedConnection,
     TimedCursor,
-    timed_class,
+    time_adapter,
 )
 
 
@@ -32,9 +32,14 @@ class _AsyncpgCursor(NetworkCursor):
     def execute(self, operation: Any, parameters: Any = None) -> Any:
         """The adapter's execute, timed."""
         # The cache that the adapter will look into; an entry older than a change of the schema does not count.
-        known = (self._adapt_connection._prepared_statement_cache or {}).get(operation)
+        known = (self._adapt_connection._prepared_statement_cache or {}).get(self._sent(operation, parameters))
         self.placebench_prepared = known is not None and known[2] > self._invalidate_schema_cache_asof
         return super().execute(operation, parameters)
+
+    def _sent(self, operation: Any, parameters: Any) -> Any:
+        """The text that asyncpg will get: in SQLAlchemy 1.4 the adapter numbers the parameters."""
+        number = getattr(self, "_parameter_placeholders", None)
+        return operation if number is None or parameters is None else operation % number(parameters)
 
     def trips_of_execute(self) -> int:
         """The statement, its preparation, and BEGIN."""
@@ -89,15 +94,13 @@ class _Portal:
         return trips
 
 
-class _AsyncpgConnection(TimedConnection):
-    """The adapter of a connection; without a dict, as the adapters are, so that an object can change its class."""
+class _AsyncpgConnection(AdaptedConnection):
+    """The adapter of a connection, which tells whether it has sent a BEGIN."""
 
     __slots__ = ()
     _connection: Any
     _transaction: Any
     autocommit: bool
-    _cursor_cls: ClassVar[type]
-    _ss_cursor_cls: ClassVar[type]
 
     @property
     def placebench_meter(self) -> SocketMeter | None:
@@ -106,17 +109,10 @@ class _AsyncpgConnection(TimedConnection):
         encrypted = transport.get_extra_info("ssl_object") is not None
         return socket_meter(transport.get_extra_info("socket").fileno(), encrypted=encrypted)
 
-    def commit(self) -> None:
-        """The adapter's commit, timed."""
-        self.placebench_step("COMMIT", super().commit)  # type: ignore[misc]
-
-    def rollback(self) -> None:
-        """The adapter's rollback, timed."""
-        self.placebench_step("ROLLBACK", super().rollback)  # type: ignore[misc]
-
     def ping(self) -> None:
-        """The adapter's ping of the pool, which has a transaction of its own, timed."""
-        with self.timing_step("PING", 1 if self.in_a_transaction() or self.autocommit else 3):
+        """The adapter's ping of the pool, timed; late releases of SQLAlchemy give it a transaction of its own."""
+        begins = hasattr(self, "_async_ping") and not self.in_a_transaction() and not self.autocommit
+        with self.timing_step("PING", 3 if begins else 1):
             super().ping()  # type: ignore[misc]
 
     def in_a_transaction(self) -> bool:
@@ -130,7 +126,4 @@ class _AsyncpgConnection(TimedConnection):
 
 def time_asyncpg(recorder: CallRecorder, connection: Any) -> None:
     """Give SQLAlchemy's adapter of an asyncpg connection, just made, its timed classes."""
-    made = timed_class(_AsyncpgConnection, type(connection), recorder)
-    made._cursor_cls = timed_class(_AsyncpgCursor, connection._cursor_cls, recorder)
-    made._ss_cursor_cls = timed_class(_AsyncpgStream, connection._ss_cursor_cls, recorder)
-    connection.__class__ = made
+    time_adapter(recorder, connection, "asyncpg", (_AsyncpgConnection, _AsyncpgCursor, _AsyncpgStream))

@@ -5,6 +5,7 @@ makes a driver's timed class. They need no SQLAlchemy: whoever implements `CallR
 """
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
@@ -279,6 +280,44 @@ class TimedConnection:
     def trips_of_step(self, step: str) -> int | None:  # noqa: ARG002  psycopg 3's rollback takes more
         """Round trips that a commit or rollback will take now; None for a driver without a network."""
         return None
+
+
+class AdaptedConnection(TimedConnection):
+    """SQLAlchemy's adapter of an async driver's connection; mixed in before it.
+
+    Without a dict, as the adapters are, so that an object can change its class.
+    """
+
+    __slots__ = ()
+    placebench_cursor: ClassVar[Callable[["AdaptedConnection"], Any]]
+    placebench_stream: ClassVar[Callable[["AdaptedConnection"], Any]]
+
+    def cursor(self, server_side: bool = False) -> Any:
+        """A timed cursor; before SQLAlchemy 2.1 the adapters name its class in this method only."""
+        made = type(self)
+        return (made.placebench_stream if server_side else made.placebench_cursor)(self)
+
+    def commit(self) -> None:
+        """The adapter's commit, timed."""
+        self.placebench_step("COMMIT", super().commit)  # type: ignore[misc]
+
+    def rollback(self) -> None:
+        """The adapter's rollback, timed."""
+        self.placebench_step("ROLLBACK", super().rollback)  # type: ignore[misc]
+
+
+def time_adapter(recorder: CallRecorder, connection: Any, driver: str, mixins: tuple[type, type, type]) -> None:
+    """Give SQLAlchemy's adapter of a connection, just made, its timed classes.
+
+    mixins: those of the connection, its cursors and its server-side cursors.
+    """
+    adapter = type(connection)
+    module = sys.modules[adapter.__module__]
+    own, cursor, stream = mixins
+    made = timed_class(own, adapter, recorder)
+    made.placebench_cursor = timed_class(cursor, getattr(module, f"AsyncAdapt_{driver}_cursor"), recorder)
+    made.placebench_stream = timed_class(stream, getattr(module, f"AsyncAdapt_{driver}_ss_cursor"), recorder)
+    connection.__class__ = made
 
 
 class DriverConnection(Generic[_T], TimedConnection):

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from hashlib import blake2b
 
-_PLACEHOLDER = r"%\(\w+\)s|%s|\$\d+|(?<!:):[A-Za-z_]\w*|\?|__\[POSTCOMPILE_\w+\]"
+_PLACEHOLDER = r"%\(\w+\)s|%s|\$\d+|(?<!:):[A-Za-z_]\w*|\?|(?:__)?\[POSTCOMPILE_\w+\]"
 _NUMBER = r"\b\d+(?:\.\d*)?(?:[eE][+-]?\d+)?\b|(?<!\w)\.\d+(?:[eE][+-]?\d+)?"
 _STRING = (
     r"(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)"

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal, Self
 
-from sqlalchemy import Connection, text
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres.connection import open_connection

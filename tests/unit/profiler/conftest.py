@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import Engine
 from sqlalchemy.pool import StaticPool
 
 from placebench.profiler import Clocks, SqlProfiler
@@ -38,7 +39,7 @@ def make_engine(clock: ManualClock) -> Iterator[Callable[..., Engine]]:
 
     def make(**arguments: object) -> Engine:
         chosen = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}, **arguments}
-        engine = create_engine("sqlite://", **chosen)
+        engine = create_engine("sqlite://", **chosen, future=True)
         engines.append(engine)
 
         @event.listens_for(engine, "connect")

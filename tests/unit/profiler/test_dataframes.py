@@ -1,7 +1,7 @@
 """Recordings as pandas frames."""
 
 import pandas as pd
-from sqlalchemy import Engine
+from sqlalchemy.engine import Engine
 
 from placebench.profiler import (
     Caller,

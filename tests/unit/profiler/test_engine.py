@@ -5,7 +5,8 @@ import weakref
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import Engine
 
 from placebench.profiler import SqlProfiler
 

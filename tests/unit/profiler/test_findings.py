@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Engine, ForeignKey, Integer, MetaData, String, Table, insert, select, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
+from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, insert, select, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.orm import Session, declarative_base, relationship
 
 from placebench.profiler import Recording, SqlProfiler, Statement, Transaction
 from placebench.profiler.analysis.findings import Limits, find
@@ -197,24 +198,23 @@ def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine
     ]
 
 
-class Base(DeclarativeBase):
-    """Of the classes below."""
+Base: Any = declarative_base()
 
 
 class Basket(Base):
     """It has things."""
 
     __tablename__ = "basket"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    things: Mapped[list["Thing"]] = relationship(lazy="select")
+    id = Column(Integer, primary_key=True)
+    things = relationship("Thing", lazy="select")
 
 
 class Thing(Base):
     """In a basket."""
 
     __tablename__ = "thing"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    basket_id: Mapped[int] = mapped_column(ForeignKey("basket.id"))
+    id = Column(Integer, primary_key=True)
+    basket_id = Column(ForeignKey("basket.id"))
 
 
 def test_lazy_loading_is_recognised_where_it_happens(profiler: SqlProfiler, engine: Engine) -> None:
@@ -225,7 +225,7 @@ def test_lazy_loading_is_recognised_where_it_happens(profiler: SqlProfiler, engi
         session.commit()
 
         with profiler.record("lazy") as recording:
-            baskets = session.scalars(select(Basket)).all()
+            baskets = session.query(Basket).all()
             assert [basket.things for basket in baskets] == [[]] * 6
 
     assert [each.relationship for each in recording.statements] == [None] + ["Basket.things"] * 6

@@ -10,7 +10,7 @@ from wsgiref.util import FileWrapper
 
 import pytest
 from pyinstrument.session import Session
-from sqlalchemy import Engine
+from sqlalchemy.engine import Engine
 from sqlalchemy.pool import QueuePool
 
 from placebench.errors import ProfilerError

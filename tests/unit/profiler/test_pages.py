@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyinstrument.session import Session
-from sqlalchemy import Engine
+from sqlalchemy.engine import Engine
 
 from placebench.profiler import (
     PlanNode,

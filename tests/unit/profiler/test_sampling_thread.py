@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from sqlalchemy import Engine, text
+from sqlalchemy import text
+from sqlalchemy.engine import Engine
 
 import placebench
 from placebench.profiler import Recording, SqlProfiler
@@ -108,7 +109,7 @@ def test_statements_are_exact_and_pythons_time_is_estimated(engine: Engine, mode
             pass
 
     with engine.connect() as connection:
-        connection.connection.dbapi_connection.create_function("slowly", 1, sleep)
+        connection.connection.create_function("slowly", 1, sleep)
         with recorded(engine, mode) as recording:
             connection.exec_driver_sql("select slowly(0.06)").all()
             compute()

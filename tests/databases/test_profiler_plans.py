@@ -4,18 +4,20 @@ from collections.abc import Iterator
 
 import psycopg2
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
 from placebench.runtime.postgres import Server
 
-DRIVERS = ("psycopg2", "psycopg")
+DRIVERS = ("psycopg2", pytest.param("psycopg", marks=since_2_0))
 
 
 @pytest.fixture(params=DRIVERS)
 def engine(database_url: str, request: pytest.FixtureRequest) -> Iterator[Engine]:
     """An engine of each driver on a database with a table of 5000 rows."""
-    made = create_engine(make_url(database_url).set(drivername=f"postgresql+{request.param}"))
+    made = create_engine(make_url(database_url).set(drivername=f"postgresql+{request.param}"), future=True)
     with made.begin() as connection:
         connection.exec_driver_sql("create table big as select g as id, 'secret' as t from generate_series(1, 5000) g")
     made.dispose()
@@ -129,7 +131,7 @@ def test_a_transaction_from_before_has_no_plans_and_says_so(profiler: SqlProfile
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_plain_role_works_on_without_plans_and_is_told_why(plain_role: str, driver: str) -> None:
     """One clear line; set in the connect options, auto_explain would have locked it out."""
-    engine = create_engine(make_url(plain_role).set(drivername=f"postgresql+{driver}"))
+    engine = create_engine(make_url(plain_role).set(drivername=f"postgresql+{driver}"), future=True)
     profiler = SqlProfiler(engine)
 
     with profiler.record("plain", mode="plans") as recording, engine.begin() as connection:
@@ -146,7 +148,7 @@ def test_a_plain_role_works_on_without_plans_and_is_told_why(plain_role: str, dr
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_plain_role_has_estimates_if_it_asks(plain_role: str, driver: str) -> None:
     """By EXPLAIN, which runs nothing: one row is inserted, not two."""
-    engine = create_engine(make_url(plain_role).set(drivername=f"postgresql+{driver}"))
+    engine = create_engine(make_url(plain_role).set(drivername=f"postgresql+{driver}"), future=True)
     profiler = SqlProfiler(engine)
 
     with profiler.record("plain", mode="plans", explain=True) as recording, engine.begin() as connection:
@@ -161,7 +163,7 @@ def test_a_plain_role_has_estimates_if_it_asks(plain_role: str, driver: str) -> 
 
 def test_sqlite_sends_no_plans_and_says_so() -> None:
     """In one line."""
-    engine = create_engine("sqlite://")
+    engine = create_engine("sqlite://", future=True)
     profiler = SqlProfiler(engine)
 
     with profiler.record("sqlite", mode="plans") as recording, engine.connect() as connection:

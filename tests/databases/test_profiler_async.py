@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import exc, make_url, text
+from sqlalchemy import exc, text
+from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
+
+pytestmark = since_2_0
 
 
 @pytest.fixture

@@ -5,9 +5,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, create_engine, event, exc, make_url, text
+from sqlalchemy import create_engine, event, exc, text
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy_version import since_2_0
 
 from placebench.profiler import SqlProfiler
+
+pytestmark = since_2_0
 
 
 @pytest.fixture
@@ -19,7 +23,7 @@ def url(database_url: str) -> Any:
 @pytest.fixture
 def engine(url: Any) -> Iterator[Engine]:
     """An engine of psycopg 3."""
-    made = create_engine(url, pool_size=1, max_overflow=0)
+    made = create_engine(url, pool_size=1, max_overflow=0, future=True)
     yield made
     made.dispose()
 
@@ -72,7 +76,7 @@ def test_a_statement_that_the_driver_prepares_takes_a_round_trip_more(profiler: 
 
 def test_the_pools_ping_is_a_step_of_its_own(url: Any) -> None:
     """SQLAlchemy pings psycopg 3 with an empty statement, which is no statement of the application's."""
-    engine = create_engine(url, pool_pre_ping=True)
+    engine = create_engine(url, pool_pre_ping=True, future=True)
     profiler = SqlProfiler(engine)
     engine.connect().close()
 
@@ -118,7 +122,7 @@ class OwnCursor(psycopg.Cursor[Any]):
 
 def test_classes_and_listeners_of_the_users_are_kept(url: Any) -> None:
     """A cursor class is subclassed; a do_connect listener registered later is asked as before."""
-    engine = create_engine(url, connect_args={"cursor_factory": OwnCursor})
+    engine = create_engine(url, connect_args={"cursor_factory": OwnCursor}, future=True)
     profiler = SqlProfiler(engine)
     asked: list[str] = []
     event.listen(engine, "do_connect", lambda *_: asked.append("asked"))

@@ -5,10 +5,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import exc, make_url, text
+from sqlalchemy import exc, text
+from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_connection
+from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy_version import VERSION, since
 
 from placebench.profiler import Recording, SqlProfiler
+
+# In 1.4 the pool's ping is a prepared statement that leaves its transaction open; then it had none, now one of its own.
+HAS_ASYNC_PING = hasattr(AsyncAdapt_asyncpg_connection, "_async_ping")
+PING_TRIPS = 3 if VERSION < (2, 0) or HAS_ASYNC_PING else 1
+BEGIN_TRIPS = 0 if VERSION < (2, 0) else 1
 
 
 @pytest.fixture
@@ -45,6 +53,7 @@ def steps(recording: Recording) -> list[tuple[str, int | None]]:
     return [(step.kind, step.round_trips) for step in recording.transactions]
 
 
+@since(1, 4, 40, reason="another number of round trips or rows")
 def test_each_part_of_a_statement_is_measured(recorded: Callable[..., Recording]) -> None:
     """BEGIN, the preparation and the execution; later only the execution; COMMIT has its time, the ping is a step."""
 
@@ -56,14 +65,19 @@ def test_each_part_of_a_statement_is_measured(recorded: Callable[..., Recording]
     recording = recorded(body)
 
     first, *later = recording.statements
-    assert [(each.row_count, each.round_trips) for each in recording.statements] == [(1, 3), (1, 1), (1, 1)]
+    assert [(each.row_count, each.round_trips) for each in recording.statements] == [
+        (1, 2 + BEGIN_TRIPS),
+        (1, 1),
+        (1, 1),
+    ]
     assert [first.execute_s >= 0.005, first.fetch_s is None, first.transaction] == [True, True, 1]
     assert [1000 < each.bytes_received < 1200 for each in later] == [True, True]
     assert first.caller.function.endswith("<locals>.body")
-    assert steps(recording) == [("PING", 3), ("BEGIN", None), ("COMMIT", 1)]
+    assert steps(recording) == [("PING", PING_TRIPS), ("BEGIN", None), ("COMMIT", 1)]
     assert recording.transactions[2].elapsed_s > 0
 
 
+@since(1, 4, 40, reason="another number of round trips or rows")
 def test_a_streamed_result_is_counted_where_it_asks(recorded: Callable[..., Recording]) -> None:
     """BEGIN, the preparation, the portal, and 8 fetches of 50 and 250 rows by turns; after the last nobody is asked."""
 
@@ -74,7 +88,7 @@ def test_a_streamed_result_is_counted_where_it_asks(recorded: Callable[..., Reco
 
     (statement,) = recorded(body).statements
 
-    assert (statement.row_count, statement.round_trips) == (1000, 3 + 8)
+    assert (statement.row_count, statement.round_trips) == (1000, 2 + BEGIN_TRIPS + 8)
     assert statement.fetch_s > 0
 
 

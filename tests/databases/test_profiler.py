@@ -8,7 +8,6 @@ import pytest
 from psycopg2 import extensions
 from sqlalchemy import (
     Column,
-    Engine,
     Integer,
     MetaData,
     String,
@@ -17,11 +16,12 @@ from sqlalchemy import (
     create_engine,
     exc,
     insert,
-    make_url,
     select,
     text,
     update,
 )
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy_version import since, since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
 
@@ -31,7 +31,7 @@ TABLE = Table("profiled", MetaData(), Column("id", Integer, primary_key=True), C
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     """An engine with one connection on a database with an empty table."""
-    made = create_engine(database_url, pool_size=1, max_overflow=0)
+    made = create_engine(database_url, pool_size=1, max_overflow=0, future=True)
     yield made
     made.dispose()
 
@@ -79,9 +79,10 @@ def test_autocommit_has_no_transaction(profiler: SqlProfiler, engine: Engine) ->
     assert steps(recording) == []
 
 
+@since(1, 4, 40, reason="another number of round trips or rows")
 def test_the_pools_ping_is_a_step_of_its_own(database_url: str) -> None:
     """It is a round trip for each checkout that no event tells of."""
-    engine = create_engine(database_url, pool_pre_ping=True)
+    engine = create_engine(database_url, pool_pre_ping=True, future=True)
     profiler = SqlProfiler(engine)
     engine.connect().close()
 
@@ -94,6 +95,7 @@ def test_the_pools_ping_is_a_step_of_its_own(database_url: str) -> None:
     assert recording.statement_count == 1
 
 
+@since(1, 4, 40, reason="yield_per of a connection")
 def test_a_server_side_cursor_has_its_time_in_the_fetches(profiler: SqlProfiler, engine: Engine) -> None:
     """Its execute is a DECLARE; SQLAlchemy fetches 1, 5, 25, 125, 400, 400, 44 and no more of 1000 rows, and closes."""
     with profiler.record("stream") as recording, engine.connect() as connection:
@@ -105,6 +107,7 @@ def test_a_server_side_cursor_has_its_time_in_the_fetches(profiler: SqlProfiler,
     assert statement.fetch_s > 0
 
 
+@since_2_0
 def test_each_batch_of_an_insertmanyvalues_has_its_rows_and_trips(profiler: SqlProfiler, engine: Engine) -> None:
     """2500 rows go in three messages; the rows that come back are counted too."""
     with profiler.record("batches") as recording, engine.begin() as connection:
@@ -143,7 +146,7 @@ def test_savepoints_and_a_failure_inside_of_one(profiler: SqlProfiler, engine: E
 
 def test_a_first_connection_is_one_step(database_url: str) -> None:
     """With all that SQLAlchemy asks a new server, which is not the application's."""
-    engine = create_engine(database_url)
+    engine = create_engine(database_url, future=True)
     profiler = SqlProfiler(engine)
 
     with profiler.record("connect") as recording, engine.connect() as connection:
@@ -230,7 +233,7 @@ class OwnCursor(extensions.cursor):
 
 def test_a_cursor_class_of_the_users_is_kept(database_url: str) -> None:
     """It is subclassed, so that the application still finds what it asked for."""
-    engine = create_engine(database_url, connect_args={"cursor_factory": OwnCursor})
+    engine = create_engine(database_url, connect_args={"cursor_factory": OwnCursor}, future=True)
     profiler = SqlProfiler(engine)
 
     with profiler.record("own") as recording, engine.connect() as connection:
@@ -247,7 +250,9 @@ def test_a_cursor_class_of_the_users_is_kept(database_url: str) -> None:
 def test_a_connection_of_the_applications_own_making_has_timed_cursors(database_url: str) -> None:
     """By `creator`, which SQLAlchemy asks without an event: its class stays; COMMIT and bytes are not measured."""
     address = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-    engine = create_engine(database_url, creator=lambda: psycopg2.connect(address, cursor_factory=OwnCursor))
+    engine = create_engine(
+        database_url, creator=lambda: psycopg2.connect(address, cursor_factory=OwnCursor), future=True
+    )
     profiler = SqlProfiler(engine)
     engine.connect().close()
 

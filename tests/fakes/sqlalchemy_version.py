@@ -1,0 +1,14 @@
+"""Which SQLAlchemy the tests run on, and marks for tests of what its older versions do not have."""
+
+import pytest
+import sqlalchemy
+
+VERSION = tuple(int(part) for part in sqlalchemy.__version__.split(".")[:3] if part.isdigit())
+
+
+def since(*version: int, reason: str) -> pytest.MarkDecorator:
+    """Skip the test on versions of SQLAlchemy before this one."""
+    return pytest.mark.skipif(VERSION < version, reason=f"SQLAlchemy {'.'.join(map(str, version))}: {reason}")
+
+
+since_2_0 = since(2, 0, reason="its driver psycopg 3 and its insertmanyvalues")
