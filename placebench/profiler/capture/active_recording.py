@@ -27,10 +27,10 @@ class ActiveRecording(RecordingContext):
         name: str,
         options: Options,
         clocks: Clocks,
-        give_up: Callable[[Exception], None],
+        report_failure: Callable[[Exception], None],
         flame_graph: "FlameGraphRecorder | None" = None,
     ) -> None:
-        super().__init__(options, clocks.elapsed_safely(give_up), give_up, flame_graph)
+        super().__init__(options, clocks.elapsed_safely(self._clock_failed), report_failure, flame_graph)
         self.name = name
         self.statements: list[PendingStatement] = []
         self.steps: list[PendingStatement] = []
@@ -42,6 +42,10 @@ class ActiveRecording(RecordingContext):
         self.gc_collections = 0
         self.gc_started: float | None = None
         self.error: str | None = None
+        self.missed = 0
+        self.failed_hooks: set[str] = set()
+        self.ended = False
+        self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
@@ -50,9 +54,15 @@ class ActiveRecording(RecordingContext):
         self.elapsed_s = 0.0
         self.cpu_s: float | None = None
 
+    def _clock_failed(self, error: Exception) -> None:
+        """Times are not known from here on."""
+        self._clock_works = False
+        self.report_failure(error)
+
     def end(self) -> None:
         """Take the final times; has to come before any work of the profiler's own."""
         self.elapsed_s = self.clock() - self.started
+        self.ended = True
         # Another thread's CPU time says nothing about this record.
         if self._cpu_started is not None and threading.get_ident() == self._thread:
             self.cpu_s = self._cpu() - self._cpu_started
@@ -98,7 +108,7 @@ class ActiveRecording(RecordingContext):
     def fill(self, recording: RecordingData, *, measured: bool) -> None:
         """Write what was seen into *recording*; *measured* is False if the hooks were off."""
         recording.elapsed_s, recording.cpu_s = self.elapsed_s, self.cpu_s
-        if measured:
+        if measured and self._clock_works:
             recording.sql_s, recording.gc_s, recording.gc_collections = self.sql_s(), self.gc_s, self.gc_collections
             recording.overhead_s = self.overhead_s
         recording.statements = [pending.to_statement(self.started) for pending in self.statements]
@@ -106,7 +116,9 @@ class ActiveRecording(RecordingContext):
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
         recording.dropped = self.dropped
         recording.error = self.error
-        recording.notes = tuple(self.notes)
+        recording.missed = self.missed
+        recording.failed_hooks = tuple(sorted(self.failed_hooks))
+        recording.notes = (*recording.gaps, *self.notes)
 
     def absorb(self, inner: "ActiveRecording") -> None:
         """Take over what a record inside of this one has seen."""
@@ -118,6 +130,7 @@ class ActiveRecording(RecordingContext):
         self.spans.extend(inner.spans)
         self.dropped += inner.dropped
         self.note(*inner.notes)
+        self.failed_hooks |= inner.failed_hooks
         self.gc_s += inner.gc_s
         self.overhead_s += inner.overhead_s
         self.gc_collections += inner.gc_collections

@@ -24,6 +24,10 @@ class CallRecorder(Protocol):
 
     current: ContextVar[ActiveRecording | None]
     timed_classes: dict[tuple[type, type], type]
+    running: set[ActiveRecording]
+
+    def count_missed(self) -> None:
+        """A statement runs that no recording sees."""
 
     def driver_call(self, cursor: "TimedCursor", sql: object) -> PendingStatement | None:
         """The statement that this execute belongs to; None if nothing is being recorded."""
@@ -112,11 +116,14 @@ class TimedCursor:
         pending = self.placebench_pending
         if pending is None or not pending.executing:
             if self.placebench_recorder.current.get() is None:
+                if self.placebench_recorder.running:
+                    self.placebench_recorder.count_missed()
                 return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
             return self._run(super().execute, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
         trips = self.trips_of_execute()
         recording = pending.recording
         now = pending.entered = recording.clock()
+        pending.fetched_rows = 0  # from here on its fetches are seen
         recording.overhead_s += now - pending.started
         try:
             return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
@@ -195,7 +202,8 @@ class TimedCursor:
     def timing(self, sql: Any, trips: int | None) -> _TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
         recorder = self.placebench_recorder
-        return _TimedCall(None if recorder.current.get() is None else recorder.driver_call(self, sql), trips)
+        idle = recorder.current.get() is None and not recorder.running
+        return _TimedCall(None if idle else recorder.driver_call(self, sql), trips)
 
     def trips_of_execute(self) -> int | None:
         """Round trips that the next execute will take; None for a driver without a network."""
