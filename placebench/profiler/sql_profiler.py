@@ -1,4 +1,4 @@
-"""Records the SQL of a SQLAlchemy application: times, rows, fingerprints and call sites, from the pool to the fetch.
+"""Records the SQL of an application: times, rows, fingerprints and call sites, from the pool to the fetch.
 
 The main class is `SqlProfiler`. Its hooks are installed once; a ContextVar
 says whether they record, and for whom, so that requests in different threads and tasks never mix. A hook that fails
@@ -15,12 +15,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
-
-from sqlalchemy.engine import Engine
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 from placebench.profiler.capture.active_recording import ActiveRecording
-from placebench.profiler.capture.hooks import Hooks
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.integrations.middleware import (
@@ -40,9 +37,12 @@ from placebench.profiler.integrations.sampling import (
 from placebench.profiler.recording import Recording
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from placebench.profiler.capture.driver_hooks import DriverHooks
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
+    from placebench.profiler.capture.hooks import Hooks
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -116,9 +116,36 @@ class SqlProfiler:
     """
 
     def __init__(self, engine: "Engine | AsyncEngine | None" = None, *, clocks: Clocks | None = None) -> None:
-        self._clocks = clocks or Clocks()
+        # Loaded here: with the drivers alone there may be no SQLAlchemy.
+        from sqlalchemy.engine import Engine
+
+        from placebench.profiler.capture.hooks import Hooks
+
+        clocks = clocks or Clocks()
         target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
-        self._hooks = Hooks(target, self._clocks.elapsed)
+        self._install(Hooks(target, clocks.elapsed), clocks)
+
+    @classmethod
+    def for_drivers(cls, *drivers: str, clocks: Clocks | None = None) -> Self:
+        """Return a profiler of database drivers, for programs without SQLAlchemy: Django, peewee, or SQL by hand.
+
+        Make it before the program connects: connections that are open already are not seen. Statements of SQLAlchemy
+        are seen as those of its driver. Plans are not available.
+
+        drivers: names of packages among "asyncpg", "psycopg", "psycopg2" and "sqlite3"; by default all that are
+            installed, which are imported.
+        Raises ProfilerError for a driver that is unknown or not installed.
+        """
+        from placebench.profiler.capture.driver_hooks import DriverHooks
+
+        made = cls.__new__(cls)
+        made._install(DriverHooks(drivers), clocks or Clocks())
+        return made
+
+    def _install(self, hooks: "Hooks | DriverHooks", clocks: Clocks) -> None:
+        """Begin to listen."""
+        self._clocks = clocks
+        self._hooks = hooks
         self._hooks.install()
         self.recordings: deque[Recording] = deque(maxlen=100)
         self._listeners: list[Listener] = []

@@ -11,4 +11,4 @@ def since(*version: int, reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(VERSION < version, reason=f"SQLAlchemy {'.'.join(map(str, version))}: {reason}")
 
 
-since_2_0 = since(2, 0, reason="its driver psycopg 3 and its insertmanyvalues")
+since_2_0 = since(2, 0, reason="psycopg 3, insertmanyvalues, typed mapped classes")

@@ -25,6 +25,8 @@ _LOG = logging.getLogger("placebench.profiler")
 # psycopg 3 is pinged with an empty statement.
 _PING = re.compile(r"\s*(?:select\s+1\s*)?;?\s*\Z", re.IGNORECASE)
 
+_ENDS = ("COMMIT", "ROLLBACK", "PING")
+
 
 def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
     """*hook* as a listener: called with the running recording, not at all without one, and never raising."""
@@ -102,12 +104,45 @@ class DriverRecorder:
         recording = self.active_recording()
         if recording is None or self.connecting.get() is not None:
             return None
-        in_transaction = recording.connection_state(connection).transaction is not None
-        if step != "PING" and not in_transaction and not connection.in_a_transaction():
+        state = recording.connection_state(connection)
+        if step == "BEGIN":
+            recording.transaction_count += 1
+            state.transaction = recording.transaction_count
+        elif step != "PING" and state.transaction is None and not connection.in_a_transaction():
             return None
         pending = recording.start_statement(connection, step, step)
-        pending.connection.transaction = None
+        if step in _ENDS:
+            state.transaction = None
         return pending
+
+    @contextmanager
+    def connecting_step(self) -> Iterator[None]:
+        """Around a driver's connect, which is a CONNECT of the recording, unless it is part of SQLAlchemy's."""
+        pending = self._start_connecting()
+        if pending is None:
+            yield
+            return
+        self.connecting.set(pending)
+        try:
+            yield
+        except BaseException as error:
+            pending.set_error(error)
+            raise
+        finally:
+            self.connecting.set(None)
+            pending.leave_execute(None)
+
+    @guarded
+    def _start_connecting(self) -> PendingStatement | None:
+        recording = self.active_recording()
+        if recording is None or self.connecting.get() is not None:
+            return None
+        return recording.start_statement(None, "CONNECT", "CONNECT")
+
+    @guarded
+    def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+        """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
+        how(self, *args, **kwargs)
 
     def _start(self, recording: ActiveRecording, cursor: Any, sql: object) -> PendingStatement:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""

@@ -91,16 +91,27 @@ def leaf(label: str, kind: str) -> str:
 _DEEPEST = 80
 _MOST_FILES = 4096
 PROFILER_FOLDER = str(Path(__file__).parents[1])
+
+
 # Found, not imported: the timed drivers work without it.
-_SQLALCHEMY = find_spec("sqlalchemy")
-_LIBRARIES = (
-    PROFILER_FOLDER,
-    *(_SQLALCHEMY.submodule_search_locations or () if _SQLALCHEMY else ()),
-    "<sqlalchemy generated",
-    "<string>",
-)
+def _places(package: str) -> tuple[str, ...]:
+    """Where the files of a package are, or the one file of a module; nothing if it is not installed."""
+    spec = find_spec(package)
+    if spec is None:
+        return ()
+    return tuple(f"{folder}/" for folder in spec.submodule_search_locations or ()) or (spec.origin or "<nowhere>",)
+
+
+_LIBRARIES = (PROFILER_FOLDER, *_places("sqlalchemy"), "<sqlalchemy generated", "<string>")
 # By folders: whether each file that was met lies in one of them.
 _INSIDE: dict[tuple[str, ...], dict[str, bool]] = {}
+
+
+def add_libraries(*packages: str) -> None:
+    """Look for the callers of statements outside of these packages too."""
+    global _LIBRARIES
+    new = (place for package in packages for place in _places(package))
+    _LIBRARIES = tuple(dict.fromkeys((*_LIBRARIES, *new)))
 
 
 def find_caller(frame: FrameType | None) -> Caller | None:

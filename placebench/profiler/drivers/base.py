@@ -4,9 +4,11 @@ The main classes are `TimedCursor` (and `NetworkCursor`, which counts round trip
 makes a driver's timed class. They need no SQLAlchemy: whoever implements `CallRecorder` gets each call.
 """
 
+import itertools
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -24,6 +26,13 @@ class CallRecorder(Protocol):
 
     current: ContextVar[ActiveRecording | None]
     timed_classes: dict[tuple[type, type], type]
+
+    def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+        """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
+
+    def connecting_step(self) -> AbstractContextManager[None]:
+        """Around a driver's connect, which is a CONNECT of the recording."""
+
     running: set[ActiveRecording]
 
     def count_missed(self) -> None:
@@ -56,6 +65,10 @@ class _TimedCall:
             if error is not None:
                 self._pending.set_error(error)
             self._pending.leave_execute(self._trips)
+
+
+Replace = Callable[[Any, str, Any], None]
+"""Sets an attribute of a driver's until the profiler is removed."""
 
 
 class TimedFetch:
@@ -159,6 +172,31 @@ class TimedCursor:
             pending.leave_first_row(row, self.trips_of_fetch())
         return row
 
+    def __iter__(self) -> Iterator[Any]:
+        rows: Iterator[Any] = super().__iter__()  # type: ignore[misc]
+        pending = self.placebench_pending
+        return rows if pending is None else self._timed_rows(rows, pending)
+
+    def _timed_rows(self, rows: Iterator[Any], pending: PendingStatement) -> Iterator[Any]:
+        """The same *rows*, each of them a fetch."""
+        for count in itertools.count():
+            trips = self.trips_of_row(count)
+            pending.enter()
+            try:
+                row = next(rows)
+            except StopIteration:
+                pending.leave_fetch((), self.trips_of_end(trips))
+                return
+            except BaseException as error:
+                pending.leave_fetch((), trips)
+                pending.set_error(error)
+                raise
+            if trips or not count:
+                pending.leave_fetch((row,), trips)
+            else:
+                pending.leave_row(row, pending.clock() - pending.entered)
+            yield row
+
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
         """The driver's fetchmany, timed."""
         with self.timing_fetch() as fetch:
@@ -217,6 +255,14 @@ class TimedCursor:
         """Round trips of one fetch."""
         return None
 
+    def trips_of_row(self, count: int) -> int | None:  # noqa: ARG002  server-side cursors need it
+        """Round trips of the next row of an iteration, after so many."""
+        return self.trips_of_fetch()
+
+    def trips_of_end(self, trips: int | None) -> int | None:
+        """Round trips after the last row of an iteration, which would have been *trips* for one more row."""
+        return trips
+
 
 class NetworkCursor(TimedCursor):
     """A cursor that may live on a server: each of its fetches, and its end, is a round trip."""
@@ -232,6 +278,10 @@ class NetworkCursor(TimedCursor):
     def trips_of_fetch(self) -> int:
         """Only a server-side cursor fetches its rows from the server."""
         return 1 if self.is_server_side() else 0
+
+    def trips_of_row(self, count: int) -> int:
+        """A server-side cursor asks for `itersize` rows at once."""
+        return int(self.is_server_side() and count % getattr(self, "itersize", 1) == 0)
 
     def close(self) -> Any:
         """The driver's close, timed if it takes a round trip."""
@@ -284,6 +334,10 @@ class TimedConnection:
     def in_a_transaction(self) -> bool:
         """Whether the driver has a transaction open."""
         raise NotImplementedError
+
+    def begins(self, sql: str) -> bool:  # noqa: ARG002  sqlite3 begins before writes only
+        """Whether this statement will run in a transaction, which the driver begins by itself if none is open."""
+        return self.in_a_transaction() or getattr(self, "autocommit", True) is False
 
     def trips_of_step(self, step: str) -> int | None:  # noqa: ARG002  psycopg 3's rollback takes more
         """Round trips that a commit or rollback will take now; None for a driver without a network."""

@@ -6,9 +6,35 @@ from typing import Any
 
 from placebench.profiler.capture.auto_explain import NoticeList, PlanFeed
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
-from placebench.profiler.drivers.base import CallRecorder, DriverConnection, NetworkCursor, timed_class
+from placebench.profiler.drivers.base import (
+    CallRecorder,
+    DriverConnection,
+    NetworkCursor,
+    Replace,
+    TimedCursor,
+    timed_class,
+)
 
 _READY = 1  # psycopg2.extensions.STATUS_READY: no transaction is open
+
+
+def patch_psycopg2(recorder: CallRecorder, replace: Replace) -> None:
+    """Have psycopg2 make timed connections, whoever holds its function `connect` already."""
+    import psycopg2
+
+    connect: Any = psycopg2._connect  # type: ignore[attr-defined]
+
+    def timed_connect(dsn: str, connection_factory: Any = None, **keywords: Any) -> Any:
+        arguments = {"connection_factory": connection_factory}
+        recorder.change(time_psycopg2, arguments)
+        cursor_factory = arguments.pop("cursor_factory", None)
+        with recorder.connecting_step():
+            connection = connect(dsn, **arguments, **keywords)
+        if cursor_factory is not None and isinstance(connection, _Psycopg2Connection):
+            connection.cursor_factory = cursor_factory
+        return connection
+
+    replace(psycopg2, "_connect", timed_connect)
 
 
 def time_psycopg2(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
@@ -74,6 +100,10 @@ class _Psycopg2Cursor(NetworkCursor):
         """Whether it has a name, as server-side cursors do."""
         return self.name is not None
 
+    def trips_of_end(self, _trips: int | None) -> int:
+        """It has ended when a FETCH brings nothing."""
+        return self.trips_of_fetch()
+
     def trips_of_fetch(self) -> int:
         """The same in one call: it runs for every statement."""
         return 0 if self.name is None else 1
@@ -82,10 +112,36 @@ class _Psycopg2Cursor(NetworkCursor):
 class _Psycopg2Connection(DriverConnection[Any]):
     """psycopg2 sends COMMIT and ROLLBACK only if a transaction is open."""
 
+    autocommit: bool
     fileno: Callable[[], int]
     info: Any
     notices: list[str]
     status: int
+
+    @property
+    def cursor_factory(self) -> Any:
+        """The class of its cursors, a timed one; None if a connection class of the user's chooses."""
+        return super().cursor_factory  # type: ignore[misc]
+
+    @cursor_factory.setter
+    def cursor_factory(self, factory: Any) -> None:
+        from psycopg2 import extensions
+
+        timed = timed_class(_Psycopg2Cursor, factory, self.placebench_recorder)
+        member: Any = vars(extensions.connection)["cursor_factory"]
+        member.__set__(self, timed)
+
+    def cursor(self, *args: Any, **kwargs: Any) -> Any:
+        """A timed cursor, of the class that the caller chose."""
+        if kwargs.get("cursor_factory") is not None:
+            kwargs["cursor_factory"] = timed_class(_Psycopg2Cursor, kwargs["cursor_factory"], self.placebench_recorder)
+        elif len(args) > 1 and args[1] is not None:
+            args = (args[0], timed_class(_Psycopg2Cursor, args[1], self.placebench_recorder), *args[2:])
+        cursor = super().cursor(*args, **kwargs)  # type: ignore[misc]
+        if not isinstance(cursor, TimedCursor) and "__dict__" in dir(cursor):
+            # A connection class of the user's has chosen: extras.DictConnection, for example.
+            cursor.__class__ = timed_class(_Psycopg2Cursor, type(cursor), self.placebench_recorder)
+        return cursor
 
     @cached_property
     def placebench_meter(self) -> SocketMeter | None:

@@ -5,6 +5,8 @@ class can be replaced. The main function is `time_psycopg`, called from the `con
 is subclassed, never replaced, and whatever the application does in `do_connect` stays its own.
 """
 
+import functools
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
@@ -16,10 +18,13 @@ from placebench.profiler.drivers.base import (
     CallRecorder,
     DriverConnection,
     NetworkCursor,
+    Replace,
     TimedCursor,
+    TimedFetch,
     timed_class,
 )
 
+_END = object()
 _IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
 
 
@@ -60,6 +65,17 @@ class _PsycopgCursor(NetworkCursor):
     def trips_of_executemany(self, _parameters: Any) -> int:
         """They are sent without waiting; the responses come together."""
         return 1
+
+    def stream(self, query: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """The driver's stream, timed: the first row comes with the execution."""
+        rows = super().stream(query, *args, **kwargs)  # type: ignore[misc]
+        with self.timing(query, self.trips_of_execute()):
+            first = next(rows, _END)
+        if first is _END:
+            return
+        pending = self.placebench_pending
+        rows = itertools.chain((first,), rows)
+        yield from rows if pending is None else self._timed_rows(rows, pending)
 
     def is_server_side(self) -> bool:
         """Whether this is a server-side cursor."""
@@ -104,6 +120,34 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         with self.timing_fetch() as fetch:
             return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        rows = super(TimedCursor, self).__aiter__()  # type: ignore[misc]
+        async for row in self._timed_async_rows(rows, itertools.count()):
+            yield row
+
+    async def stream(self, query: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+        """The driver's stream, timed: the first row comes with the execution."""
+        rows = super(_PsycopgCursor, self).stream(query, *args, **kwargs)  # type: ignore[misc]
+        with self.timing(query, self.trips_of_execute()):
+            first = await anext(rows, _END)
+        if first is _END:
+            return
+        if self.placebench_pending is not None:
+            self.placebench_pending.fetched_rows = 1
+        yield first
+        async for row in self._timed_async_rows(rows, itertools.count(1)):
+            yield row
+
+    async def _timed_async_rows(self, rows: AsyncIterator[Any], counts: Iterator[int]) -> AsyncIterator[Any]:
+        """The same *rows*, each of them a fetch."""
+        for count in counts:
+            with TimedFetch(self.placebench_pending, functools.partial(self.trips_of_row, count)) as fetch:
+                row = await anext(rows, _END)
+                fetch.row(None if row is _END else row)
+            if row is _END:
+                return
+            yield row
+
     async def close(self) -> None:
         """The driver's close, timed if it takes a round trip."""
         with self.timing_close():
@@ -137,6 +181,11 @@ class _PsycopgConnection(DriverConnection[Any]):
         self.add_notice_handler(lambda diagnostic: _offer(feed, diagnostic.message_primary))
         return feed
 
+    def transaction(self, savepoint_name: str | None = None, force_rollback: bool = False) -> Any:
+        """Return a transaction block of psycopg, whose steps are timed."""
+        block = super().transaction(savepoint_name, force_rollback)  # type: ignore[misc]
+        return _TimedTransaction(self, block, savepoint_name, force_rollback)
+
     def in_a_transaction(self) -> bool:
         """Whether a BEGIN has been sent."""
         return bool(self.pgconn.transaction_status != _IDLE)
@@ -148,8 +197,61 @@ class _PsycopgConnection(DriverConnection[Any]):
         return 2 if step == "ROLLBACK" and self._prepared._names else 1
 
 
+class _TransactionSteps:
+    """The steps of psycopg's `transaction()` block: the ends of a savepoint within a transaction, or of one itself."""
+
+    def __init__(self, connection: Any, block: Any, name: str | None, force_rollback: bool) -> None:
+        self._connection = connection
+        self._block = block
+        self._is_named = bool(name)
+        self._is_rolled_back = force_rollback
+        self._is_outer = False
+
+    def entering(self) -> Any:
+        """Around the block's own beginning; BEGIN, and SAVEPOINT if it has a name, are a round trip each."""
+        self._is_outer = not self._connection.in_a_transaction()
+        step = "BEGIN" if self._is_outer else "SAVEPOINT"
+        return self._connection.timing_step(step, 1 + (self._is_outer and self._is_named))
+
+    def leaving(self, kind: type[BaseException] | None) -> Any:
+        """Around the block's own end."""
+        if kind is None and not self._is_rolled_back:
+            return self._connection.timing_step("COMMIT" if self._is_outer else "RELEASE", 1)
+        trips = self._connection.trips_of_step("ROLLBACK") + (not self._is_outer)
+        return self._connection.timing_step("ROLLBACK" if self._is_outer else "ROLLBACK TO", trips)
+
+
+class _TimedTransaction(_TransactionSteps):
+    """A block of a sync connection."""
+
+    def __enter__(self) -> Any:
+        with self.entering():
+            return self._block.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        with self.leaving(kind):
+            return self._block.__exit__(kind, error, traceback)
+
+
+class _TimedAsyncTransaction(_TransactionSteps):
+    """A block of an async connection."""
+
+    async def __aenter__(self) -> Any:
+        with self.entering():
+            return await self._block.__aenter__()
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        with self.leaving(kind):
+            return await self._block.__aexit__(kind, error, traceback)
+
+
 class _PsycopgAsyncConnection(_PsycopgConnection):
     """A connection whose COMMIT and ROLLBACK are awaited."""
+
+    def transaction(self, savepoint_name: str | None = None, force_rollback: bool = False) -> Any:
+        """Return a transaction block of psycopg, whose steps are timed."""
+        block = super(_PsycopgConnection, self).transaction(savepoint_name, force_rollback)  # type: ignore[misc]
+        return _TimedAsyncTransaction(self, block, savepoint_name, force_rollback)
 
     async def commit(self) -> None:  # type: ignore[override]
         """The driver's commit, timed."""
@@ -168,6 +270,32 @@ def time_psycopg(recorder: CallRecorder, connection: Any, *, awaited: bool) -> N
     connection.__class__ = timed_class(own, type(connection), recorder)
     connection.cursor_factory = timed_class(cursor, connection.cursor_factory, recorder)
     connection.server_cursor_factory = timed_class(cursor, connection.server_cursor_factory, recorder)
+
+
+def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
+    """Have psycopg 3 make timed connections, sync and async."""
+    import psycopg
+
+    connect = psycopg.Connection.connect.__func__  # type: ignore[attr-defined]
+    connect_async = psycopg.AsyncConnection.connect.__func__  # type: ignore[attr-defined]
+
+    @functools.wraps(connect)
+    def timed_connect(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        with recorder.connecting_step():
+            connection = connect(cls, *args, **kwargs)
+        recorder.change(time_psycopg, connection, awaited=False)
+        return connection
+
+    @functools.wraps(connect_async)
+    async def timed_connect_async(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        with recorder.connecting_step():
+            connection = await connect_async(cls, *args, **kwargs)
+        recorder.change(time_psycopg, connection, awaited=True)
+        return connection
+
+    replace(psycopg.Connection, "connect", classmethod(timed_connect))
+    replace(psycopg.AsyncConnection, "connect", classmethod(timed_connect_async))
+    replace(psycopg, "connect", psycopg.Connection.connect)
 
 
 def _offer(feed: PlanFeed, message: str | None) -> None:

@@ -1,10 +1,34 @@
 """Time inside sqlite3, which takes the class of its connection at connect: `time_sqlite`."""
 
+import functools
+import re
 import sqlite3
 from collections.abc import MutableMapping
 from typing import Any, ClassVar
 
-from placebench.profiler.drivers.base import CallRecorder, DriverConnection, TimedCursor, timed_class
+from placebench.profiler.drivers.base import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
+
+_FACTORY = 4  # its position among the arguments of connect, after the database
+_WRITE = re.compile(r"\s*(?:insert|update|delete|replace)\b", re.IGNORECASE)
+
+
+def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
+    """Have sqlite3 make timed connections."""
+    connect = sqlite3.connect
+
+    @functools.wraps(connect)
+    def timed_connect(database: Any, *arguments: Any, **keywords: Any) -> Any:
+        positional = list(arguments)
+        if len(positional) > _FACTORY:
+            keywords["factory"] = positional[_FACTORY]
+        recorder.change(time_sqlite, keywords)
+        if len(positional) > _FACTORY:
+            positional[_FACTORY] = keywords.pop("factory")
+        with recorder.connecting_step():
+            return connect(database, *positional, **keywords)
+
+    for module in (sqlite3, sqlite3.dbapi2):
+        replace(module, "connect", timed_connect)
 
 
 def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
@@ -12,23 +36,55 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
     users = arguments.get("factory") or sqlite3.Connection
     if isinstance(users, type):
         made = timed_class(_SqliteConnection, users, recorder)
-        made.placebench_cursor = timed_class(TimedCursor, sqlite3.Cursor, recorder)
+        made.placebench_cursor = timed_class(_SqliteCursor, sqlite3.Cursor, recorder)
         arguments["factory"] = made
+
+
+class _SqliteCursor(TimedCursor):
+    """sqlite3's cursor, which runs scripts too."""
+
+    def executescript(self, sql: str) -> Any:
+        """sqlite3's executescript, timed as one statement."""
+        return self._run(super().executescript, sql, (), {}, None)  # type: ignore[misc]
 
 
 class _SqliteConnection(DriverConnection[Any]):
     """In sqlite3 the connection, not the connect function, chooses the class of a cursor."""
 
     in_transaction: bool
+    isolation_level: str | None
     placebench_cursor: ClassVar[type]
 
     def in_a_transaction(self) -> bool:
         """Whether sqlite3 has begun a transaction, which it does before the first write."""
         return self.in_transaction
 
+    def begins(self, sql: str) -> bool:
+        """Whether the statement runs in a transaction: sqlite3 begins one before a write, unless told not to."""
+        return self.in_transaction or (self.isolation_level is not None and bool(_WRITE.match(sql)))
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        # sqlite3 commits or rolls back in C, past the methods.
+        with self.timing_step("COMMIT" if kind is None else "ROLLBACK"):
+            return super().__exit__(kind, error, traceback)  # type: ignore[misc]
+
+    # sqlite3's own shortcuts make cursors of its own class, in C.
+
+    def execute(self, *arguments: Any) -> Any:
+        """The cursor's execute."""
+        return self.cursor().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> Any:
+        """The cursor's executemany."""
+        return self.cursor().executemany(*arguments)
+
+    def executescript(self, *arguments: Any) -> Any:
+        """The cursor's executescript."""
+        return self.cursor().executescript(*arguments)
+
     def cursor(self, factory: Any = None) -> Any:
         """A timed cursor, of the class *factory* if it is given."""
         cursor = (
-            self.placebench_cursor if factory is None else timed_class(TimedCursor, factory, self.placebench_recorder)
+            self.placebench_cursor if factory is None else timed_class(_SqliteCursor, factory, self.placebench_recorder)
         )
         return super().cursor(cursor)  # type: ignore[misc]
