@@ -26,7 +26,7 @@ _PATCHES = {
 }
 DRIVERS = tuple(_PATCHES)
 # Between the application and its driver: their lines are not the ones that ran a statement.
-_LIBRARIES = ("django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
+_LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
 
 
 class DriverHooks(DriverRecorder):

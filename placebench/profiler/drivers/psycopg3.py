@@ -19,6 +19,7 @@ from placebench.profiler.drivers.base import (
     DriverConnection,
     NetworkCursor,
     Replace,
+    TimedConnection,
     TimedCursor,
     TimedFetch,
     timed_class,
@@ -293,9 +294,28 @@ def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
         recorder.change(time_psycopg, connection, awaited=True)
         return connection
 
+    _time_direct_cursors()
     replace(psycopg.Connection, "connect", classmethod(timed_connect))
     replace(psycopg.AsyncConnection, "connect", classmethod(timed_connect_async))
     replace(psycopg, "connect", psycopg.Connection.connect)
+
+
+def _time_direct_cursors() -> None:
+    """Have cursor classes that are called by the application itself, as by Django, make timed cursors.
+
+    Stays for good, and passes on for other connections: a class whose `__new__` was deleted refuses arguments.
+    """
+    from psycopg import AsyncConnection
+    from psycopg._cursor_base import BaseCursor
+
+    def new(cls: Any, connection: Any, *_args: Any, **_kwargs: Any) -> Any:
+        if isinstance(connection, TimedConnection) and not issubclass(cls, TimedCursor):
+            mixin = _PsycopgAsyncCursor if isinstance(connection, AsyncConnection) else _PsycopgCursor
+            cls = timed_class(mixin, cls, connection.placebench_recorder)
+        return object.__new__(cls)
+
+    if "__new__" not in vars(BaseCursor):
+        BaseCursor.__new__ = new  # type: ignore[method-assign,assignment]
 
 
 def _offer(feed: PlanFeed, message: str | None) -> None:

@@ -1,0 +1,190 @@
+"""The profiler of drivers alone, on PostgreSQL: psycopg2, psycopg 3 (sync and async) and asyncpg."""
+
+import asyncio
+from collections.abc import Iterator
+
+import asyncpg
+import psycopg
+import psycopg2
+import psycopg2.extras
+import pytest
+from sqlalchemy.engine import make_url
+
+from placebench.profiler import Recording, SqlProfiler
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    """The address as the drivers take it."""
+    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def profiler() -> Iterator[SqlProfiler]:
+    """A profiler of all drivers."""
+    made = SqlProfiler.for_drivers()
+    yield made
+    made.remove()
+
+
+def statements(recording: Recording) -> list[tuple[int | None, int | None]]:
+    """Each statement's rows and round trips."""
+    return [(each.row_count, each.round_trips) for each in recording.statements]
+
+
+def steps(recording: Recording) -> list[tuple[str, int | None]]:
+    """Each transaction step with its round trips."""
+    return [(each.kind, each.round_trips) for each in recording.transactions]
+
+
+def lines(recording: Recording) -> list[str]:
+    """The functions that ran the statements, without those inside of them."""
+    return [each.caller.function.split(".")[0] for each in recording.statements]
+
+
+def test_psycopg2_has_times_rows_and_round_trips(profiler: SqlProfiler, url: str) -> None:
+    """The hidden BEGIN, iterated rows, a server-side cursor with its last, empty FETCH."""
+    with profiler.record("psycopg2") as recording:
+        connection = psycopg2.connect(url)
+        cursor = connection.cursor()
+        cursor.execute("select generate_series(1, 3)")
+        rows = list(cursor)
+        connection.commit()
+        named = connection.cursor("named")
+        named.execute("select generate_series(1, 3)")
+        assert [row for (row,) in named] == [1, 2, 3]
+        named.close()
+        connection.rollback()
+
+    assert len(rows) == 3
+    assert statements(recording) == [(3, 2), (3, 5)]
+    assert steps(recording) == [
+        ("CONNECT", None),
+        ("BEGIN", None),
+        ("COMMIT", 1),
+        ("BEGIN", None),
+        ("ROLLBACK", 1),
+    ]
+    assert [each.fetch_s is not None for each in recording.statements] == [True, True]
+    assert set(lines(recording)) == {"test_psycopg2_has_times_rows_and_round_trips"}
+
+
+def test_cursor_classes_of_psycopg2_are_kept(profiler: SqlProfiler, url: str) -> None:
+    """Chosen for a connection, for a cursor, or by a connection class."""
+    with profiler.record("classes") as recording:
+        by_name = psycopg2.connect(url, cursor_factory=psycopg2.extras.RealDictCursor)
+        by_class = psycopg2.connect(url, connection_factory=psycopg2.extras.DictConnection)
+        plain = psycopg2.connect(url)
+        cursors = [by_name.cursor(), by_class.cursor(), plain.cursor(cursor_factory=psycopg2.extras.DictCursor)]
+        values = []
+        for cursor in cursors:
+            cursor.execute("select 7 as lucky")
+            values.append(cursor.fetchone()["lucky"])
+
+    for connection in (by_name, by_class, plain):
+        connection.close()
+    assert values == [7, 7, 7]
+    assert statements(recording) == [(1, 2), (1, 2), (1, 2)]
+
+
+def test_psycopg_has_its_transaction_blocks(profiler: SqlProfiler, url: str) -> None:
+    """BEGIN, SAVEPOINT, RELEASE, COMMIT and ROLLBACK of `transaction()`; the shortcuts of a connection; `stream`."""
+    with profiler.record("psycopg") as recording, psycopg.connect(url) as connection:
+        assert len(connection.execute("select generate_series(1, 3)").fetchall()) == 3
+        connection.commit()
+        with connection.transaction():
+            assert len(list(connection.execute("select generate_series(1, 4)"))) == 4
+            with connection.transaction():
+                connection.execute("select 2")
+        with pytest.raises(psycopg.errors.DivisionByZero), connection.transaction():
+            connection.execute("select 1/0")
+        assert len(list(connection.cursor().stream("select generate_series(1, 5)"))) == 5
+
+    assert statements(recording) == [(3, 2), (4, 1), (1, 1), (None, 1), (5, 2)]
+    assert [step for step, _ in steps(recording)] == [
+        *("CONNECT", "BEGIN", "COMMIT"),
+        *("BEGIN", "SAVEPOINT", "RELEASE", "COMMIT"),
+        *("BEGIN", "ROLLBACK"),
+        *("BEGIN", "COMMIT"),
+    ]
+    assert [each.transaction for each in recording.statements] == [1, 2, 2, 3, 4]
+    assert recording.statements[3].error == "DivisionByZero"
+    assert set(lines(recording)) == {"test_psycopg_has_its_transaction_blocks"}
+
+
+def test_a_cursor_that_psycopg_does_not_make_itself_is_timed(profiler: SqlProfiler, url: str) -> None:
+    """Django calls its own cursor classes with the connection."""
+    with psycopg.connect(url) as connection, profiler.record("direct") as recording:
+        cursor = psycopg.ClientCursor(connection)
+        cursor.execute("select %s", (5,))
+        value = cursor.fetchone()
+
+    assert (value, statements(recording)) == ((5,), [(1, 2)])
+
+
+def test_awaited_psycopg(profiler: SqlProfiler, url: str) -> None:
+    """Blocks, iteration and stream of an async connection."""
+
+    async def work() -> int:
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            async with connection.transaction():
+                rows = await (await connection.execute("select generate_series(1, 3)")).fetchall()
+            iterated = [row async for row in await connection.execute("select generate_series(1, 4)")]
+            streamed = [row async for row in connection.cursor().stream("select generate_series(1, 5)")]
+        return len(rows) + len(iterated) + len(streamed)
+
+    with profiler.record("awaited") as recording:
+        assert asyncio.run(work()) == 12
+
+    assert statements(recording) == [(3, 1), (4, 2), (5, 1)]
+    assert steps(recording)[1:] == [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", None), ("COMMIT", 1)]
+    assert set(lines(recording)) == {"test_awaited_psycopg"}
+
+
+def test_asyncpg_has_each_message(profiler: SqlProfiler, url: str) -> None:
+    """Preparations are round trips of their first execution; a cursor has its fetches; a pool's connections too."""
+
+    async def work() -> None:
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+            await connection.execute("create temp table t (i int)")
+            async with connection.transaction():
+                await connection.executemany("insert into t values ($1)", [(1,), (2,)])
+            assert len(await connection.fetch("select i from t where i >= $1", 1)) == 2
+            assert len(await connection.fetch("select i from t where i >= $1", 1)) == 2
+            assert await connection.execute("update t set i = i + $1", 1) == "UPDATE 2"
+            async with connection.transaction():
+                assert len([row async for row in connection.cursor("select generate_series(1, 120)")]) == 120
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                await connection.fetch("select 1/0")
+
+    with profiler.record("asyncpg") as recording:
+        asyncio.run(work())
+
+    *own, reset = recording.statements
+    assert [(each.row_count, each.round_trips) for each in own] == [
+        *((None, 1), (None, 2)),
+        *((2, 2), (2, 1), (2, 2)),
+        *((120, 4), (None, 2)),
+    ]
+    assert "pg_advisory_unlock_all" in reset.sql
+    assert steps(recording)[1:] == [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 1), ("COMMIT", 1)]
+    assert [each.transaction for each in own] == [None, 1, None, None, None, 2, None]
+    assert own[-1].error == "DivisionByZeroError"
+    assert {each.bytes_received > 0 for each in own} == {True}
+    assert set(lines(recording)[:-1]) == {"test_asyncpg_has_each_message"}
+
+
+def test_without_a_recording_and_after_the_removal_the_drivers_are_their_own(url: str) -> None:
+    """An open connection only passes on; a new one has the driver's class."""
+    profiler = SqlProfiler.for_drivers()
+    open_ones = psycopg2.connect(url), psycopg.connect(url)
+    profiler.remove()
+
+    for connection in open_ones:
+        cursor = connection.cursor()
+        cursor.execute("select 1")
+        assert cursor.fetchall() == [(1,)]
+        connection.close()
+    with psycopg.connect(url) as own:
+        assert type(own) is psycopg.Connection
+    assert type(psycopg2.connect(url)) is psycopg2.extensions.connection

@@ -1,0 +1,1 @@
+"""A small Django project; `run` serves its requests under the profiler."""

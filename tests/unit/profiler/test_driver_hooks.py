@@ -1,0 +1,154 @@
+"""The profiler of drivers alone, on sqlite3; the drivers of PostgreSQL are in tests/databases."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from placebench.errors import ProfilerError
+from placebench.profiler import Recording, SqlProfiler
+
+
+@pytest.fixture
+def profiler() -> Iterator[SqlProfiler]:
+    """A profiler of sqlite3."""
+    made = SqlProfiler.for_drivers("sqlite3")
+    yield made
+    made.remove()
+
+
+def steps(recording: Recording) -> list[tuple[str, int | None]]:
+    """Each transaction step with the number of its transaction."""
+    return [(step.kind, step.number) for step in recording.transactions]
+
+
+def test_each_statement_has_its_times_rows_and_line(profiler: SqlProfiler) -> None:
+    """Of cursors and of the connection's shortcuts; rows that are iterated are fetched."""
+    with profiler.record("sqlite3") as recording:
+        connection = sqlite3.connect(":memory:")
+        connection.execute("create table t (i)")
+        connection.executemany("insert into t values (?)", [(1,), (2,), (3,)])
+        iterated = list(connection.execute("select i from t"))
+        fetched = connection.cursor().execute("select i from t").fetchall()
+        connection.executescript("select 1; select 2")
+
+    assert iterated == fetched == [(1,), (2,), (3,)]
+    assert [each.sql.split()[0] for each in recording.statements] == ["create", "insert", "select", "select", "select"]
+    assert [each.row_count for each in recording.statements[1:4]] == [3, 3, 3]
+    assert [each.fetch_s is not None for each in recording.statements[1:4]] == [False, True, True]
+    assert {each.caller.function for each in recording.statements} == {
+        "test_each_statement_has_its_times_rows_and_line"
+    }
+
+
+def test_transactions_are_steps(profiler: SqlProfiler) -> None:
+    """What the driver begins by itself, and ends in C where the connection is used as a block."""
+    with profiler.record("transactions") as recording:
+        connection = sqlite3.connect(":memory:")
+        connection.execute("create table t (i)")
+        with connection:
+            connection.execute("insert into t values (1)")
+        connection.execute("insert into t values (2)")
+        connection.rollback()
+
+    assert steps(recording) == [("CONNECT", None), ("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("ROLLBACK", 2)]
+    assert [each.transaction for each in recording.statements] == [None, 1, 2]
+
+
+def test_a_connection_class_of_the_users_is_kept(profiler: SqlProfiler) -> None:
+    """Given by its name or by its position; its cursors too."""
+
+    class Own(sqlite3.Connection):
+        """Its own."""
+
+    class OwnCursor(sqlite3.Cursor):
+        """Its own."""
+
+    with profiler.record("own") as recording:
+        named = sqlite3.connect(":memory:", factory=Own)
+        placed = sqlite3.connect(":memory:", 5.0, 0, None, True, Own)
+        named.cursor(OwnCursor).execute("select 1")
+        placed.execute("select 2")
+
+    assert [isinstance(each, Own) for each in (named, placed)] == [True, True]
+    assert isinstance(named.cursor(OwnCursor), OwnCursor)
+    assert len(recording.statements) == 2
+
+
+def test_errors_are_the_applications() -> None:
+    """Of a statement and of a connect; the recording names them."""
+    profiler = SqlProfiler.for_drivers("sqlite3")
+
+    with profiler.record("errors") as recording:
+        with pytest.raises(sqlite3.OperationalError):
+            sqlite3.connect("/nowhere/at/all.db")
+        with pytest.raises(sqlite3.OperationalError):
+            sqlite3.connect(":memory:").execute("select nope")
+
+    profiler.remove()
+    assert recording.transactions[0].error == "OperationalError"
+    assert recording.statements[0].error == "OperationalError"
+
+
+def test_the_drivers_have_their_own_functions_back() -> None:
+    """After the profiler is removed; twice is harmless, and open connections still work."""
+    before = sqlite3.connect, sqlite3.dbapi2.connect
+    profiler = SqlProfiler.for_drivers("sqlite3")
+    open_one = sqlite3.connect(":memory:")
+
+    profiler.remove()
+    profiler.remove()
+
+    assert (sqlite3.connect, sqlite3.dbapi2.connect) == before
+    assert open_one.execute("select 1").fetchall() == [(1,)]
+    assert type(sqlite3.connect(":memory:")) is sqlite3.Connection
+
+
+def test_an_unknown_driver_is_refused() -> None:
+    """With the names that there are."""
+    with pytest.raises(ProfilerError, match="sqlite3"):
+        SqlProfiler.for_drivers("oracle")
+
+
+def test_peewee_has_its_line(profiler: SqlProfiler) -> None:
+    """The nearest line outside of peewee."""
+    peewee = pytest.importorskip("peewee")
+    database = peewee.SqliteDatabase(":memory:")
+
+    class Thing(peewee.Model):
+        """A row."""
+
+        name = peewee.CharField()
+
+        class Meta:
+            """peewee's."""
+
+            database = None
+
+    Thing.bind(database)
+    with profiler.record("peewee") as recording:
+        database.create_tables([Thing])
+        Thing.create(name="x")
+        assert [each.name for each in Thing.select()] == ["x"]
+
+    last = recording.statements[-1]
+    assert (last.row_count, last.caller.function.split(".")[0]) == (1, "test_peewee_has_its_line")
+
+
+def test_no_sqlalchemy_is_needed() -> None:
+    """Recording, summary and findings work where it is not installed."""
+    program = (
+        "import sys; sys.modules['sqlalchemy'] = None\n"
+        "import sqlite3\n"
+        "from placebench.profiler import SqlProfiler\n"
+        "with SqlProfiler.for_drivers('sqlite3').record('alone') as recording:\n"
+        "    for number in range(5): sqlite3.connect(':memory:').execute('select ?', (number,)).fetchall()\n"
+        "print(len(recording.statements), str(recording.summary())[:0], [each.kind for each in recording.findings()])"
+    )
+
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert printed.split()[0] == "5"
+    assert "n+1" in printed
