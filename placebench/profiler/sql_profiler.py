@@ -132,8 +132,8 @@ class SqlProfiler:
         Make it before the program connects: connections that are open already are not seen. Statements of SQLAlchemy
         are seen as those of its driver. Plans are not available.
 
-        drivers: names of packages among "asyncpg", "psycopg", "psycopg2" and "sqlite3"; by default all that are
-            installed, which are imported.
+        drivers: names of packages among "asyncpg", "MySQLdb", "psycopg", "psycopg2", "pymysql" and "sqlite3"; by
+            default all that are installed, which are imported.
         Raises ProfilerError for a driver that is unknown or not installed.
         """
         from placebench.profiler.capture.driver_hooks import DriverHooks

@@ -19,9 +19,11 @@ from placebench.profiler.drivers.base import TimedConnection
 
 # By the name that is imported: the module of placebench.profiler.drivers, and its function.
 _PATCHES = {
+    "MySQLdb": ("mysql", "patch_mysqlclient"),
     "asyncpg": ("asyncpg_protocol", "patch_asyncpg"),
     "psycopg": ("psycopg3", "patch_psycopg"),
     "psycopg2": ("psycopg2", "patch_psycopg2"),
+    "pymysql": ("mysql", "patch_pymysql"),
     "sqlite3": ("sqlite", "patch_sqlite"),
 }
 DRIVERS = tuple(_PATCHES)
@@ -67,7 +69,7 @@ class DriverHooks(DriverRecorder):
         """A recording runs."""
         self.running.add(recording)
         if recording.options.mode == "plans":
-            recording.note("no plans: they need SQLAlchemy, which tells when a connection is idle")
+            recording.note("no plans: only with SQLAlchemy does the profiler see when a connection is idle")
 
     def recording_ended(self, recording: ActiveRecording) -> None:
         """It runs no more."""

@@ -1,4 +1,4 @@
-"""Timed cursor and connection classes for the drivers psycopg2, psycopg 3, asyncpg and sqlite3.
+"""Timed cursor and connection classes of psycopg2, psycopg 3, asyncpg, sqlite3, aiosqlite, PyMySQL, mysqlclient.
 
 The main functions are `use_timed_classes`, called before a driver connects, and `time_connection`, called with a new
 connection. With other drivers the times inside the driver are "not measured". A class that the user chose is
@@ -29,7 +29,7 @@ def use_timed_classes(recorder: CallRecorder, driver: str, connect_arguments: Mu
 
 
 def time_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
-    """Time a connection that has just been made, of a driver that takes its classes only then: psycopg 3, asyncpg.
+    """Time a connection that has just been made, of a driver that takes its classes only then: all others.
 
     Of psycopg2 only the cursors can still be timed: that is for connections that the application makes by itself.
     """
@@ -58,3 +58,10 @@ def time_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
         from placebench.profiler.drivers.psycopg3 import time_psycopg
 
         time_psycopg(recorder, connection, awaited=isinstance(connection, psycopg.AsyncConnection))
+        return
+    for package in ("pymysql", "MySQLdb"):
+        connections = sys.modules.get(f"{package}.connections")
+        if connections is not None and isinstance(connection, connections.Connection):
+            from placebench.profiler.drivers.mysql import time_mysql
+
+            time_mysql(recorder, connection)

@@ -45,7 +45,7 @@ class CallRecorder(Protocol):
         """A new statement for a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
 
 
-class _TimedCall:
+class TimedCall:
     """A call of the driver's, awaited or opened by `with`: its time, round trips and error go to the pending statement.
 
     A class of its own: the frames of contextlib would be in the flame graph.
@@ -53,7 +53,7 @@ class _TimedCall:
 
     def __init__(self, pending: PendingStatement | None, trips: int | None) -> None:
         self._pending = pending
-        self._trips = trips
+        self.trips = trips
 
     def __enter__(self) -> None:
         """The statement's clock runs already."""
@@ -64,7 +64,7 @@ class _TimedCall:
         if self._pending is not None:
             if error is not None:
                 self._pending.set_error(error)
-            self._pending.leave_execute(self._trips)
+            self._pending.leave_execute(self.trips)
 
 
 Replace = Callable[[Any, str, Any], None]
@@ -237,11 +237,11 @@ class TimedCursor:
             pending.leave_execute(trips)
             pending.set_row_count(self.rowcount)
 
-    def timing(self, sql: Any, trips: int | None) -> _TimedCall:
+    def timing(self, sql: Any, trips: int | None) -> TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
         recorder = self.placebench_recorder
         idle = recorder.current.get() is None and not recorder.running
-        return _TimedCall(None if idle else recorder.driver_call(self, sql), trips)
+        return TimedCall(None if idle else recorder.driver_call(self, sql), trips)
 
     def trips_of_execute(self) -> int | None:
         """Round trips that the next execute will take; None for a driver without a network."""
@@ -321,10 +321,10 @@ class TimedConnection:
         finally:
             pending.leave_execute(trips)
 
-    def timing_step(self, step: str, trips: int | None = None) -> _TimedCall:
+    def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
         """Around a step that is awaited, or is neither COMMIT nor ROLLBACK."""
         trips = self.trips_of_step(step) if trips is None else trips
-        return _TimedCall(self.placebench_recorder.driver_step(self, step), trips)
+        return TimedCall(self.placebench_recorder.driver_step(self, step), trips)
 
     @property
     def placebench_plans(self) -> PlanFeed | None:

@@ -1,0 +1,150 @@
+"""Time inside PyMySQL and mysqlclient, whose Python classes are alike: `time_mysql`, and `patch_pymysql`.
+
+Each call of theirs is a round trip: neither sends a BEGIN of its own, and both send each COMMIT and ROLLBACK.
+"""
+
+import functools
+import ssl
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, ClassVar
+
+from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
+from placebench.profiler.drivers.base import CallRecorder, Replace, TimedConnection, TimedCursor, timed_class
+
+_IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS of the protocol
+
+
+def patch_pymysql(recorder: CallRecorder, replace: Replace) -> None:
+    """Have PyMySQL make timed connections."""
+    _patch(recorder, replace, "pymysql")
+
+
+def patch_mysqlclient(recorder: CallRecorder, replace: Replace) -> None:
+    """Have mysqlclient make timed connections."""
+    _patch(recorder, replace, "MySQLdb")
+
+
+def time_mysql(recorder: CallRecorder, connection: Any) -> None:
+    """Give a connection, just made, its timed classes."""
+    connection.__class__ = _timed_connection_class(type(connection), recorder)
+    connection.cursorclass = timed_class(_MySqlCursor, connection.cursorclass, recorder)
+
+
+def _timed_connection_class(base: type, recorder: CallRecorder) -> type:
+    """The driver's class comes first among the bases: only so has the timed one its layout, and methods are copied."""
+    if issubclass(base, TimedConnection):
+        return base
+    key = (_MySqlConnection, base)
+    if key not in recorder.timed_classes:
+        body = {name: vars(_MySqlConnection)[name] for name in ("commit", "cursor", "rollback")}
+        body |= {"placebench_recorder": recorder, "placebench_base": base}
+        recorder.timed_classes[key] = type("TimedConnection", (base, _MySqlConnection), body)
+    return recorder.timed_classes[key]
+
+
+def _patch(recorder: CallRecorder, replace: Replace, package: str) -> None:
+    module = import_module(package)
+    connect = module.connect
+
+    def timed_connect(*args: Any, **kwargs: Any) -> Any:
+        with recorder.connecting_step():
+            connection = connect(*args, **kwargs)
+        recorder.change(time_mysql, connection)
+        return connection
+
+    functools.update_wrapper(timed_connect, connect, assigned=("__doc__",), updated=())
+    for name in ("connect", "Connect"):
+        replace(module, name, timed_connect)
+
+
+class _MySqlCursor(TimedCursor):
+    """Its executemany runs executes of its own, and a streaming cursor's fetchall fetches one by one."""
+
+    placebench_executes: int | None = None
+    placebench_fetches_all = False
+
+    def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
+        """The driver's execute, timed, or counted as a part of an executemany."""
+        if self.placebench_executes is None:
+            return super().execute(sql, *args, **kwargs)
+        self.placebench_executes += 1
+        return super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
+
+    def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        """The driver's executemany, timed: a round trip for each long INSERT, or for each set of parameters."""
+        call = self.timing(sql, 0)
+        self.placebench_executes = 0
+        with call:
+            try:
+                return super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
+            finally:
+                call.trips, self.placebench_executes = self.placebench_executes, None
+                if self.placebench_pending is not None:
+                    self.placebench_pending.set_row_count(self.rowcount)
+
+    def fetchone(self) -> Any:
+        """The driver's fetchone, timed unless it is a part of a fetchall."""
+        return super(TimedCursor, self).fetchone() if self.placebench_fetches_all else super().fetchone()  # type: ignore[misc]
+
+    def fetchall(self) -> Any:
+        """The driver's fetchall, timed."""
+        self.placebench_fetches_all = True
+        try:
+            return super().fetchall()
+        finally:
+            self.placebench_fetches_all = False
+
+    def __iter__(self) -> Iterator[Any]:
+        # An iteration consists of fetchones.
+        rows: Iterator[Any] = super(TimedCursor, self).__iter__()  # type: ignore[misc]
+        return rows
+
+    def trips_of_execute(self) -> int:
+        """The statement; who begins a transaction waits for nothing."""
+        return 1
+
+    def trips_of_fetch(self) -> int:
+        """The server sends all rows at once, whether they are kept or streamed."""
+        return 0
+
+
+class _MySqlConnection(TimedConnection):
+    """A connection that makes timed cursors; adds no slots, so that an object can change its class."""
+
+    __slots__ = ()
+    placebench_base: ClassVar[Any]
+
+    def commit(self) -> None:
+        """The driver's commit, timed."""
+        self.placebench_step("COMMIT", functools.partial(self.placebench_base.commit, self))
+
+    def rollback(self) -> None:
+        """The driver's rollback, timed."""
+        self.placebench_step("ROLLBACK", functools.partial(self.placebench_base.rollback, self))
+
+    def cursor(self, *args: Any, **kwargs: Any) -> Any:
+        """A timed cursor, of the class that the caller chose."""
+        timed = functools.partial(timed_class, _MySqlCursor, recorder=self.placebench_recorder)
+        args = tuple(each if each is None else timed(each) for each in args)
+        kwargs = {name: each if each is None else timed(each) for name, each in kwargs.items()}
+        return self.placebench_base.cursor(self, *args, **kwargs)
+
+    @property
+    def placebench_meter(self) -> SocketMeter | None:
+        """Counts this connection's bytes; None where nobody can, as with mysqlclient."""
+        socket = getattr(self, "_sock", None)
+        return None if socket is None else socket_meter(socket.fileno(), encrypted=isinstance(socket, ssl.SSLSocket))
+
+    def begins(self, sql: str) -> bool:  # noqa: ARG002  whatever it is
+        """Whether this statement will run in a transaction, which the server begins by itself if none is open."""
+        return self.in_a_transaction()
+
+    def in_a_transaction(self) -> bool:
+        """Whether a COMMIT is of any use: the server is in a transaction, or begins one with each statement."""
+        status = getattr(self, "server_status", 0)
+        return bool(status & _IN_TRANSACTION) or not self.get_autocommit()  # type: ignore[attr-defined]
+
+    def trips_of_step(self, _step: str) -> int:
+        """They are sent whether a transaction is open or not."""
+        return 1
