@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import import_module
 from typing import Any
 
@@ -67,10 +68,9 @@ def test_statements_of_the_driver_alone(driver: Any, engine: Engine) -> None:
     cursors = import_module(f"{driver.__name__}.cursors")
     profiler = SqlProfiler.for_drivers(driver.__name__)
 
-    with profiler.record("alone") as recording:
-        connection = driver.connect(database=url.database, **place)
+    with profiler.record("alone") as recording, closing(driver.connect(database=url.database, **place)) as connection:
         cursor = connection.cursor()
-        cursor.executemany(f"insert into {TABLE.name} values (%s)", [(number,) for number in range(10)])
+        cursor.executemany(f"insert into {TABLE.name} values (%s)", [(number,) for number in range(1, 11)])
         connection.commit()
         cursor.execute(f"select id from {TABLE.name} where id >= %s", (0,))
         iterated = list(cursor)
@@ -82,7 +82,6 @@ def test_statements_of_the_driver_alone(driver: Any, engine: Engine) -> None:
         connection.rollback()
 
     profiler.remove()
-    connection.close()
     assert (len(iterated), len(streamed)) == (10, 10)
     assert statements(recording) == [(10, 1), (10, 1), (10, 1), (None, 1)]
     assert recording.statements[-1].error is not None
