@@ -151,7 +151,7 @@ class DriverRecorder:
         ping = self.pool_wait_s.get() is not None and _PING.match(text)
         pending = recording.start_statement(cursor.connection, text, "PING" if ping else transaction_step(text))
         pending.compile_s = 0.0
-        pending.fetched_rows = 0
+        pending.fetched_rows = None if text[:5].lower() == "copy " else 0  # of a COPY nobody counts them
         locate(pending, text)
         pending.enter()
         return pending
