@@ -116,6 +116,8 @@ class ActiveRecording(RecordingContext):
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
         recording.dropped = self.dropped
         recording.error = self.error
+        if late := sum(pending.awaits_plan for pending in self.statements):
+            self.note(f"no plans of {late} statements: their transaction went on when the recording ended")
         recording.missed = self.missed
         recording.failed_hooks = tuple(sorted(self.failed_hooks))
         recording.notes = (*recording.gaps, *self.notes)

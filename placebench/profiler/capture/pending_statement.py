@@ -185,7 +185,11 @@ class PendingStatement:
     bytes_received: int | None = None
     round_trips: int | None = None
     cache_hit: bool | None = None
+    executions = 1
+    plans = 0
+    plan_ms = -1.0
     plan_text: str | None = None
+    awaits_plan = False
     error: str | None = None
 
     def __init__(self, recording: RecordingContext, connection: ConnectionState, sql: str, step: str | None) -> None:
@@ -278,6 +282,12 @@ class PendingStatement:
         if self.recording.options.parameters:
             self.error = f"{self.error}: {_message(error)}"
 
+    def add_plan(self, text: str, milliseconds: float) -> None:
+        """The server sent a plan for it; of an executemany the most expensive one is kept."""
+        self.plans += 1
+        if milliseconds > self.plan_ms:
+            self.plan_text, self.plan_ms = text, milliseconds
+
     def plan(self) -> PlanNode | None:
         """The plan that the server sent for it, if it did."""
         return None if self.plan_text is None else read_plan(self.plan_text, values=self.recording.options.parameters)
@@ -294,7 +304,7 @@ class PendingStatement:
             self.bytes_sent = (self.bytes_sent or 0) + carried[0]
             self.bytes_received = (self.bytes_received or 0) + carried[1]
         if self.connection.plans is not None:
-            self.plan_text = self.connection.plans.take() or self.plan_text
+            self.connection.plans.assign(self)
 
     def _shown(self) -> str:
         """The text without literals, unless values are kept."""
