@@ -7,6 +7,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, exc, make_url, text
 
 from placebench.profiler import Recording, SqlProfiler
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.link import open_database_link
 from placebench.runtime.postgres import Server
 
 DRIVERS = ("psycopg2", "psycopg")
@@ -175,7 +177,10 @@ def test_sqlite_sends_no_plans_and_says_so() -> None:
 def tables_of_plans(recording: Recording) -> list[tuple[str, str | None]]:
     """The table that each statement names, and the one whose plan it has."""
     return [
-        (each.sql.rpartition(" ")[2], each.plan and next(node.relation for _, node in each.plan.walk() if node.relation))
+        (
+            each.sql.rpartition(" ")[2],
+            each.plan and next(node for _, node in each.plan.walk() if node.relation).relation,
+        )
         for each in recording.statements
     ]
 
@@ -240,3 +245,23 @@ def test_a_plan_that_comes_after_the_recording_is_noted(profiler: SqlProfiler, e
     assert ([each.plan is None for each in first.statements], len(notes_of_plans(first))) == ([late], int(late))
     (plan,) = (each.plan for each in second.statements)
     assert plan.condition == "(id = ?)"
+
+
+@pytest.mark.usefixtures("three_tables")
+def test_the_set_up_of_plans_is_the_profilers_time(engine: Engine) -> None:
+    """Behind a network of 20 ms it is two round trips per checkout, which are neither SQL's nor Python's."""
+    with open_database_link(engine.url.render_as_string(hide_password=False)) as link:
+        distant = create_engine(link.url)
+        profiler = SqlProfiler(distant)
+        distant.connect().close()
+        link.set_profile(LinkProfile(latency_s=0.02))
+        before = link.traffic()
+        with profiler.record("distant", mode="plans") as recording, distant.connect() as connection:
+            connection.execute(text("select :n from a"), {"n": 1}).all()
+        trips = link.traffic().since(before).round_trips
+        profiler.remove()
+        distant.dispose()
+
+    assert trips == recording.round_trips + 2
+    assert 0.04 <= recording.plan_setup_s <= recording.overhead_s
+    assert recording.python_s < 0.04

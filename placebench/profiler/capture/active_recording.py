@@ -45,6 +45,7 @@ class ActiveRecording(RecordingContext):
         self.missed = 0
         self.failed_hooks: set[str] = set()
         self.ended = False
+        self.plan_setup_s = 0.0
         self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
         self._cpu = clocks.cpu
@@ -105,6 +106,23 @@ class ActiveRecording(RecordingContext):
         # An async connection has two names: SQLAlchemy's adapter and the driver's own.
         return sum(state.measured_s for state in {id(state): state for state in self._connections.values()}.values())
 
+    def add_plan_setup(self, seconds: float) -> None:
+        """Charge to the profiler what it took to have plans sent, or no more."""
+        self.plan_setup_s += seconds
+        self.overhead_s += seconds
+
+    def _overlapping(self) -> bool:
+        """Whether the driver executed two statements at the same time, which takes two connections."""
+        every = [each for each in (*self.statements, *self.steps) if each.execute_s is not None]
+        if len({id(each.connection) for each in every}) < 2:
+            return False
+        latest = float("-inf")
+        for each in sorted(every, key=lambda each: each.started):
+            if each.started < latest:
+                return True
+            latest = max(latest, each.started + (each.execute_s or 0.0))
+        return False
+
     def fill(self, recording: RecordingData, *, measured: bool) -> None:
         """Write what was seen into *recording*; *measured* is False if the hooks were off."""
         recording.elapsed_s, recording.cpu_s = self.elapsed_s, self.cpu_s
@@ -119,6 +137,8 @@ class ActiveRecording(RecordingContext):
         if late := sum(pending.awaits_plan for pending in self.statements):
             self.note(f"no plans of {late} statements: their transaction went on when the recording ended")
         recording.missed = self.missed
+        recording.overlapping = self._overlapping()
+        recording.plan_setup_s = self.plan_setup_s
         recording.failed_hooks = tuple(sorted(self.failed_hooks))
         recording.notes = (*recording.gaps, *self.notes)
 
@@ -133,6 +153,7 @@ class ActiveRecording(RecordingContext):
         self.dropped += inner.dropped
         self.note(*inner.notes)
         self.failed_hooks |= inner.failed_hooks
+        self.plan_setup_s += inner.plan_setup_s
         self.gc_s += inner.gc_s
         self.overhead_s += inner.overhead_s
         self.gc_collections += inner.gc_collections

@@ -120,6 +120,7 @@ class DelayedPlanFeed(PlanFeed):
             planned.awaits_plan = bool(_PLANNABLE.match(planned.sql))
 
     def forget(self) -> None:
+        """Leave out what has arrived or is on its way."""
         super().forget()
         self._close()
 
@@ -150,19 +151,17 @@ class NoticeList(list[str]):
 
 
 def enable_plans(feed: PlanFeed, connection: Any) -> None:
-    """Have this session send its plans, or note in `feed.refusal` why it cannot; three round trips at most.
+    """Have this session send its plans, or note in `feed.refusal` why it cannot; one or two round trips.
 
     connection: as SQLAlchemy's events give it, outside of a transaction. Not tried again after a refusal.
     """
     feed.enabled = True
-    reason = _refusal(connection, f"LOAD 'auto_explain'; {_SET}")
+    reason = _refusal(connection, f"LOAD 'auto_explain'; {_SET}; SELECT 1")
     # A plain role may not LOAD what the server has loaded already.
     if reason is not None:
-        reason = _refusal(connection, _SET)
-    if reason is None:
-        reason = _refusal(connection, "SELECT 1")
-        if reason is None and not feed.take():
-            reason = "the server has not loaded auto_explain"
+        reason = _refusal(connection, f"{_SET}; SELECT 1")
+    if not feed.take() and reason is None:
+        reason = "the server has not loaded auto_explain"
     if reason is not None:
         feed.enabled = False
         feed.refusal = f"no plans: {reason}; {_HOW_TO}"

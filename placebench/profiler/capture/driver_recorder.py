@@ -116,7 +116,6 @@ class DriverRecorder:
         ping = self.pool_wait_s.get() is not None and _PING.match(text)
         pending = recording.start_statement(cursor.connection, text, "PING" if ping else transaction_step(text))
         pending.compile_s = 0.0
-        pending.fetched_rows = 0
         locate(pending, text)
         pending.enter()
         return pending
@@ -145,7 +144,9 @@ class DriverRecorder:
                 state.plans, state.quiet = feed, False
             else:
                 recording.note(feed.refusal)
-            state.exclude_from_compilation(recording.clock() - started)
+            seconds = recording.clock() - started
+            state.exclude_from_compilation(seconds)
+            recording.add_plan_setup(seconds)
 
     def stop_plans(self, dbapi_connection: object) -> None:
         """Give a connection that sends plans its own settings back, unless it is in a transaction."""
@@ -154,8 +155,12 @@ class DriverRecorder:
             return
         feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # reading the attribute would make it
         if feed is not None and feed.enabled and not connection.in_a_transaction():
+            recording = self.active_recording()
+            started = 0.0 if recording is None else recording.clock()
             with self._unrecorded():
                 disable_plans(feed, dbapi_connection)
+            if recording is not None:
+                recording.add_plan_setup(recording.clock() - started)
 
     def explain(self, pending: PendingStatement, dbapi_connection: object, sql: str, parameters: object) -> None:
         """Have PostgreSQL estimate the plan of a statement that has just run."""
