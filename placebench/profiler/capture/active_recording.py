@@ -8,6 +8,7 @@ kept.
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.options import Clocks, Options, inside_event_loop
@@ -48,6 +49,8 @@ class ActiveRecording(RecordingContext):
         self.plan_setup_s = 0.0
         self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
+        self._states: list[ConnectionState] = []
+        self._kept: list[object] = []
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
         self._cpu_started = None if inside_event_loop() else self._cpu()
@@ -71,18 +74,29 @@ class ActiveRecording(RecordingContext):
     def connection_state(self, dbapi_connection: object) -> ConnectionState:
         """The state of a driver's connection (None: of what has no connection).
 
-        Found by id, so that nothing keeps a connection alive; an id used again finds an idle state, which is harmless.
+        Found by id, which is forgotten when the connection is gone: the next one may have it, with a socket of its own.
         """
-        key = id(dbapi_connection)
         try:
-            return self._connections[key]
+            return self._connections[id(dbapi_connection)]
         except KeyError:
-            connection = driver_connection(dbapi_connection)
-            if connection is not dbapi_connection:
-                return self._connections.setdefault(key, self.connection_state(connection))
-            metered = self.options.mode != "light"
-            meter = getattr(connection, "placebench_meter", None) if metered else None
-            return self._connections.setdefault(key, ConnectionState(meter))
+            return self._new_state(dbapi_connection)
+
+    def _new_state(self, dbapi_connection: object) -> ConnectionState:
+        """The state of a connection that this recording has not seen."""
+        connection = driver_connection(dbapi_connection)
+        if connection is not dbapi_connection:
+            state = self.connection_state(connection)
+        else:
+            meter = getattr(connection, "placebench_meter", None) if self.options.mode != "light" else None
+            state = ConnectionState(meter)
+            self._states.append(state)
+        key, connections = id(dbapi_connection), self._connections
+        if dbapi_connection is not None:
+            try:
+                self._kept.append(ref(dbapi_connection, lambda _gone: connections.pop(key, None)))
+            except TypeError:  # an object without weak references stays until the recording has ended
+                self._kept.append(dbapi_connection)
+        return connections.setdefault(key, state)
 
     def start_statement(self, dbapi_connection: object, sql: str, step: str | None = None) -> PendingStatement:
         """A new statement, or with *step* a transaction step, on that connection; kept unless the recording is full."""
@@ -103,8 +117,7 @@ class ActiveRecording(RecordingContext):
 
     def sql_s(self) -> float:
         """Seconds charged to statements and transaction steps, dropped ones included."""
-        # An async connection has two names: SQLAlchemy's adapter and the driver's own.
-        return sum(state.measured_s for state in {id(state): state for state in self._connections.values()}.values())
+        return sum(state.measured_s for state in self._states)
 
     def add_plan_setup(self, seconds: float) -> None:
         """Charge to the profiler what it took to have plans sent, or no more."""
