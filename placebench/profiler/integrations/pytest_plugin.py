@@ -8,10 +8,11 @@
             client.get("/orders")
 
 This module is imported in every run of pytest where placebench is installed: it loads nothing until a test has a
-budget. Every engine of the process is profiled; connections made before the first budget are counted without fetches.
+budget. Every engine of the process is profiled; connections made while the tests are collected are counted without
+fetches.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         profiler.remove()
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Install the profiler before the first fixture connects, if a test has a budget."""
+    if any(item.get_closest_marker("sql_budget") or "sql_budget" in _fixtures(item) for item in session.items):
+        _profiler(session.config)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Record a test with the marker, and fail it if it passed and broke its budget."""
@@ -64,15 +71,26 @@ def _within(config: pytest.Config, name: str, limits: Mapping[str, int]) -> "Ite
     """Record the block, and fail the test if it broke its budget; an error of its own takes precedence."""
     # Loaded here: most runs of pytest have no budget.
     from placebench.profiler.analysis.budget import METRICS, Budget
-    from placebench.profiler.sql_profiler import SqlProfiler
 
     unknown = set(limits) - set(METRICS)
     if unknown:
         raise pytest.UsageError(f"sql_budget knows no {', '.join(sorted(unknown))}: only {', '.join(METRICS)}")
-    if _PROFILER not in config.stash:
-        config.stash[_PROFILER] = SqlProfiler()
-    with config.stash[_PROFILER].record(name) as recording:
+    with _profiler(config).record(name) as recording:
         yield recording
     broken = Budget.at_most(**limits).broken_by(recording)
     if broken:
         pytest.fail(f"SQL budget broken\n{broken}", pytrace=False)
+
+
+def _profiler(config: pytest.Config) -> "SqlProfiler":
+    """The profiler of this run, made on first use."""
+    from placebench.profiler.sql_profiler import SqlProfiler
+
+    if _PROFILER not in config.stash:
+        config.stash[_PROFILER] = SqlProfiler()
+    return config.stash[_PROFILER]
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    """The names of the fixtures that a test uses."""
+    return getattr(item, "fixturenames", ())
