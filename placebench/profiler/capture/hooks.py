@@ -287,7 +287,7 @@ def _info_of_text(statement: str) -> _StatementInfo:
 
 def _key_column(compiled: Any) -> KeyColumn | None:
     """Look through the columns of the result, which SQLAlchemy keeps to itself, for a table's whole primary key."""
-    for position, column in enumerate(getattr(compiled, "_result_columns", ())):
+    for position, column in enumerate(getattr(compiled, "_result_columns", None) or ()):  # None of DDL
         for item in column.objects:
             # Behind labels and aliases is the column of the table.
             for base in getattr(item, "base_columns", ()):
