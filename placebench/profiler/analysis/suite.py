@@ -22,6 +22,9 @@ from placebench.profiler.model.statement import Caller, Statement
 
 _FORMAT_VERSION = 1
 _KINDS = {"n+1": "n_plus_one", "duplicate": "duplicates"}
+ORIGINS = ("application", "library", "tests")
+"""Whose code ran a statement: below the root of the suite, installed, or the tests' own."""
+
 _LONGEST_SQL = 1000
 _TEST_CODE = re.compile(r"(?:.*/)?(?:tests?/.*|conftest\.py|test_[^/]*\.py|[^/]*_test\.py)\Z")
 
@@ -40,13 +43,13 @@ class StatementUse:
 
 @dataclass(frozen=True, slots=True)
 class SuiteFinding:
-    """An N+1 or duplicates at one line. count: executions in question. is_in_tests: whether test code ran it."""
+    """An N+1 or duplicates at one line. count: executions in question. origin: whose line it is, one of `ORIGINS`."""
 
     kind: str
     count: int
     sql: str
     place: str
-    is_in_tests: bool
+    origin: str
     advice: str
 
 
@@ -240,7 +243,7 @@ class SuiteProfile:
         return [RankedStatement(use, test, tests - 1) for (use, test), tests in highest[:limit]]
 
     def findings(self) -> list[RepeatedFinding]:
-        """Each finding once, with its tests: those of the application's lines first, N+1 before duplicates."""
+        """Each finding once, with its tests: the application's lines first, N+1 before duplicates."""
         found: dict[tuple[str, str, str], list[tuple[SuiteFinding, str]]] = {}
         for test in self.tests.values():
             for each in test.findings:
@@ -250,7 +253,9 @@ class SuiteProfile:
             everywhere.sort(key=lambda each: each[0].count, reverse=True)
             first = everywhere[0][0]
             repeated.append(RepeatedFinding(first, first.count, tuple(name for _, name in everywhere)))
-        return sorted(repeated, key=lambda each: (each.finding.is_in_tests, each.finding.kind != "n+1", -each.most))
+        return sorted(
+            repeated, key=lambda each: (ORIGINS.index(each.finding.origin), each.finding.kind != "n+1", -each.most)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +334,16 @@ def _use(statements: list[Statement], root: Path) -> StatementUse:
 def _finding(finding: Finding, root: Path) -> SuiteFinding:
     """A finding with its line as it is shown."""
     place = "" if finding.caller is None else _place(finding.caller, root)
-    is_in_tests = _TEST_CODE.match(place.partition(":")[0]) is not None
-    return SuiteFinding(finding.kind, finding.count, _shown(finding.sql or ""), place, is_in_tests, finding.advice)
+    origin = "library" if finding.caller is None else _origin(finding.caller.file, root)
+    return SuiteFinding(finding.kind, finding.count, _shown(finding.sql or ""), place, origin, finding.advice)
+
+
+def _origin(file: str, root: Path) -> str:
+    """One of `ORIGINS`."""
+    inside = file.removeprefix(f"{root}/")
+    if inside == file or "site-packages/" in inside:
+        return "library"
+    return "tests" if _TEST_CODE.match(inside) else "application"
 
 
 def _shown(sql: str) -> str:

@@ -81,7 +81,7 @@ class SuiteReport:
     def _finding_lines(self) -> list[str]:
         """Those of the application's lines; those of the tests' own are counted."""
         findings = self.profile.findings()
-        own = [each for each in findings if not each.finding.is_in_tests]
+        own = [each for each in findings if each.finding.origin != "tests"]
         lines = _section("n+1 and duplicates", map(_finding_lines, own[: self.limit]))
         if len(own) > self.limit:
             lines.append(f"  and {len(own) - self.limit} more: see the page")
@@ -94,7 +94,7 @@ class SuiteReport:
         parts = [MARKER, "### SQL of the test suite", self.headline + "."]
         if self.baseline is not None:
             parts += [self.baseline_line + ".", *_changes_table(self.changes)]
-        own = [each for each in self.profile.findings() if not each.finding.is_in_tests][:_MOST_ROWS]
+        own = [each for each in self.profile.findings() if each.finding.origin != "tests"][:_MOST_ROWS]
         parts += _table(
             ("finding", "most in a test", "line", "statement", "tests"),
             [
@@ -150,7 +150,7 @@ def _where(each: RankedStatement) -> list[str]:
 
 
 def _others(number: int) -> str:
-    return f" and {units.count(number)} others" if number else ""
+    return f" and {units.count(number)} other{'' if number == 1 else 's'}" if number else ""
 
 
 def _finding_lines(each: RepeatedFinding) -> list[str]:

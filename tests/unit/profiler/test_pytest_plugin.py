@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -281,3 +282,12 @@ def test_without_the_option_nothing_is_loaded(run: Run, tmp_path: Path) -> None:
     assert "1 passed" in printed.stdout
     assert "SQL profile" not in printed.stdout
     assert not (tmp_path / "pytest-sql.html").exists()
+
+
+def test_the_documented_options_are_those_of_the_plugin(run: Run) -> None:
+    """docs/howto/pytest.md has each, and no other."""
+    page = (Path(__file__).parents[3] / "docs/howto/pytest.md").read_text(encoding="utf-8")
+
+    helped = run("--help").stdout
+
+    assert set(re.findall(r"--sql[a-z-]*", page)) == set(re.findall(r"^ +(--sql[a-z-]*)", helped, re.MULTILINE))
