@@ -2,7 +2,7 @@
 
 The main class is `SqlProfiler`. Its hooks are installed once; a ContextVar
 says whether they record, and for whom, so that requests in different threads and tasks never mix. A hook that fails
-switches the profiler off and logs it once: a failure of the profiler never becomes the application's.
+is named in the recording and logged once: a failure of the profiler never becomes the application's.
 """
 
 import functools
@@ -130,8 +130,8 @@ class SqlProfiler:
 
     @property
     def active(self) -> bool:
-        """Whether the hooks record: not after `remove`, nor after one of them has failed."""
-        return self._hooks.installed and not self._hooks.failed
+        """Whether the hooks record: not after `remove`."""
+        return self._hooks.installed
 
     def remove(self) -> None:
         """Take the hooks away, and their cost; again is harmless."""
@@ -221,16 +221,16 @@ class SqlProfiler:
 
     # What the middleware needs; `record` is made of the same.
 
-    def give_up(self, error: Exception) -> None:
-        """Switch the profiler off because of *error*, and log it once."""
-        self._hooks.give_up(error)
+    def report_failure(self, error: Exception) -> None:
+        """Name what failed with *error* in the recording, and log it once."""
+        self._hooks.report_failure(error)
 
     @guarded
     def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> ActiveRecording:
         """A recording that runs from now on; a flame graph begins at the caller's frame."""
         flame_graph = self._flame_graph(options.mode, caller or sys._getframe(2))
-        active = ActiveRecording(name, options, self._clocks, self.give_up, flame_graph)
-        self._hooks.recording_started()
+        active = ActiveRecording(name, options, self._clocks, self.report_failure, flame_graph)
+        self._hooks.recording_started(active)
         return active
 
     def _flame_graph(self, mode: str, caller: FrameType) -> "FlameGraphRecorder | None":
@@ -239,7 +239,7 @@ class SqlProfiler:
             return None
         from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
-        return FlameGraphRecorder(mode, self._clocks.elapsed, caller, self.give_up)
+        return FlameGraphRecorder(mode, self._clocks.elapsed, caller, self.report_failure)
 
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
         """Make *recording* the current one of this thread or task; returns the one before."""
@@ -247,16 +247,20 @@ class SqlProfiler:
         self._hooks.current.set(recording)
         return before
 
+    def leave_unprofiled(self) -> None:
+        """What this thread or task runs from now on is left out on purpose, and missed by no recording."""
+        self._hooks.unprofiled.set(True)
+
     @guarded
     def stop(self, active: ActiveRecording, recording: Recording) -> None:
         """End the active recording, and fill *recording* with what it has seen."""
         active.end()
-        self._hooks.recording_ended()
+        self._hooks.recording_ended(active)
         if active.flame_graph is not None:
             recording.session = active.flame_graph.stop(active.started, active.started + active.elapsed_s)
             active.note(*active.flame_graph.notes)
         if not self.active:
-            active.note("nothing is measured: the profiler was removed, or has switched itself off and logged why")
+            active.note("nothing is measured: the profiler was removed")
         active.fill(recording, measured=self.active)
 
     @guarded

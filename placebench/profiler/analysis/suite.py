@@ -92,6 +92,8 @@ class ProfiledTest:
         unknown = ""
         if recording.sql_s is None:
             unknown = "; ".join(recording.notes) or "nothing was measured"
+        elif recording.gaps:
+            unknown = "; ".join(recording.gaps)
         elif recording.dropped:
             unknown = f"{recording.dropped} statements were beyond the limit of a recording"
         by_fingerprint: dict[str, list[Statement]] = {}

@@ -35,6 +35,9 @@ class _RequestRecorder(Protocol):
     def start(self, name: str, options: Options) -> ActiveRecording | None:
         """A recording that runs from now on; None if the profiler is off."""
 
+    def leave_unprofiled(self) -> None:
+        """What this thread or task runs is left out on purpose."""
+
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
         """Make *recording* the current one of this thread or task; returns the one before."""
 
@@ -74,6 +77,7 @@ class ProfiledApplication(_Middleware):
             request = self._sampled(f"{environ.get('REQUEST_METHOD', '?')} {environ.get('PATH_INFO', '')}", sent)
         body: Iterable[bytes]
         if request is None:
+            self._recorder.leave_unprofiled()
             body = self._application(environ, start_response)
             return body
         body = request.run(self._application, environ, start_response)
@@ -93,6 +97,7 @@ class ProfiledAsgiApplication(_Middleware):
             name = f"{scope.get('method', '?')} {scope.get('path', '')}"
             request = self._sampled(name, _header(scope, self._sampler.header))
         if request is None:
+            self._recorder.leave_unprofiled()
             await self._application(scope, receive, send)
             return
 

@@ -191,15 +191,16 @@ def test_a_long_record_keeps_so_many_samples_and_all_their_time(monkeypatch: pyt
 def test_a_sample_that_fails_is_not_the_applications(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The profiler switches itself off and says so once, as for its hooks."""
+    """It is named in the recording and logged once, as for hooks; the profiler goes on."""
     profiler = SqlProfiler(create_engine("sqlite://"))
     monkeypatch.setattr(flame_graph, "awaiting_frames", lambda: 1 / 0)
 
-    with profiler.record("broken", mode="flame"):
+    with profiler.record("broken", mode="flame") as recording:
         busy(0.01)
     profiler.remove()
 
-    assert (profiler.active, [record.name for record in caplog.records]) == (False, ["placebench.profiler"])
+    assert [hook.partition(": ")[2] for hook in recording.failed_hooks] == ["ZeroDivisionError"]
+    assert [record.name for record in caplog.records] == ["placebench.profiler"]
 
 
 def busy(seconds: float) -> None:
