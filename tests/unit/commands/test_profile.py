@@ -182,7 +182,7 @@ def test_an_application_that_raises_is_recorded(
     recording = Recording.load("profile/recording.json")
     assert (code, recording.error, recording.statement_count) == (1, "ZeroDivisionError", 4)
     assert "ZeroDivisionError: by the application" in told.err
-    assert "2 of 2 responses have status 500, expected below 500" in told.err
+    assert "2 of 2 responses have status 500, expected below 400" in told.err
     assert "; ended with ZeroDivisionError" in told.out
 
 
