@@ -44,16 +44,20 @@ def fail():
 
 def test_tasks_that_run_at_once_are_recorded(query: Callable[[int], None]) -> None:
     """Under their names, with the error of one that fails; another application's tasks are not."""
-    app, other = (celery.Celery(name, task_always_eager=True) for name in ("shop", "other"))
+    app, other = celery.Celery("shop"), celery.Celery("other")
     for each in (app, other):
         each.conf.task_always_eager = True
     calls = profile_tasks(app)
 
-    bill = app.task(name="shop.bill")(lambda: query(3))
-    fail = app.task(name="shop.fail")(lambda: 1 / 0)
-    other.task(name="other.bill")(lambda: query(2)).delay()
-    bill.delay()
-    fail.delay()
+    def bill() -> None:
+        query(3)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    for each in (app, other):
+        each.task(name=f"{each.main}.bill")(bill).delay()
+    app.task(name="shop.fail")(fail).delay()
 
     recordings = process_profiler().recordings
     assert [("shop.bill", 3, None), ("shop.fail", 0, "ZeroDivisionError")] == [
@@ -71,12 +75,16 @@ def test_tasks_of_a_prefork_worker_are_recorded(tmp_path: Path, eventually: Call
     environment.pop("PYTHONSAFEPATH", None)
     call = "import shop; [shop.bill.delay(n) for n in (1, 2, 3)]; shop.fail.delay()"
     subprocess.run([sys.executable, "-c", call], cwd=tmp_path, env=environment, check=True)
-    command = [sys.executable, "-m", "celery", "-A", "shop", "worker", "-P", "prefork", "-c", "2", "-q"]
+    command = [sys.executable, "-m", "celery", "-A", "shop", "worker", "-P", "prefork", "-c", "2"]
 
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as worker:
         files = tmp_path / "recordings"
         eventually(lambda: len(list(files.glob("*.recording.json"))) >= 4, limit_s=60)
         worker.terminate()
+        try:
+            worker.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            worker.kill()
 
     documents = [json.loads(path.read_text()) for path in files.glob("*.recording.json")]
     recorded = sorted((each["name"], len(each["statements"]), each["error"]) for each in documents)
