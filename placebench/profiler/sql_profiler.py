@@ -26,6 +26,7 @@ from placebench.profiler.integrations.middleware import (
     AsgiApplication,
     ProfiledApplication,
     ProfiledAsgiApplication,
+    ProfiledCalls,
     WsgiApplication,
 )
 from placebench.profiler.integrations.sampling import (
@@ -208,6 +209,23 @@ class SqlProfiler:
     ) -> ProfiledAsgiApplication:
         """The same for an ASGI application; requests that run at the same time on one thread do not mix."""
         return ProfiledAsgiApplication(self, application, *self._sampler_and_store(folder, mode, keep, sampling))
+
+    def calls(
+        self,
+        *,
+        folder: Path | None = None,
+        mode: str = "light",
+        keep: Keep | None = None,
+        sampling: Sampling | None = None,
+    ) -> ProfiledCalls:
+        """The same for what a framework begins and ends by itself; the integrations are made of it."""
+        return ProfiledCalls(self, *self._sampler_and_store(folder, mode, keep, sampling))
+
+    def rename(self, name: str) -> None:
+        """Give the recording that runs in this thread or task another name, such as the route of its request."""
+        recording = self._hooks.current.get()
+        if recording is not None:
+            recording.name = name
 
     def _sampler_and_store(
         self, folder: Path | None, mode: str, keep: Keep | None, sampling: Sampling | None
