@@ -2,7 +2,7 @@
 
 The main class is `SqlProfiler`. Its hooks are installed once; a ContextVar
 says whether they record, and for whom, so that requests in different threads and tasks never mix. A hook that fails
-switches the profiler off and logs it once: a failure of the profiler never becomes the application's.
+is named in the recording and logged once: a failure of the profiler never becomes the application's.
 """
 
 import functools
@@ -12,14 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from sqlalchemy import Engine
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.hooks import Hooks
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
 from placebench.profiler.capture.pending_statement import guarded
@@ -62,9 +61,7 @@ class Listener(Protocol):
 class _Timed:
     """Adds a span with this label to the recording that runs, and calls the listeners."""
 
-    def __init__(
-        self, label: str, current: ContextVar[ActiveRecording | None], listeners: Sequence[Listener] = ()
-    ) -> None:
+    def __init__(self, label: str, current: CurrentRecording, listeners: Sequence[Listener] = ()) -> None:
         self._label = label
         self._current = current
         self._listeners = listeners
@@ -113,21 +110,29 @@ class SqlProfiler:
     A thread that the application starts by itself records nothing, unless it runs in a copy of the context
     (`contextvars.copy_context().run`); tasks and `asyncio.to_thread` copy it by themselves.
 
+    whole_process: a record takes the statements of every thread and task of the process, whoever started them. For
+        programs that do one thing at a time, such as a test suite: records that run at the same time would mix.
     recordings: the last 100 requests of `wsgi` and `asgi` applications without a folder, or the slowest ones.
     """
 
-    def __init__(self, engine: "Engine | AsyncEngine | None" = None, *, clocks: Clocks | None = None) -> None:
+    def __init__(
+        self,
+        engine: "Engine | AsyncEngine | None" = None,
+        *,
+        clocks: Clocks | None = None,
+        whole_process: bool = False,
+    ) -> None:
         self._clocks = clocks or Clocks()
         target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
-        self._hooks = Hooks(target, self._clocks.elapsed)
+        self._hooks = Hooks(target, self._clocks.elapsed, whole_process=whole_process)
         self._hooks.install()
         self.recordings: deque[Recording] = deque(maxlen=100)
         self._listeners: list[Listener] = []
 
     @property
     def active(self) -> bool:
-        """Whether the hooks record: not after `remove`, nor after one of them has failed."""
-        return self._hooks.installed and not self._hooks.failed
+        """Whether the hooks record: not after `remove`."""
+        return self._hooks.installed
 
     def remove(self) -> None:
         """Take the hooks away, and their cost; again is harmless."""
@@ -234,16 +239,16 @@ class SqlProfiler:
 
     # What the middleware needs; `record` is made of the same.
 
-    def give_up(self, error: Exception) -> None:
-        """Switch the profiler off because of *error*, and log it once."""
-        self._hooks.give_up(error)
+    def report_failure(self, error: Exception) -> None:
+        """Name what failed with *error* in the recording, and log it once."""
+        self._hooks.report_failure(error)
 
     @guarded
     def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> ActiveRecording:
         """A recording that runs from now on; a flame graph begins at the caller's frame."""
         flame_graph = self._flame_graph(options.mode, caller or sys._getframe(2))
-        active = ActiveRecording(name, options, self._clocks, self.give_up, flame_graph)
-        self._hooks.recording_started()
+        active = ActiveRecording(name, options, self._clocks, self.report_failure, flame_graph)
+        self._hooks.recording_started(active)
         return active
 
     def _flame_graph(self, mode: str, caller: FrameType) -> "FlameGraphRecorder | None":
@@ -252,7 +257,7 @@ class SqlProfiler:
             return None
         from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
-        return FlameGraphRecorder(mode, self._clocks.elapsed, caller, self.give_up)
+        return FlameGraphRecorder(mode, self._clocks.elapsed, caller, self.report_failure)
 
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
         """Make *recording* the current one of this thread or task; returns the one before."""
@@ -260,16 +265,20 @@ class SqlProfiler:
         self._hooks.current.set(recording)
         return before
 
+    def leave_unprofiled(self) -> None:
+        """What this thread or task runs from now on is left out on purpose, and missed by no recording."""
+        self._hooks.unprofiled.set(True)
+
     @guarded
     def stop(self, active: ActiveRecording, recording: Recording) -> None:
         """End the active recording, and fill *recording* with what it has seen."""
         active.end()
-        self._hooks.recording_ended()
+        self._hooks.recording_ended(active)
         if active.flame_graph is not None:
             recording.session = active.flame_graph.stop(active.started, active.started + active.elapsed_s)
             active.note(*active.flame_graph.notes)
         if not self.active:
-            active.note("nothing is measured: the profiler was removed, or has switched itself off and logged why")
+            active.note("nothing is measured: the profiler was removed")
         active.fill(recording, measured=self.active)
 
     @guarded

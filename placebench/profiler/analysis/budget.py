@@ -21,6 +21,7 @@ _LABELS = {"round_trips": "round trips", "n_plus_one": "n+1"}
 class Budget:
     """What must hold for one request, as gates such as "statements <= 10".
 
+    A recording that missed something, or has no figure for a gate, breaks it: what is not known is not below a limit.
     duplicates: statements that had run with the same values. n_plus_one: lines that run one statement 5 times or more.
     """
 
@@ -46,13 +47,16 @@ class Budget:
 
         Of a merged recording the mean request counts.
         """
-        seen = _seen(recording)
-        broken = []
+        seen, unknown = _seen(recording), _unknown(recording)
+        broken = [f"{recording.name}: {gap}" for gap in recording.gaps] if self.gates else []
         for gate in self.gates:
-            value = seen[gate.metric] / recording.requests
+            value, label = seen[gate.metric] / recording.requests, _LABELS.get(gate.metric, gate.metric)
             if not gate.holds(value):
-                label = _LABELS.get(gate.metric, gate.metric)
                 broken.append(f"{recording.name}: {value:g} {label}, expected {gate.operator} {gate.value:g}")
+            elif reason := unknown.get(gate.metric):
+                broken.append(
+                    f"{recording.name}: {label} not measured, expected {gate.operator} {gate.value:g}: {reason}"
+                )
         return "\n".join([*broken, *_culprits(recording)]) if broken else ""
 
 
@@ -66,6 +70,25 @@ def _seen(recording: RecordingData) -> dict[str, int]:
         "duplicates": sum(finding.count for finding in findings if finding.kind == "duplicate"),
         "n_plus_one": sum(finding.kind == "n+1" for finding in findings) * recording.requests,
     }
+
+
+def _unknown(recording: RecordingData) -> dict[str, str]:
+    """Why the recording's figure of a metric is too low, or none."""
+    if recording.sql_s is None and not recording.statements:
+        return dict.fromkeys(METRICS, "the profiler was off")
+    unknown: dict[str, str] = {}
+    if recording.dropped:
+        unknown = dict.fromkeys(METRICS[1:], f"{recording.dropped} statements beyond the limit were not kept")
+    done = [each for each in recording.statements if each.error is None]
+    without = {
+        "rows": sum(each.row_count is None and each.kind == "read" for each in done),
+        "round_trips": sum(each.round_trips is None for each in done),
+        "duplicates": sum(each.repeated is None and each.kind == "read" for each in done),
+    }
+    for metric, count in without.items():
+        if count:
+            unknown.setdefault(metric, f"{count} of {len(recording.statements)} statements have no figure")
+    return unknown
 
 
 def _culprits(recording: RecordingData) -> list[str]:

@@ -5,6 +5,7 @@ recording and the limits to findings; `_FINDERS` is the list of them.
 A finding says that a pattern was there, not that it is the cause of anything: compare before and after.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,6 +17,8 @@ from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement
 
 _Statements = Sequence[Statement]
+_LIMIT = re.compile(r"\blimit\b|\bfetch\s+(?:first|next)\b", re.IGNORECASE)
+_ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Limits:
 def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Finding, ...]:
     """All findings, the one with the most seconds at stake first; a few passes over the statements."""
     limits = limits or Limits()
-    found = [*_idle_in_transaction(recording, limits)]
+    found = [*_idle_in_transaction(recording, limits), *_pool_timeouts(recording)]
     for statements in _by_place(recording.statements):
         for finder in _FINDERS:
             found.extend(finder(statements, recording, limits))
@@ -96,9 +99,12 @@ def _n_plus_one(statements: _Statements, _recording: RecordingData, limits: Limi
     # The further batches of one INSERT are no loop of the application's.
     different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
     most = _most_in_one_request(different)
-    if most < limits.repeats:
+    if most < limits.repeats or _are_pages(different):
         return
     first = different[0]
+    if first.kind != "read":
+        yield _write_loop(different, most)
+        return
     title = f"{most} times in one request from one line, with different values"
     advice = "load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship"
     if first.caller is None and first.repeated is None:  # a light recording has neither lines nor values
@@ -108,6 +114,25 @@ def _n_plus_one(statements: _Statements, _recording: RecordingData, limits: Limi
     if first.relationship:
         advice = f"load it with its parents: .options(selectinload({first.relationship})), or joinedload"
     yield _finding("n+1", title, advice, different)
+
+
+def _write_loop(statements: _Statements, most: int) -> Finding:
+    """The finding of one write after the other."""
+    kind = statements[0].kind
+    advice = {
+        "insert": "insert all rows at once: session.add_all, or execute(insert(table), rows)",
+        "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",
+        "delete": "one DELETE with an IN list, or cascades in the database",
+    }.get(kind, "one statement for all of them, if there is one")
+    return _finding("n+1", f"{most} times in one request from one line, one row after the other", advice, statements)
+
+
+def _are_pages(statements: _Statements) -> bool:
+    """Whether they read one table page by page: with a LIMIT and an order, each page but the last one full."""
+    counts = [each.row_count for each in statements]
+    paged = _LIMIT.search(statements[0].sql) and _ORDER.search(statements[0].sql)
+    full = counts[0] or 0
+    return bool(paged and full > 1 and set(counts[:-1]) == {full} and (counts[-1] or 0) <= full)
 
 
 def _duplicates(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
@@ -177,6 +202,20 @@ def _pool_waits(statements: _Statements, _recording: RecordingData, limits: Limi
             "hold connections for a shorter time (no work between the statements of a transaction), or raise "
             "pool_size to the number of threads",
             waited,
+            seconds=sum(waits_s),
+        )
+
+
+def _pool_timeouts(recording: RecordingData) -> Iterator[Finding]:
+    """Connections that did not come in time."""
+    waits_s = [step.elapsed_s or 0.0 for step in recording.transactions if step.kind == "POOL TIMEOUT"]
+    if waits_s:
+        yield Finding(
+            kind="connection-pool timeout",
+            title=f"no connection came {_times(len(waits_s))}, after up to {units.duration(max(waits_s))}",
+            advice="hold fewer connections at once and for a shorter time, look for some that are never returned, or "
+            "raise pool_size",
+            count=len(waits_s),
             seconds=sum(waits_s),
         )
 

@@ -7,7 +7,9 @@ kept.
 
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.options import Clocks, Options, inside_event_loop
@@ -27,10 +29,10 @@ class ActiveRecording(RecordingContext):
         name: str,
         options: Options,
         clocks: Clocks,
-        give_up: Callable[[Exception], None],
+        report_failure: Callable[[Exception], None],
         flame_graph: "FlameGraphRecorder | None" = None,
     ) -> None:
-        super().__init__(options, clocks.elapsed_safely(give_up), give_up, flame_graph)
+        super().__init__(options, clocks.elapsed_safely(self._clock_failed), report_failure, flame_graph)
         self.name = name
         self.statements: list[PendingStatement] = []
         self.steps: list[PendingStatement] = []
@@ -42,7 +44,14 @@ class ActiveRecording(RecordingContext):
         self.gc_collections = 0
         self.gc_started: float | None = None
         self.error: str | None = None
+        self.missed = 0
+        self.failed_hooks: set[str] = set()
+        self.ended = False
+        self.plan_setup_s = 0.0
+        self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
+        self._states: list[ConnectionState] = []
+        self._kept: list[object] = []
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
         self._cpu_started = None if inside_event_loop() else self._cpu()
@@ -50,9 +59,15 @@ class ActiveRecording(RecordingContext):
         self.elapsed_s = 0.0
         self.cpu_s: float | None = None
 
+    def _clock_failed(self, error: Exception) -> None:
+        """Times are not known from here on."""
+        self._clock_works = False
+        self.report_failure(error)
+
     def end(self) -> None:
         """Take the final times; has to come before any work of the profiler's own."""
         self.elapsed_s = self.clock() - self.started
+        self.ended = True
         # Another thread's CPU time says nothing about this record.
         if self._cpu_started is not None and threading.get_ident() == self._thread:
             self.cpu_s = self._cpu() - self._cpu_started
@@ -60,18 +75,29 @@ class ActiveRecording(RecordingContext):
     def connection_state(self, dbapi_connection: object) -> ConnectionState:
         """The state of a driver's connection (None: of what has no connection).
 
-        Found by id, so that nothing keeps a connection alive; an id used again finds an idle state, which is harmless.
+        Found by id, which is forgotten when the connection is gone: the next one may have it, with a socket of its own.
         """
-        key = id(dbapi_connection)
         try:
-            return self._connections[key]
+            return self._connections[id(dbapi_connection)]
         except KeyError:
-            connection = driver_connection(dbapi_connection)
-            if connection is not dbapi_connection:
-                return self._connections.setdefault(key, self.connection_state(connection))
-            metered = self.options.mode != "light"
-            meter = getattr(connection, "placebench_meter", None) if metered else None
-            return self._connections.setdefault(key, ConnectionState(meter))
+            return self._new_state(dbapi_connection)
+
+    def _new_state(self, dbapi_connection: object) -> ConnectionState:
+        """The state of a connection that this recording has not seen."""
+        connection = driver_connection(dbapi_connection)
+        if connection is not dbapi_connection:
+            state = self.connection_state(connection)
+        else:
+            meter = getattr(connection, "placebench_meter", None) if self.options.mode != "light" else None
+            state = ConnectionState(meter)
+            self._states.append(state)
+        key, connections = id(dbapi_connection), self._connections
+        if dbapi_connection is not None:
+            try:
+                self._kept.append(ref(dbapi_connection, lambda _gone: connections.pop(key, None)))
+            except TypeError:  # an object without weak references stays until the recording has ended
+                self._kept.append(dbapi_connection)
+        return connections.setdefault(key, state)
 
     def start_statement(self, dbapi_connection: object, sql: str, step: str | None = None) -> PendingStatement:
         """A new statement, or with *step* a transaction step, on that connection; kept unless the recording is full."""
@@ -92,13 +118,29 @@ class ActiveRecording(RecordingContext):
 
     def sql_s(self) -> float:
         """Seconds charged to statements and transaction steps, dropped ones included."""
-        # An async connection has two names: SQLAlchemy's adapter and the driver's own.
-        return sum(state.measured_s for state in {id(state): state for state in self._connections.values()}.values())
+        return sum(state.measured_s for state in self._states)
+
+    def add_plan_setup(self, seconds: float) -> None:
+        """Charge to the profiler what it took to have plans sent, or no more."""
+        self.plan_setup_s += seconds
+        self.overhead_s += seconds
+
+    def _overlapping(self) -> bool:
+        """Whether the driver executed two statements at the same time, which takes two connections."""
+        every = [each for each in (*self.statements, *self.steps) if each.execute_s is not None]
+        if len({id(each.connection) for each in every}) < 2:
+            return False
+        latest = float("-inf")
+        for each in sorted(every, key=lambda each: each.started):
+            if each.started < latest:
+                return True
+            latest = max(latest, each.started + (each.execute_s or 0.0))
+        return False
 
     def fill(self, recording: RecordingData, *, measured: bool) -> None:
         """Write what was seen into *recording*; *measured* is False if the hooks were off."""
         recording.elapsed_s, recording.cpu_s = self.elapsed_s, self.cpu_s
-        if measured:
+        if measured and self._clock_works:
             recording.sql_s, recording.gc_s, recording.gc_collections = self.sql_s(), self.gc_s, self.gc_collections
             recording.overhead_s = self.overhead_s
         recording.statements = [pending.to_statement(self.started) for pending in self.statements]
@@ -106,7 +148,13 @@ class ActiveRecording(RecordingContext):
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
         recording.dropped = self.dropped
         recording.error = self.error
-        recording.notes = tuple(self.notes)
+        if late := sum(pending.awaits_plan for pending in self.statements):
+            self.note(f"no plans of {late} statements: their transaction went on when the recording ended")
+        recording.missed = self.missed
+        recording.overlapping = self._overlapping()
+        recording.plan_setup_s = self.plan_setup_s
+        recording.failed_hooks = tuple(sorted(self.failed_hooks))
+        recording.notes = (*recording.gaps, *self.notes)
 
     def absorb(self, inner: "ActiveRecording") -> None:
         """Take over what a record inside of this one has seen."""
@@ -118,7 +166,28 @@ class ActiveRecording(RecordingContext):
         self.spans.extend(inner.spans)
         self.dropped += inner.dropped
         self.note(*inner.notes)
+        self.failed_hooks |= inner.failed_hooks
+        self.plan_setup_s += inner.plan_setup_s
         self.gc_s += inner.gc_s
         self.overhead_s += inner.overhead_s
         self.gc_collections += inner.gc_collections
         self.connection_state(None).measured_s += inner.sql_s()
+
+
+class ProcessRecording:
+    """Holds the recording of the whole process, where a ContextVar holds that of one thread or task."""
+
+    def __init__(self) -> None:
+        self._recording: ActiveRecording | None = None
+
+    def get(self) -> ActiveRecording | None:
+        """The recording that runs."""
+        return self._recording
+
+    def set(self, recording: ActiveRecording | None) -> None:
+        """Make it the one that every thread and task writes into."""
+        self._recording = recording
+
+
+CurrentRecording = ContextVar[ActiveRecording | None] | ProcessRecording
+"""Where hooks find the recording that runs."""

@@ -1,7 +1,7 @@
 """Calls of timed cursors and connections as statements of the running recording; needs no SQLAlchemy.
 
-The main class is `DriverRecorder`. A ContextVar holds the recording of this thread or task. A failure switches the
-profiler off and is logged once: it never becomes the application's.
+The main class is `DriverRecorder`. A ContextVar holds the recording of this thread or task. A failure costs the figure
+that its hook measures: it is named in the recording and logged once, and never becomes the application's.
 """
 
 import functools
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProcessRecording
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
@@ -32,42 +32,56 @@ def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(hook)
     def listener(self: "DriverRecorder", *args: Any) -> None:
         recording = self.current.get()
-        if recording is None or self.failed:
+        if recording is None or recording.ended:
             return
         try:
             hook(self, recording, *args)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-            self.give_up(error)
+            self.report_failure(error)
 
     return listener
 
 
 class DriverRecorder:
-    """Records what timed cursors and connections do; without effect once a part of the profiler has failed.
+    """Records what timed cursors and connections do; without effect where no recording runs.
 
-    current: the recording that runs in this thread or task.
+    current: the recording that runs in this thread or task, or with *whole_process* in all of them.
+    running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
+        left out on purpose.
     connecting: the CONNECT that runs there. pool_wait_s: between the pool's queue and its checkout, the wait.
     """
 
-    def __init__(self) -> None:
-        self.current: ContextVar[ActiveRecording | None] = ContextVar("placebench_recording", default=None)
+    def __init__(self, *, whole_process: bool = False) -> None:
+        self.current: CurrentRecording = (
+            ProcessRecording() if whole_process else ContextVar("placebench_recording", default=None)
+        )
         self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
         self.pool_wait_s: ContextVar[float | None] = ContextVar("placebench_pool_wait", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}
-        self.failed = False
+        self.running: set[ActiveRecording] = set()
+        self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
+        self._logged: set[str] = set()
 
-    def give_up(self, error: Exception) -> None:
-        """Record nothing more because of *error*, and log it once.
-
-        Listeners stay where they are: SQLAlchemy may be walking through them at this moment.
-        """
-        if not self.failed:
-            self.failed = True
-            _LOG.warning("the SQL profiler failed and has switched itself off: %r", error, exc_info=error)
+    def report_failure(self, error: Exception) -> None:
+        """Name the hook that failed with *error* in the recording that runs here, or in all, and log it once."""
+        failure = f"{_failed_hook(error)}: {type(error).__name__}"
+        recording = self.current.get()
+        for each in tuple(self.running) if recording is None else (recording,):
+            each.failed_hooks.add(failure)
+        if failure not in self._logged:
+            self._logged.add(failure)
+            _LOG.warning("a hook of the SQL profiler failed, what it measures is missing: %s", failure, exc_info=error)
 
     def active_recording(self) -> ActiveRecording | None:
         """The recording to write into; None if nothing is being recorded."""
-        return None if self.failed else self.current.get()
+        recording = self.current.get()
+        return None if recording is None or recording.ended else recording
+
+    def count_missed(self) -> None:
+        """A statement runs that no recording sees: count it in those that run meanwhile."""
+        if self.running and self.current.get() is None and not self.unprofiled.get():
+            for recording in tuple(self.running):
+                recording.missed += 1
 
     @guarded
     def driver_call(self, cursor: TimedCursor, sql: object) -> PendingStatement | None:
@@ -77,6 +91,8 @@ class DriverRecorder:
             pending.hand_over()
             return pending
         recording = self.active_recording()
+        if recording is None:
+            self.count_missed()
         # What runs while connecting is part of the CONNECT.
         connecting = recording is None or self.connecting.get() is not None
         cursor.placebench_pending = None if recording is None or connecting else self._start(recording, cursor, sql)
@@ -130,7 +146,9 @@ class DriverRecorder:
                 state.plans, state.quiet = feed, False
             else:
                 recording.note(feed.refusal)
-            state.exclude_from_compilation(recording.clock() - started)
+            seconds = recording.clock() - started
+            state.exclude_from_compilation(seconds)
+            recording.add_plan_setup(seconds)
 
     def stop_plans(self, dbapi_connection: object) -> None:
         """Give a connection that sends plans its own settings back, unless it is in a transaction."""
@@ -139,8 +157,12 @@ class DriverRecorder:
             return
         feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # reading the attribute would make it
         if feed is not None and feed.enabled and not connection.in_a_transaction():
+            recording = self.active_recording()
+            started = 0.0 if recording is None else recording.clock()
             with self._unrecorded():
                 disable_plans(feed, dbapi_connection)
+            if recording is not None:
+                recording.add_plan_setup(recording.clock() - started)
 
     def explain(self, pending: PendingStatement, dbapi_connection: object, sql: str, parameters: object) -> None:
         """Have PostgreSQL estimate the plan of a statement that has just run."""
@@ -152,12 +174,14 @@ class DriverRecorder:
     @contextmanager
     def _unrecorded(self) -> Iterator[None]:
         """Around statements of the profiler's own."""
-        recording = self.current.get()
+        recording, unprofiled = self.current.get(), self.unprofiled.get()
         self.current.set(None)
+        self.unprofiled.set(True)
         try:
             yield
         finally:
             self.current.set(recording)
+            self.unprofiled.set(unprofiled)
 
     @while_recording
     def garbage_collected(self, recording: ActiveRecording, phase: str, details: dict[str, int]) -> None:
@@ -171,6 +195,13 @@ class DriverRecorder:
             label = f"garbage collection, generation {details['generation']}"
             recording.add_leaf(recording.gc_started, now, label, "gc")
             recording.gc_started = None
+
+
+def _failed_hook(error: Exception) -> str:
+    """The name of the function that failed, as the profiler called it."""
+    traceback = error.__traceback__
+    inner = traceback.tb_next or traceback if traceback is not None else None
+    return "?" if inner is None else inner.tb_frame.f_code.co_name.strip("_")
 
 
 def locate(pending: PendingStatement, sql: str) -> None:

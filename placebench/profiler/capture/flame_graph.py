@@ -46,6 +46,7 @@ _UNLOGGED = threading.Lock()
 """Free until it has been logged once that a thread samples."""
 _MOST_INTERVALS = 100_000
 _SAMPLE_INTERVAL_S = 0.00025
+_SHARED_INTERVAL_S = 0.005
 _MOST_SAMPLES = 40_000
 
 _Record = tuple[list[str], float]
@@ -99,27 +100,40 @@ class _SampleSource(Protocol):
         """End; the samples in order of time."""
 
 
-def _start_sampler(mode: str, clock: Clock, give_up: Callable[[Exception], None]) -> _SampleSource:
-    """What samples this thread in a mode with a flame graph: never a profile function where Python can crash of one."""
+def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception], None]) -> _SampleSource:
+    """What samples this thread in a mode with a flame graph: never a profile function where Python can crash of one.
+
+    Nor a second one in an event loop: each of them would take a sample whenever a task is continued.
+    """
     interval_s = thread_interval_s(mode)
+    if interval_s is None and inside_event_loop() and _is_sampled():
+        return ThreadSamples(clock, _SHARED_INTERVAL_S, report_failure)
     if interval_s is None:
-        return Sampler(clock, give_up)
+        return Sampler(clock, report_failure)
     if mode != "sampled" and _UNLOGGED.acquire(blocking=False):
         _LOG.warning(
             "%s: a sampling thread estimates Python's time in the modes `flame` and `plans`", profile_function_defect()
         )
-    return ThreadSamples(clock, interval_s, give_up)
+    return ThreadSamples(clock, interval_s, report_failure)
+
+
+def _is_sampled() -> bool:
+    """Whether a profile function samples this thread already."""
+    known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
+    return known is not None and bool(known.subscribers)
 
 
 class FlameGraphRecorder:
     """Samples this thread from its making until `stop`."""
 
-    def __init__(self, mode: str, clock: Clock, caller: FrameType | None, give_up: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, mode: str, clock: Clock, caller: FrameType | None, report_failure: Callable[[Exception], None]
+    ) -> None:
         self._noted: list[_NotedInterval] = []
         self._stacks = Stacks(root_of_thread())
         self._above = self._stacks(frames_of(application_frame(caller)))
         self._cpu_started = time.process_time()
-        self._source = _start_sampler(mode, clock, give_up)
+        self._source = _start_sampler(mode, clock, report_failure)
         self.notes = _notes(mode, self._source)
 
     def add(self, started: float, ended: float, label: str, kind: str, statement: _Planned | None = None) -> None:
@@ -160,7 +174,8 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     """Notes on a flame graph whose samples another thread takes."""
     if isinstance(source, Sampler):
         return ()
-    why = "" if mode == "sampled" else f"{profile_function_defect()}: "
+    reason = profile_function_defect() or "another flame graph was recorded on this event loop at the same time"
+    why = "" if mode == "sampled" else f"{reason}: "
     every = f"{source.interval_s * 1e3:g} ms"
     shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
     return (
@@ -287,18 +302,18 @@ def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
 
 
 class Sampler(pyinstrument.Profiler):
-    """Samples the thread or task that makes it; *give_up* is called for a sample that fails."""
+    """Samples the thread or task that makes it; *report_failure* is called for a sample that fails."""
 
     holds = False
 
     def __init__(
-        self, clock: Clock, give_up: Callable[[Exception], None], *, interval_s: float = _SAMPLE_INTERVAL_S
+        self, clock: Clock, report_failure: Callable[[Exception], None], *, interval_s: float = _SAMPLE_INTERVAL_S
     ) -> None:
         # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
         mode: Literal["enabled", "disabled"] = "enabled" if inside_event_loop() else "disabled"
         super().__init__(interval=interval_s, async_mode=mode)
         self.interval_s = interval_s
-        self.give_up = give_up
+        self.report_failure = report_failure
         self._stacks = Stacks(root_of_thread())
         known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
         if known is None or (type(known) is stack_sampler.StackSampler and not known.subscribers):
@@ -343,7 +358,7 @@ class _StackSampler(stack_sampler.StackSampler):
             self._take_sample(frame, event, arg, samplers)
         except Exception as error:  # noqa: BLE001  called inside of the application's own calls
             for sampler in samplers:
-                sampler.give_up(error)
+                sampler.report_failure(error)
 
     def _take_sample(self, frame: FrameType, event: str, arg: Any, samplers: list[Sampler]) -> None:
         """One sample for all of them."""

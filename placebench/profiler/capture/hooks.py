@@ -22,16 +22,16 @@ from placebench.profiler.capture.pending_statement import KeyColumn, PendingStat
 from placebench.profiler.capture.stack import find_caller
 from placebench.profiler.drivers import time_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
-from placebench.profiler.model.fingerprint import fingerprint, transaction_step
+from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
 
 _LONGEST_PARAMETERS = 1000
 
 
 class Hooks(DriverRecorder):
-    """Installed on one engine, or on all of them, until `remove`; without effect once one of them has failed."""
+    """Installed on one engine, or on all of them, until `remove`."""
 
-    def __init__(self, target: Engine | type[Engine], clock: Clock) -> None:
-        super().__init__()
+    def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
+        super().__init__(whole_process=whole_process)
         self.installed = False
         self._target = target
         self._idle_switch = idle_switch_of(target)
@@ -72,12 +72,14 @@ class Hooks(DriverRecorder):
         gc.callbacks.remove(self.garbage_collected)
         self._pools.remove()
 
-    def recording_started(self) -> None:
+    def recording_started(self, recording: ActiveRecording) -> None:
         """SQLAlchemy is to call the statement hooks."""
+        self.running.add(recording)
         self._idle_switch.recording_started()
 
-    def recording_ended(self) -> None:
+    def recording_ended(self, recording: ActiveRecording) -> None:
         """It need not call them any more, unless another recording runs."""
+        self.running.discard(recording)
         self._idle_switch.recording_ended()
 
     # The pool's and the connection's life.
@@ -163,7 +165,7 @@ class Hooks(DriverRecorder):
 
     def _before_execute(self, connection: Connection, *_statement: object) -> None:
         recording = self.current.get()
-        if recording is None or self.failed:
+        if recording is None or recording.ended:
             return
         try:
             # The attribute behind `Connection.connection`, which connects anew where there is none.
@@ -172,7 +174,7 @@ class Hooks(DriverRecorder):
                 state = recording.connection_state(fairy.dbapi_connection)
                 state.compilations.append((recording.clock(), state.measured_s))
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-            self.give_up(error)
+            self.report_failure(error)
 
     def _before_cursor_execute(
         self,
@@ -184,7 +186,10 @@ class Hooks(DriverRecorder):
         _executemany: bool,
     ) -> None:
         recording = self.current.get()
-        if recording is None or self.failed:
+        if recording is None or recording.ended:
+            # Else its cursor counts it.
+            if not isinstance(_timed_cursor(cursor), TimedCursor):
+                self.count_missed()
             return
         try:
             dbapi_connection = connection.connection.dbapi_connection
@@ -193,15 +198,18 @@ class Hooks(DriverRecorder):
             compiled = context.compiled
             info = _info_of_text(statement) if compiled is None else _info_of_compiled(compiled, statement)
             pending = recording.start_statement(dbapi_connection, statement, info.step)
-            _describe(pending, info, context, statement, parameters)
             recording.executing[id(context)] = pending
-            timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
+            try:
+                _describe(pending, info, context, statement, parameters)
+            except Exception as error:  # noqa: BLE001  its times and rows are recorded all the same
+                self.report_failure(error)
+            timed = _timed_cursor(cursor)
             if isinstance(timed, TimedCursor):
                 timed.placebench_pending = pending
             else:
                 pending.hand_over()
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-            self.give_up(error)
+            self.report_failure(error)
 
     def _after_cursor_execute(
         self,
@@ -213,7 +221,7 @@ class Hooks(DriverRecorder):
         executemany: bool,
     ) -> None:
         recording = self.current.get()
-        if recording is None or self.failed:
+        if recording is None:
             return
         try:
             pending = recording.executing.pop(id(context), None)
@@ -227,7 +235,7 @@ class Hooks(DriverRecorder):
                 first = parameters[0] if executemany and isinstance(parameters, list) else parameters
                 self.explain(pending, connection.connection.dbapi_connection, statement, first)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-            self.give_up(error)
+            self.report_failure(error)
 
     @while_recording
     def _handle_error(self, recording: ActiveRecording, failure: ExceptionContext) -> None:
@@ -254,15 +262,23 @@ class Hooks(DriverRecorder):
             self.connecting.set(None)
 
 
+def _timed_cursor(cursor: object) -> object:
+    """The cursor whose class may be timed: behind an adapter of SQLAlchemy's there is the driver's own."""
+    return cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
+
+
 class _StatementInfo(NamedTuple):
     """What all executions have alike.
 
-    step: the kind of transaction step; None of a statement. key: where the primary key is in its rows.
+    step: the kind of transaction step; None of a statement. writes: whether it may change what a read finds, and then
+        table: the one it changes, if that is known. key: where the primary key is in its rows.
     relationship: of the ORM, that it loads.
     """
 
     fingerprint: str
     step: str | None
+    writes: bool = False
+    table: str | None = None
     key: KeyColumn | None = None
     relationship: str | None = None
 
@@ -275,19 +291,21 @@ def _info_of_compiled(compiled: Any, statement: str) -> _StatementInfo:
         # The template: its IN lists are not expanded, and no other listener has rewritten it.
         template = compiled.string or statement
         key, relationship = _key_column(compiled), _relationship(compiled)
-        info = _StatementInfo(fingerprint(template), transaction_step(template), key, relationship)
+        info = _info_of_text(template)._replace(key=key, relationship=relationship)
         compiled.placebench_info = info
     return info
 
 
 def _info_of_text(statement: str) -> _StatementInfo:
     """Of text that SQLAlchemy handed on; the last 256 texts are remembered."""
-    return _StatementInfo(fingerprint(statement), transaction_step(statement))
+    step = transaction_step(statement)
+    writes = step is None and statement_kind(statement) != "read"
+    return _StatementInfo(fingerprint(statement), step, writes, written_table(statement) if writes else None)
 
 
 def _key_column(compiled: Any) -> KeyColumn | None:
     """Look through the columns of the result, which SQLAlchemy keeps to itself, for a table's whole primary key."""
-    for position, column in enumerate(getattr(compiled, "_result_columns", ())):
+    for position, column in enumerate(getattr(compiled, "_result_columns", None) or ()):  # None of DDL
         for item in column.objects:
             # Behind labels and aliases is the column of the table.
             for base in getattr(item, "base_columns", ()):
@@ -334,7 +352,11 @@ def _describe(
     if recording.options.mode == "light":
         return
     pending.caller = find_caller(sys._getframe(2))
-    pending.repeated = recording.duplicates.is_repeated(statement, parameters)
+    if info.writes:
+        recording.duplicates.add_write(info.table)
+        pending.repeated = False
+    elif info.step is None:
+        pending.repeated = recording.duplicates.is_repeated(statement, parameters)
     pending.key = info.key
     pending.relationship = info.relationship
     if recording.options.parameters:

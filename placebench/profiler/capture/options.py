@@ -41,8 +41,8 @@ class Clocks:
     elapsed: Clock = time.perf_counter
     cpu: Clock = time.thread_time
 
-    def elapsed_safely(self, give_up: Callable[[Exception], None]) -> Clock:
-        """The clock of elapsed time without its failures: it then repeats its last reading, and calls *give_up*."""
+    def elapsed_safely(self, report_failure: Callable[[Exception], None]) -> Clock:
+        """The clock of elapsed time without its failures: it then repeats its last reading, and reports it."""
         clock, last = self.elapsed, 0.0
         if clock is time.perf_counter:
             return clock
@@ -52,7 +52,7 @@ class Clocks:
             try:
                 last = clock()
             except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-                give_up(error)
+                report_failure(error)
             return last
 
         return never_raises

@@ -23,26 +23,26 @@ _MOST_SINGLE_ROWS = 1000
 _MOST_KEYS = 50_000
 
 
-class _CanGiveUp(Protocol):
-    """A part of the profiler that can switch the whole profiler off."""
+class _Guarded(Protocol):
+    """A part of the profiler whose failures are reported, never raised."""
 
-    def give_up(self, error: Exception) -> None:
-        """Switch the profiler off because of *error*, and log it once."""
+    def report_failure(self, error: Exception) -> None:
+        """Note in the recording, and log once, that a hook failed with *error*."""
 
 
-_Part = TypeVar("_Part", bound=_CanGiveUp)
+_Part = TypeVar("_Part", bound=_Guarded)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def guarded(method: Callable[Concatenate[_Part, _P], _T]) -> Callable[Concatenate[_Part, _P], _T | None]:
-    """*method* with its failures kept from the application: the profiler switches itself off and None is returned."""
+    """*method* with its failures kept from the application: they are reported, and None is returned."""
 
     def call(self: _Part, /, *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-            self.give_up(error)
+            self.report_failure(error)
             return None
 
     return call
@@ -63,14 +63,32 @@ class _DuplicateDetector:
         # By table: each primary key with the statement that fetched it first.
         self._rows: dict[str, dict[Any, int]] = {}
         self._kept = 0
+        # How often each table was written.
+        self._writes: dict[str, int] = {}
+
+    def add_write(self, table: str | None) -> None:
+        """A statement changed *table*, or something that is not known: what was read of it may be read anew."""
+        if table is None:
+            self._statements.clear()
+            self._rows.clear()
+            return
+        self._writes[table] = self._writes.get(table, 0) + 1
+        for name in [name for name in self._rows if name.rpartition(".")[2].lower() == table]:
+            del self._rows[name]
 
     def is_repeated(self, sql: str, parameters: Any) -> bool | None:
-        """Whether this text ran with these values before; None for values that cannot be compared."""
+        """Whether this read ran with these values since its tables were written; None for values without a hash."""
+        if self._writes:
+            lowered = sql.lower()
+            sql += str([times for table, times in self._writes.items() if table in lowered])
         values = tuple(parameters.values()) if isinstance(parameters, dict) else parameters
         try:
             key = hash((sql, tuple(values) if isinstance(values, list) else values))
-        except TypeError:
-            return None
+        except Exception:  # noqa: BLE001  a bytearray, a list, or a value of the application's own class
+            try:
+                key = hash((sql, _hashable(values)))
+            except Exception:  # noqa: BLE001
+                return None
         repeated = key in self._statements
         if not repeated and len(self._statements) < _MOST_KEYS:
             self._statements.add(key)
@@ -94,6 +112,17 @@ class _DuplicateDetector:
         return sum(firsts[key] != statement for key in known)
 
 
+def _hashable(value: Any) -> Any:
+    """*value* with its lists, sets, mappings and bytes, however deep, as what can be hashed."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    if isinstance(value, dict):
+        return tuple((key, _hashable(each)) for key, each in value.items())
+    if isinstance(value, set):
+        return frozenset(value)
+    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+
+
 class RecordingContext:
     """What the pending statements of one recording share.
 
@@ -104,12 +133,12 @@ class RecordingContext:
         self,
         options: Options,
         clock: Clock,
-        give_up: Callable[[Exception], None],
+        report_failure: Callable[[Exception], None],
         flame_graph: "FlameGraphRecorder | None",
     ) -> None:
         self.options = options
         self.clock = clock
-        self.give_up = give_up
+        self.report_failure = report_failure
         self.flame_graph = flame_graph
         self.duplicates = _DuplicateDetector()
         self.overhead_s = 0.0
@@ -127,7 +156,7 @@ class RecordingContext:
             if self.flame_graph is not None:
                 self.flame_graph.add(started, ended, label, kind, pending)
         except Exception as error:  # noqa: BLE001  called inside of the application's own calls
-            self.give_up(error)
+            self.report_failure(error)
 
 
 class PendingStatement:
@@ -156,7 +185,11 @@ class PendingStatement:
     bytes_received: int | None = None
     round_trips: int | None = None
     cache_hit: bool | None = None
+    executions = 1
+    plans = 0
+    plan_ms = -1.0
     plan_text: str | None = None
+    awaits_plan = False
     error: str | None = None
 
     def __init__(self, recording: RecordingContext, connection: ConnectionState, sql: str, step: str | None) -> None:
@@ -249,6 +282,12 @@ class PendingStatement:
         if self.recording.options.parameters:
             self.error = f"{self.error}: {_message(error)}"
 
+    def add_plan(self, text: str, milliseconds: float) -> None:
+        """The server sent a plan for it; of an executemany the most expensive one is kept."""
+        self.plans += 1
+        if milliseconds > self.plan_ms:
+            self.plan_text, self.plan_ms = text, milliseconds
+
     def plan(self) -> PlanNode | None:
         """The plan that the server sent for it, if it did."""
         return None if self.plan_text is None else read_plan(self.plan_text, values=self.recording.options.parameters)
@@ -265,7 +304,7 @@ class PendingStatement:
             self.bytes_sent = (self.bytes_sent or 0) + carried[0]
             self.bytes_received = (self.bytes_received or 0) + carried[1]
         if self.connection.plans is not None:
-            self.plan_text = self.connection.plans.take() or self.plan_text
+            self.connection.plans.assign(self)
 
     def _shown(self) -> str:
         """The text without literals, unless values are kept."""
@@ -313,7 +352,7 @@ class PendingStatement:
     def _rows(self) -> int | None:
         """Rows by the driver's own count, or as fetched where it gives none (SQLite, server-side cursors)."""
         known = [count for count in (self.row_count, self.fetched_rows) if count is not None]
-        return max(known) if known else None
+        return max(known) if known and (self.error is None or any(known)) else None
 
 
 def _message(error: BaseException) -> str:

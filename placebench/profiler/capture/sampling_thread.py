@@ -43,13 +43,13 @@ def thread_interval_s(mode: str, version: tuple[int, ...] = sys.version_info[:3]
 
 
 class ThreadSamples:
-    """Samples the thread that makes it, until `samples`; *give_up* is called for a failure."""
+    """Samples the thread that makes it, until `samples`; *report_failure* is called for a failure."""
 
     holds = True
 
-    def __init__(self, clock: Clock, interval_s: float, give_up: Callable[[Exception], None]) -> None:
+    def __init__(self, clock: Clock, interval_s: float, report_failure: Callable[[Exception], None]) -> None:
         self.interval_s = interval_s
-        self.give_up = give_up
+        self.report_failure = report_failure
         self.thread_id = threading.get_ident()
         self._clock = clock
         self._stacks = Stacks(root_of_thread())
@@ -110,7 +110,7 @@ class _SamplingThread:
                     each.add(stacks[each.thread_id])
         except Exception as error:  # noqa: BLE001  the thread goes on for the flame graphs of other profilers
             for each in sampled:
-                each.give_up(error)
+                each.report_failure(error)
         return min((each.interval_s for each in sampled), default=None)
 
 

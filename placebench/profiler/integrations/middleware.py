@@ -36,6 +36,9 @@ class _RequestRecorder(Protocol):
     def start(self, name: str, options: Options) -> ActiveRecording | None:
         """A recording that runs from now on; None if the profiler is off."""
 
+    def leave_unprofiled(self) -> None:
+        """What this thread or task runs is left out on purpose."""
+
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
         """Make *recording* the current one of this thread or task; returns the one before."""
 
@@ -75,6 +78,7 @@ class ProfiledApplication(_Middleware):
             request = self._sampled(f"{environ.get('REQUEST_METHOD', '?')} {environ.get('PATH_INFO', '')}", sent)
         body: Iterable[bytes]
         if request is None:
+            self._recorder.leave_unprofiled()
             body = self._application(environ, start_response)
             return body
         body = request.run(self._application, environ, start_response)
@@ -94,6 +98,7 @@ class ProfiledAsgiApplication(_Middleware):
             name = f"{scope.get('method', '?')} {scope.get('path', '')}"
             request = self._sampled(name, _header(scope, self._sampler.header))
         if request is None:
+            self._recorder.leave_unprofiled()
             await self._application(scope, receive, send)
             return
 
@@ -119,7 +124,10 @@ class ProfiledCalls(_Middleware):
 
     def begin(self, name: str, header: str | None = None) -> "ProfiledRequest | None":
         """A recording under this name, if it is to be made. *header*: the request's value of `header`."""
-        return self._sampled(name, header) if self._recorder.active else None
+        request = self._sampled(name, header) if self._recorder.active else None
+        if request is None:
+            self._recorder.leave_unprofiled()
+        return request
 
 
 class ProfiledRequest:

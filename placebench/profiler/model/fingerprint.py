@@ -93,3 +93,37 @@ def transaction_step(sql: str) -> str | None:
     if words[0] == "rollback":
         return "ROLLBACK TO" if "to" in words[1:3] else "ROLLBACK"
     return _STEPS.get(words[0]) or _STEPS_OF_TWO_WORDS.get(" ".join(words[:2]))
+
+
+_READS = frozenset({"select", "values", "table", "show", "explain", "pragma"})
+_WRITES = frozenset({"insert", "update", "delete", "merge", "replace"})
+_FIRST_WORD = re.compile(rf"(?:\s+|{_COMMENT}|\()*([A-Za-z]+)")
+_WRITE = re.compile(r"\b(?:insert\s+into|update|delete\s+from|merge\s+into)\b", re.IGNORECASE)
+_TARGET = re.compile(
+    r"\b(?:insert\s+(?:or\s+\w+\s+)?into|replace\s+into|update(?:\s+only)?|delete\s+from(?:\s+only)?|merge\s+into)"
+    r'\s+(?:[\w"`]+\.)?["`]?(\w+)',
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=256)
+def statement_kind(sql: str) -> str:
+    """What a statement does: "read", "insert", "update", "delete", "merge", or "other" (DDL, CALL, COPY and the like).
+
+    A read that locks its rows is a read. Only words are looked at: what a function in a SELECT does is unknown.
+    """
+    found = _FIRST_WORD.match(sql)
+    word = found[1].lower() if found else ""
+    if word == "with":
+        written = _WRITE.search(redacted(sql))
+        return "read" if written is None else written[0].split()[0].lower()
+    if word in _READS:
+        return "read"
+    return {"replace": "insert"}.get(word, word) if word in _WRITES else "other"
+
+
+@lru_cache(maxsize=256)
+def written_table(sql: str) -> str | None:
+    """The name of the table, without its schema, that a write changes; None if it is not known."""
+    found = _TARGET.search(redacted(sql))
+    return None if found is None else found[1].lower()

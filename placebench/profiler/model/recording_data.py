@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyinstrument.session import Session
 
 _FORMAT_VERSION = 2
+_TEXTS = ("notes", "failed_hooks")
 _LISTS = ("statements", "transactions", "spans", "session")
 
 _Number = TypeVar("_Number", int, float)
@@ -29,8 +30,13 @@ class RecordingData:
     cpu_s: CPU of the recording thread; None under asyncio, whose tasks share a thread.
     sql_s: seconds in pool waits, connects, compilation, execute, fetch, COMMIT and ROLLBACK. Where statements ran at
         the same time this is the sum over them, and may be more than elapsed_s. None if the profiler was off.
+    overlapping: whether statements ran at the same time, so that sql_s is no part of elapsed_s.
+    plan_setup_s: seconds that it took to have connections send plans, and no more; in overhead_s too.
     gc_s: pauses of the garbage collector in the recording thread; they lie inside the other times.
     dropped: statements and transaction steps beyond the limit: counted, and their time is in sql_s, but not kept.
+    missed: statements, those of new connections included, that ran meanwhile where no recording saw them: in threads
+        without a copy of the context. They are in no other figure.
+    failed_hooks: parts of the profiler that failed, each with its error's class; what they measure is missing.
     requests: how many recordings were merged into this one; 1 for one that was recorded.
     error: the class of the exception that ended the record.
     overhead_s: profiler overhead within elapsed_s, by its own clock, between its hook and the driver's call;
@@ -48,9 +54,13 @@ class RecordingData:
     elapsed_s: float = 0.0
     cpu_s: float | None = None
     sql_s: float | None = None
+    overlapping: bool = False
+    plan_setup_s: float = 0.0
     gc_s: float | None = None
     gc_collections: int | None = None
     dropped: int = 0
+    missed: int = 0
+    failed_hooks: Sequence[str] = ()
     requests: int = 1
     error: str | None = None
     overhead_s: float | None = None
@@ -60,8 +70,19 @@ class RecordingData:
     @property
     def python_s(self) -> float | None:
         """Elapsed seconds outside of sql_s: rows into objects, and the application; None if statements overlapped."""
-        seconds = None if self.sql_s is None else self.elapsed_s - self.sql_s
-        return None if seconds is None or seconds < 0 else seconds
+        seconds = None if self.sql_s is None else self.elapsed_s - self.sql_s - self.plan_setup_s
+        return None if seconds is None or seconds < 0 or self.overlapping else seconds
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Why its figures are lower than what ran, one line each; empty if nothing was missed as far as is known."""
+        found = [f"a hook failed, what it measures is missing: {hook}" for hook in self.failed_hooks]
+        if self.missed:
+            found.append(
+                f"{self.missed} statements ran meanwhile where no recording saw them and are in no figure: give their "
+                "threads a copy of the context (contextvars.copy_context().run)"
+            )
+        return tuple(found)
 
     @property
     def statement_count(self) -> int:
@@ -109,7 +130,7 @@ class RecordingData:
         plain = {key: value for key, value in document.items() if key not in (*_LISTS, "format_version")}
         try:
             made = cls(
-                **{**plain, "notes": tuple(map(str, plain.get("notes", ())))},
+                **{**plain, **{name: tuple(map(str, plain.get(name, ()))) for name in _TEXTS}},
                 statements=[Statement.from_json(statement) for statement in document["statements"]],
                 transactions=[checked(Transaction(**transaction)) for transaction in document["transactions"]],
                 spans=[checked(Span(**span)) for span in document["spans"]],
@@ -132,7 +153,7 @@ class RecordingData:
             raise ProfilerError("no recordings to merge: expected at least one; were any requests profiled?")
         modes = {each.mode for each in parts}
         totals = ("cpu_s", "sql_s", "gc_s", "gc_collections", "overhead_s")
-        return cls(
+        merged = cls(
             name=name or parts[0].name,
             mode=modes.pop() if len(modes) == 1 else "mixed",
             statements=_renumbered((each.statements, each.requests) for each in parts),
@@ -140,11 +161,17 @@ class RecordingData:
             spans=[span for each in parts for span in each.spans],
             elapsed_s=sum(each.elapsed_s for each in parts),
             dropped=sum(each.dropped for each in parts),
+            missed=sum(each.missed for each in parts),
+            overlapping=any(each.overlapping for each in parts),
+            plan_setup_s=sum(each.plan_setup_s for each in parts),
+            failed_hooks=tuple(sorted({hook for each in parts for hook in each.failed_hooks})),
             requests=sum(each.requests for each in parts),
             error=next((each.error for each in parts if each.error), None),
-            notes=notes_of(parts),
             **{total: _sum_if_all_measured(getattr(each, total) for each in parts) for total in totals},
         )
+        gaps = {gap for each in parts for gap in each.gaps}
+        merged.notes = (*merged.gaps, *(note for note in notes_of(parts) if note not in gaps))
+        return merged
 
 
 def sum_of_measured(values: Iterable[_Number | None]) -> _Number | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from placebench.profiler.model.files import checked
+from placebench.profiler.model.fingerprint import statement_kind
 from placebench.profiler.model.plan import PlanNode
 
 
@@ -44,7 +45,8 @@ class Statement:
     request: which of the recordings that were merged it comes from, 1 for the first.
     redundant_rows: distinct primary keys among its rows that another statement of the same record had fetched already;
         None in mode "light", and where no primary key is among the columns.
-    repeated: whether the same text had run with the same values in the same record; None in mode "light".
+    repeated: whether the same text had run with the same values in the same record, and nothing was written since to a
+        table that it names; False of a write, None in mode "light".
     relationship: the relationship of the ORM that it loads, such as "Order.items"; None of all others.
     batch: which batch of an insertmanyvalues it is, 1 for the first; None of all others.
     """
@@ -77,6 +79,11 @@ class Statement:
         """The sum of its measured parts, in seconds."""
         parts = (self.compile_s, self.pool_wait_s, self.execute_s, self.fetch_s)
         return sum(part for part in parts if part is not None)
+
+    @property
+    def kind(self) -> str:
+        """What it does: "read", "insert", "update", "delete", "merge" or "other"."""
+        return statement_kind(self.sql)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

@@ -119,6 +119,8 @@ def _parts(summary: RecordingSummary) -> Markup | None:
         "execute": summary.execute_s,
         "transaction steps": summary.transactions_s,
     }
+    if summary.plan_setup_s:
+        parts["plan set-up"] = summary.plan_setup_s
     total = units.duration(summary.mean(summary.elapsed_s))
     return bars(
         [Bar("where the time went", tuple(part or 0.0 for part in parts.values()), value=total)],

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,69 @@ def test_its_own_error_goes_first():
 @pytest.mark.sql_budget(queries=1)
 def test_unknown():
     ask(1)
+"""
+
+KNOWN = ("rows", "round_trips", "duplicates")
+
+THREADS = """
+import threading
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine, text
+
+early = create_engine("sqlite://", connect_args={"check_same_thread": False})
+early.connect().close()
+engine = create_engine("sqlite:///threads.db")
+
+
+def ask(times=50):
+    with engine.connect() as connection:
+        for number in range(times):
+            connection.execute(text("select :n"), {"n": number})
+
+
+@pytest.mark.sql_budget(statements=0)
+def test_thread():
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.sql_budget(statements=0)
+def test_pool():
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(ask).result()
+
+
+class TestAsync(unittest.IsolatedAsyncioTestCase):
+    @pytest.mark.sql_budget(statements=0)
+    async def test_async(self):
+        ask()
+
+
+@pytest.mark.sql_budget(statements=9)
+def test_ddl():
+    metadata = MetaData()
+    Table("t", metadata, Column("id", Integer, primary_key=True))
+    metadata.create_all(engine)
+
+
+@pytest.mark.sql_budget(statements=0)
+def test_after_ddl():
+    ask()
+
+
+@pytest.mark.sql_budget(rows=1000)
+def test_rows_unknown():
+    with early.connect() as connection:
+        connection.execute(text("select 1")).all()
+
+
+@pytest.mark.sql_budget(statements=50, rows=50, duplicates=0)
+def test_within():
+    ask()
 """
 
 
@@ -116,3 +180,32 @@ def test_the_pytest_plugin_loads_nothing_until_it_is_asked() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert loaded == "set()\n"
+
+
+def test_what_was_missed_or_not_measured_breaks_a_budget() -> None:
+    """A figure that is not known is not below a limit."""
+    unknown = replace(STATEMENT, row_count=None, round_trips=None, repeated=None)
+    broken = [
+        Budget.at_most(statements=9).broken_by(Recording("x", "full", missed=798)),
+        Budget.at_most(statements=9).broken_by(Recording("x", "full", failed_hooks=("hook: ValueError",))),
+        *(
+            Budget.at_most(**{name: 9}).broken_by(Recording("x", "full", statements=[unknown], sql_s=1.0))
+            for name in KNOWN
+        ),
+        Budget.at_most(rows=9).broken_by(Recording("x", "full", dropped=1, sql_s=1.0)),
+    ]
+
+    firsts = [text.splitlines()[0] for text in broken]
+    assert [any(word in first for word in ("798", "hook", "not measured")) for first in firsts] == [True] * 6
+    assert Budget.at_most(rows=0, round_trips=0, duplicates=0).broken_by(Recording("x", "full", sql_s=0.0)) == ""
+
+
+def test_statements_of_threads_break_the_budget_of_a_test(tmp_path: Path) -> None:
+    """With plain threads, pools of threads and asyncio's test case; DDL in one test costs the next one nothing."""
+    (tmp_path / "test_threads.py").write_text(THREADS)
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_threads.py"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+
+    failed = [line.partition("::")[2].split()[0] for line in printed.splitlines() if line.startswith("FAILED")]
+    assert failed == ["test_thread", "test_pool", "TestAsync::test_async", "test_after_ddl", "test_rows_unknown"]

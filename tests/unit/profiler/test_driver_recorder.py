@@ -20,7 +20,7 @@ recorder, arguments = DriverRecorder(), {}
 use_timed_classes(recorder, "pysqlite", arguments)
 connection = sqlite3.connect(":memory:", **arguments)
 connection.execute("create table unseen (id)")
-active = ActiveRecording("alone", Options(), Clocks(), recorder.give_up)
+active = ActiveRecording("alone", Options(), Clocks(), recorder.report_failure)
 recorder.current.set(active)
 cursor = connection.cursor()
 for number in range(5):
@@ -33,7 +33,7 @@ recording = Recording("alone", "full")
 active.fill(recording, measured=True)
 for each in recording.statements[-2:]:
     print(each.sql, each.row_count, each.caller.line > 0, each.fetch_s is not None)
-print([step.kind for step in recording.transactions], recorder.failed, len(recording.statements))
+print([step.kind for step in recording.transactions], len(active.failed_hooks), len(recording.statements))
 print([finding.kind for finding in recording.findings()], recording.sql_s > 0)
 """
 
@@ -50,7 +50,7 @@ def test_a_program_without_sqlalchemy_is_recorded(tmp_path: Path) -> None:
         [
             "select ? 1 True True",
             "insert into unseen values (?) 1 True False",
-            "['COMMIT'] False 6",
+            "['COMMIT'] 0 6",
             "['n+1'] True",
         ],
     )

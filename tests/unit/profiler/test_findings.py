@@ -230,3 +230,49 @@ def test_lazy_loading_is_recognised_where_it_happens(profiler: SqlProfiler, engi
 
     assert [each.relationship for each in recording.statements] == [None] + ["Basket.things"] * 6
     assert [(finding.kind, finding.count) for finding in recording.findings()] == [("n+1", 6)]
+
+
+@pytest.mark.parametrize(("sql", "word"), [("insert into t values (?)", "insert"), ("update t set n = ?", "UPDATE")])
+def test_writes_in_a_loop_are_advised_to_be_one_write(sql: str, word: str) -> None:
+    """Neither a join nor selectinload helps a write."""
+    (finding,) = find(Recording("r", "full", statements=[statement(sql=sql)] * 5))
+
+    assert (finding.kind, finding.count) == ("n+1", 5)
+    assert word in finding.advice
+    assert "selectinload" not in finding.advice
+
+
+def test_pages_of_one_table_are_no_n_plus_one() -> None:
+    """All full but the last one; the same text with one row each is a loop."""
+    sql = "select * from t where id > ? order by id limit ?"
+
+    assert kinds(*[statement(sql=sql, row_count=100)] * 5, statement(sql=sql, row_count=7)) == []
+    assert kinds(*[statement(sql=sql, row_count=1)] * 6) == [("n+1", 6)]
+    assert kinds(*[statement(row_count=100)] * 6) == [("n+1", 6)]
+
+
+def test_a_connection_that_did_not_come_is_a_finding() -> None:
+    """With the longest wait."""
+    timeout = Transaction("POOL TIMEOUT", 0.0, 2.0)
+
+    (finding,) = find(Recording("r", "full", transactions=[timeout, timeout]))
+
+    assert (finding.kind, finding.count, finding.seconds) == ("connection-pool timeout", 2, 4.0)
+
+
+def test_what_was_written_in_between_is_no_duplicate(engine: Engine) -> None:
+    """A read after a write to its table, and a write that runs again; a read after a write elsewhere is one."""
+    profiler = SqlProfiler(engine)
+    with profiler.record("r") as recording, engine.begin() as connection:
+        connection.exec_driver_sql("create table counters (id integer primary key, n integer)")
+        connection.exec_driver_sql("create table log (id integer)")
+        connection.exec_driver_sql("insert into counters values (1, 0)")
+        for _ in range(3):
+            connection.execute(text("update counters set n = n + 1"))
+            connection.execute(text("select n from counters where id = :id"), {"id": 1}).all()
+        connection.execute(text("insert into log values (1)"))
+        connection.execute(text("select n from counters where id = :id"), {"id": 1}).all()
+    profiler.remove()
+
+    assert [each.repeated for each in recording.statements] == [False] * 10 + [True]
+    assert [(finding.kind, finding.count) for finding in recording.findings()] == [("duplicate", 1)]

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placebench.profiler.model.fingerprint import fingerprint, normalised, one_line, redacted, transaction_step
+from placebench.profiler.model.fingerprint import (
+    fingerprint,
+    normalised,
+    one_line,
+    redacted,
+    statement_kind,
+    transaction_step,
+    written_table,
+)
 
 SAME = [
     ("select a from t where b = 1", "SELECT a  FROM t\n WHERE b=2"),
@@ -111,3 +119,26 @@ def test_a_long_list_is_short_for_eyes() -> None:
     )
     assert one_line("select a from t where id in (?, ?, ?, ?, ?, %(cut") == "select a from t where id in (?, …)"
     assert one_line("select f(?, ?)") == "select f(?, ?)"
+
+
+KINDS = [
+    ("select 1", "read", None),
+    ("/* view */ -- x\n  (SELECT a FROM t)", "read", None),
+    ("select * from t for update", "read", None),
+    ("with x as (select 'delete from t') select * from x", "read", None),
+    ("with x as (delete from t returning *) select * from x", "delete", "t"),
+    ('INSERT INTO public."Orders" VALUES (1)', "insert", "orders"),
+    ("insert or ignore into t values (1)", "insert", "t"),
+    ("update only t set a = 1", "update", "t"),
+    ("DELETE FROM t", "delete", "t"),
+    ("merge into t using s on true when matched then do nothing", "merge", "t"),
+    ("create table t as select 1", "other", None),
+    ("call f()", "other", None),
+    ("", "other", None),
+]
+
+
+@pytest.mark.parametrize(("sql", "kind", "table"), KINDS)
+def test_reads_are_told_from_writes(sql: str, kind: str, table: str | None) -> None:
+    """By the first word, and after WITH by the writes in it; the table of a write is known."""
+    assert (statement_kind(sql), written_table(sql)) == (kind, table)

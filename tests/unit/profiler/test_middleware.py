@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from wsgiref.util import FileWrapper
@@ -235,17 +236,17 @@ def test_a_forked_worker_counts_from_one(profiler: SqlProfiler, tmp_path: Path) 
     assert names == {f"{os.getpid()}-1.recording.json", f"{child}-1.recording.json"}
 
 
-def test_a_folder_that_cannot_be_written_stops_the_profiler_not_the_request(
+def test_a_folder_that_cannot_be_written_costs_the_files_only(
     profiler: SqlProfiler, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk is the same: the answers go on."""
+    """A full disk is the same: the answers go on, it is logged once, and the profiler goes on."""
     folder = tmp_path / "gone"
     profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=folder)
     folder.rmdir()
 
     answers = [profiled(environ(), start_response) for _ in range(3)]
 
-    assert (answers, profiler.active, len(caplog.records)) == ([[b"x"]] * 3, False, 1)
+    assert (answers, profiler.active, len(caplog.records)) == ([[b"x"]] * 3, True, 1)
 
 
 def test_a_profiler_that_was_removed_lets_requests_through(profiler: SqlProfiler) -> None:
@@ -361,3 +362,18 @@ def test_a_token_in_an_asgi_header_asks_for_a_recording(profiler: SqlProfiler) -
     asyncio.run(three())
 
     assert [recording.mode for recording in profiler.recordings] == ["full"]
+
+
+def test_requests_that_are_left_out_are_missed_by_nobody(profiler: SqlProfiler, engine: Engine, tmp_path: Path) -> None:
+    """A request that the sampler leaves out runs statements while another one is recorded."""
+
+    def asking(_environ: object, _start: object) -> list[bytes]:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1").all()
+        return [b"x"]
+
+    profiled = profiler.wsgi(asking, folder=tmp_path, keep=Keep(0))
+    with profiler.record("meanwhile") as recording, ThreadPoolExecutor(1) as pool:
+        pool.submit(profiled, environ(), start_response).result()
+
+    assert (profiled.counts.seen, profiled.counts.profiled, recording.missed) == (1, 0, 0)

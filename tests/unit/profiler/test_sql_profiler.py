@@ -3,9 +3,13 @@
 import asyncio
 import contextvars
 import gc
+import json
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from sqlalchemy import (
     Column,
     Engine,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -32,7 +37,8 @@ from sqlalchemy.sql.expression import ColumnElement
 from sqlalchemy.util import greenlet_spawn
 
 from placebench.errors import ProfilerError
-from placebench.profiler import Clocks, SqlProfiler
+from placebench.profiler import Clocks, Recording, SqlProfiler
+from placebench.profiler.capture import hooks
 from placebench.profiler.model.fingerprint import fingerprint
 
 TABLE = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
@@ -458,6 +464,30 @@ def test_a_thread_of_the_application_records_in_a_copy_of_the_context(profiler: 
     assert recording.statement_count == 1
 
 
+def test_a_record_of_the_whole_process_has_the_statements_of_every_thread(make_engine: Any) -> None:
+    """Of a thread that began before the record too, and of one with an empty context."""
+    engine = make_engine(poolclass=QueuePool)
+    profiler = SqlProfiler(engine, whole_process=True)
+    recording_runs = threading.Event()
+
+    def query() -> None:
+        recording_runs.wait()
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1")
+
+    earlier, later = threading.Thread(target=query), threading.Thread(target=contextvars.Context().run, args=(query,))
+    earlier.start()
+    with profiler.record("whole") as recording:
+        later.start()
+        recording_runs.set()
+        earlier.join()
+        later.join()
+    query()
+
+    profiler.remove()
+    assert (recording.statement_count, profiler.active) == (2, False)
+
+
 def test_a_record_inside_of_a_record_belongs_to_both(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
     """The outer one sees everything."""
     with engine.connect() as connection, profiler.record("outer") as outer:
@@ -582,22 +612,19 @@ def test_a_connection_class_of_the_users_is_kept(make_engine: Any) -> None:
     assert (kept, recording.statements[0].row_count) == (True, 1)
 
 
-def test_a_failing_profiler_switches_itself_off_and_says_so_once(
-    engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its failure never becomes the application's: here its clock breaks in the middle of a record."""
+def test_a_clock_that_fails_costs_the_times_and_is_named(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """Its failure never becomes the application's, the statements are there, and it is logged once."""
     ticks = iter([0.0, 1.0])
     profiler = SqlProfiler(engine, clocks=Clocks(elapsed=lambda: next(ticks)))
-
     caplog.set_level(logging.WARNING, logger="placebench.profiler")
 
     with profiler.record("broken") as recording, engine.connect() as connection:
         answer = [connection.execute(text("select 1")).scalar() for _ in range(3)]
 
+    assert (answer, profiler.active, recording.sql_s, recording.statement_count) == ([1, 1, 1], True, None, 3)
+    assert [hook.partition(": ")[2] for hook in recording.failed_hooks] == ["StopIteration"]
+    assert (list(recording.notes), len(caplog.records)) == (list(recording.gaps), 1)
     profiler.remove()
-    assert (answer, profiler.active, recording.sql_s) == ([1, 1, 1], False, None)
-    assert recording.notes[-1].startswith("nothing is measured: the profiler was removed, or has switched itself off")
-    assert len(caplog.records) == 1
 
 
 def test_an_exception_of_the_application_goes_through_and_is_noted(profiler: SqlProfiler) -> None:
@@ -650,3 +677,95 @@ def test_create_engine_is_not_patched() -> None:
     profiler.remove()
     other.dispose()
     assert recording.statement_count == 0
+
+
+def test_a_hook_that_fails_costs_its_own_figure_and_is_named(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Times, rows and fingerprints are there; the next recording is whole again."""
+    profiler = SqlProfiler(engine)
+    with monkeypatch.context() as patched:
+        patched.setattr(hooks, "find_caller", lambda _frame: 1 / 0)
+        with profiler.record("broken") as broken, engine.connect() as connection:
+            for number in range(3):
+                connection.execute(text("select :n"), {"n": number}).all()
+    with profiler.record("whole") as whole, engine.connect() as connection:
+        connection.execute(text("select 1")).all()
+
+    profiler.remove()
+    assert [(each.row_count, each.caller, each.fetch_s is None) for each in broken.statements] == [(1, None, False)] * 3
+    assert (broken.failed_hooks, whole.failed_hooks, whole.gaps) == (("describe: ZeroDivisionError",), (), ())
+    assert (whole.statements[0].caller is None, len(caplog.records)) == (False, 1)
+
+
+@pytest.mark.parametrize("mode", ["light", "full", "flame"])
+def test_ddl_and_values_without_a_hash_are_recorded(engine: Engine, mode: str) -> None:
+    """`create_all` and a bytearray fail in no hook, and a bytearray is compared by its bytes."""
+    metadata = MetaData()
+    table = Table("blobs", metadata, Column("id", Integer, primary_key=True), Column("data", LargeBinary))
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("ddl", mode=mode) as recording, engine.begin() as connection:
+        metadata.create_all(connection)
+        connection.exec_driver_sql("insert into blobs values (1, ?)", (bytearray(b"x"),))
+        for _ in range(2):
+            connection.execute(select(table.c.id).where(table.c.data == bytearray(b"x"))).all()
+    profiler.remove()
+
+    kinds = [each.kind for each in recording.statements]
+    assert (kinds[-4:], recording.gaps) == (["other", "insert", "read", "read"], ())
+    assert recording.statements[-1].repeated is (None if mode == "light" else True)
+
+
+def test_statements_of_threads_without_the_context_are_counted_as_missed(tmp_path: Path) -> None:
+    """Those of a plain thread and of a pool of threads; not those of a thread with a copy of the context."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    engine.connect().close()
+    profiler = SqlProfiler(engine)
+
+    def ask() -> None:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1").all()
+
+    def run(target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target)
+        thread.start()
+        thread.join()
+
+    with profiler.record("threads") as recording:
+        run(ask)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(ask).result()
+        run(partial(copy_context().run, ask))
+    with profiler.record("after") as after:
+        ask()
+    run(ask)
+    profiler.remove()
+    engine.dispose()
+
+    assert (recording.statement_count, recording.missed, after.statement_count, after.missed) == (1, 2, 1, 0)
+    assert recording.gaps[0].startswith("2 statements ran meanwhile")
+    assert list(recording.notes) == list(recording.gaps)
+    both = Recording.merge([recording, recording])
+    assert (both.missed, list(both.notes)) == (4, list(both.gaps))
+    assert Recording.from_json(json.loads(json.dumps(recording.to_json()))) == recording
+
+
+def test_what_a_task_runs_after_its_record_is_neither_kept_nor_missed(engine: Engine) -> None:
+    """A copy of the context that outlives its record writes nothing into it."""
+    profiler = SqlProfiler(engine)
+    with profiler.record("short") as recording:
+        context = copy_context()
+    kept = context.run(profiler.switch_to, None)
+
+    def ask() -> None:
+        profiler.switch_to(kept)
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1").all()
+
+    with profiler.record("later") as later:
+        context.run(ask)
+    profiler.remove()
+
+    assert kept is not None
+    assert (recording.statement_count, kept.statements, later.missed) == (0, [], 0)
