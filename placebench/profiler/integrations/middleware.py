@@ -124,7 +124,10 @@ class ProfiledCalls(_Middleware):
 
     def begin(self, name: str, header: str | None = None) -> "ProfiledRequest | None":
         """A recording under this name, if it is to be made. *header*: the request's value of `header`."""
-        return self._sampled(name, header) if self._recorder.active else None
+        request = self._sampled(name, header) if self._recorder.active else None
+        if request is None:
+            self._recorder.leave_unprofiled()
+        return request
 
 
 class ProfiledRequest:
