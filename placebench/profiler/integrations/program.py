@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from placebench.errors import ProfilerError
 
@@ -34,19 +35,23 @@ class Program:
     def run(self) -> int:
         """Run it, wait for its threads as Python does at its end, and return its exit code.
 
-        Raises what the program raises, apart from SystemExit.
+        Raises what the program raises, apart from SystemExit. A child that the program forks ends here.
         """
+        process = os.getpid()
         with _as_main_program(self):
             try:
                 if self.is_module:
                     runpy.run_module(self.name, run_name="__main__", alter_sys=True)
                 else:
                     runpy.run_path(self.name, run_name="__main__")
+                code = 0
             except SystemExit as ended:
-                return _exit_code(ended.code)
+                code = _exit_code(ended.code)
             finally:
                 _wait_for_threads()
-        return 0
+        if os.getpid() != process:
+            _end_child(code)
+        return code
 
 
 def is_script(word: str) -> bool:
@@ -99,6 +104,13 @@ def _exit_code(code: object) -> int:
         return (code or 0) & 0xFF
     sys.stderr.write(f"{code}\n")
     return 1
+
+
+def _end_child(code: int) -> NoReturn:
+    """End a forked child, which has no recording to write: its parent has."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _wait_for_threads() -> None:
