@@ -169,7 +169,7 @@ def _check(arguments: Namespace) -> int:
     from placebench.profiler.analysis.budget import Budget
 
     if not arguments.gate:
-        raise UsageError("placebench profile check: the following arguments are required: --gate")
+        raise UsageError("the following arguments are required: --gate")
     arguments.budget = Budget.parse(arguments.gate)
     arguments.budget.check(arguments.mode)
     return _run(arguments)
@@ -181,17 +181,17 @@ def _program(arguments: Namespace) -> "Program | None":
 
     if arguments.module is not None:
         if not arguments.module or arguments.target is not None:
-            raise UsageError("placebench profile run: expected one program: -m MODULE, or APP, or a script")
+            raise UsageError("expected one program: -m MODULE, or APP, or a script")
         name, *rest = arguments.module
         program = Program(name, tuple(rest[rest[:1] == ["--"] :]), is_module=True)
     elif arguments.target is not None and is_script(arguments.target):
         program = Program(arguments.target, tuple(arguments.arguments))
     elif arguments.arguments:
-        raise UsageError(f"placebench profile run: {arguments.target!r} is no script: expected its options before --")
+        raise UsageError(f"{arguments.target!r} is no script: expected its options before --")
     else:
         return None
     if arguments.requests_given or arguments.login:
-        raise UsageError(f"placebench profile run: {program} is a program: requests are sent to an application only")
+        raise UsageError(f"{program} is a program: requests are sent to an application only")
     program.check()
     return program
 

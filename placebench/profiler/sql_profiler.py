@@ -106,6 +106,8 @@ class _Timed:
 class SqlProfiler:
     """Records the SQL of one engine, sync or async, or of every engine of the process if none is given.
 
+    application: folders or packages, such as "keystone", that are the application's own code although they are
+        installed. Without any, what is installed is a library: call sites and findings name the lines that call it.
     Make it before the first connection: the driver's time in a fetch can only be measured on connections made later.
     A thread that the application starts by itself records nothing, unless it runs in a copy of the context
     (`contextvars.copy_context().run`); tasks and `asyncio.to_thread` copy it by themselves.
@@ -121,6 +123,7 @@ class SqlProfiler:
         *,
         clocks: Clocks | None = None,
         whole_process: bool = False,
+        application: Sequence[str] = (),
     ) -> None:
         self._clocks = clocks or Clocks()
         target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
@@ -128,6 +131,7 @@ class SqlProfiler:
         self._hooks.install()
         self.recordings: deque[Recording] = deque(maxlen=100)
         self._listeners: list[Listener] = []
+        self._application = (application,) if isinstance(application, str) else tuple(application)
 
     @property
     def active(self) -> bool:
@@ -248,6 +252,7 @@ class SqlProfiler:
         """A recording that runs from now on; a flame graph begins at the caller's frame."""
         flame_graph = self._flame_graph(options.mode, caller or sys._getframe(2))
         active = ActiveRecording(name, options, self._clocks, self.report_failure, flame_graph)
+        active.application = self._application
         self._hooks.recording_started(active)
         return active
 

@@ -17,7 +17,7 @@ from placebench.profiler.capture.active_recording import ActiveRecording, Curren
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
-from placebench.profiler.capture.stack import find_caller
+from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, transaction_step
 
@@ -209,4 +209,4 @@ def locate(pending: PendingStatement, sql: str) -> None:
     pending.executing = False
     pending.fingerprint = fingerprint(sql)
     if pending.recording.options.mode != "light":
-        pending.caller = find_caller(sys._getframe(1))
+        pending.caller, pending.outer_caller = find_callers(sys._getframe(1), pending.recording.application)

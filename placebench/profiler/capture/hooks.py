@@ -19,7 +19,7 @@ from placebench.profiler.capture.driver_recorder import DriverRecorder, locate, 
 from placebench.profiler.capture.engine import PoolTimer, idle_switch_of
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
-from placebench.profiler.capture.stack import find_caller
+from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.drivers import time_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
@@ -351,7 +351,7 @@ def _describe(
             pending.cache_hit = None
     if recording.options.mode == "light":
         return
-    pending.caller = find_caller(sys._getframe(2))
+    pending.caller, pending.outer_caller = find_callers(sys._getframe(2), recording.application)
     if info.writes:
         recording.duplicates.add_write(info.table)
         pending.repeated = False

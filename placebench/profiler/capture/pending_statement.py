@@ -127,7 +127,10 @@ class RecordingContext:
     """What the pending statements of one recording share.
 
     overhead_s: profiler overhead, by its own clock.
+    application: folders and packages that are the application's own, even where they are installed.
     """
+
+    application: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -169,6 +172,7 @@ class PendingStatement:
     executing = True
     rows_come_alone = False
     caller: Caller | None = None
+    outer_caller: Caller | None = None
     parameters: str | None = None
     compile_s: float | None = None
     pool_wait_s: float | None = None
@@ -319,6 +323,7 @@ class PendingStatement:
             started_s=self.started - origin,
             parameters=self.parameters,
             caller=self.caller,
+            outer_caller=self.outer_caller,
             compile_s=self.compile_s,
             pool_wait_s=self.pool_wait_s,
             execute_s=self.execute_s,

@@ -23,6 +23,7 @@ from placebench.page import environment, shell
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
+from placebench.profiler.analysis.merging import unfolded
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.fingerprint import one_line
@@ -66,16 +67,16 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None) -
     return shell(recording.name, Markup(body), description="One recording of the SQL profiler.")
 
 
-def write_difference_page(difference: RecordingDifference, path: Path) -> None:
+def write_difference_page(difference: RecordingDifference, path: Path | str) -> None:
     """Write the difference of two recordings as one HTML file like that."""
     body = _template("difference.html").render(difference=difference)
     title = f"{difference.before} → {difference.after}"
-    write_whole(path, shell(title, Markup(body), description="The difference of two recordings."))
+    write_whole(Path(path), shell(title, Markup(body), description="The difference of two recordings."))
 
 
 def write_flame_page(
     session: Session,
-    path: Path,
+    path: Path | str,
     *,
     title: str,
     requests: int = 1,
@@ -88,6 +89,7 @@ def write_flame_page(
     notes: what a reader has to know, such as the recordings' own. back: the link to the overview.
     Without JavaScript the page shows the same flame graph as text.
     """
+    session = unfolded(session)
     page = _template("flame.html").render(
         title=title,
         requests=requests,
@@ -99,12 +101,12 @@ def write_flame_page(
         script=Markup(_FONT_LINK.sub("", (_RESOURCES / "app.js").read_text(encoding="utf-8"))),
         data=_inside_script(JSONForHTMLRenderer().render(session)),
     )
-    write_whole(path, page)
+    write_whole(Path(path), page)
 
 
-def write_speedscope(session: Session, path: Path) -> None:
+def write_speedscope(session: Session, path: Path | str) -> None:
     """Write the session as a file that https://www.speedscope.app opens, statements among its frames."""
-    write_whole(path, SpeedscopeRenderer().render(session))
+    write_whole(Path(path), SpeedscopeRenderer().render(session))
 
 
 def _parts(summary: RecordingSummary) -> Markup | None:
