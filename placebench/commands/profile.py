@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 import traceback
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -198,12 +199,12 @@ def _program(arguments: Namespace) -> "Program | None":
 
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
-    from placebench.profiler import SqlProfiler
+    from placebench.profiler import Clocks, SqlProfiler
     from placebench.profiler.integrations.application import missing_package
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
     interrupted = False
-    profiler = SqlProfiler()
+    profiler = SqlProfiler(clocks=Clocks(cpu=time.process_time))  # of all its threads
     try:
         with stdout_to_stderr() if arguments.json else nullcontext():
             try:

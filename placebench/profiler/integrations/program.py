@@ -7,7 +7,9 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -35,10 +37,11 @@ class Program:
     def run(self) -> int:
         """Run it, wait for its threads as Python does at its end, and return its exit code.
 
+        The threads that it starts run in copies of the context, so that a recording around it has all of them.
         Raises what the program raises, apart from SystemExit. A child that the program forks ends here.
         """
         process = os.getpid()
-        with _as_main_program(self):
+        with _as_main_program(self), _threads_in_context():
             try:
                 if self.is_module:
                     runpy.run_module(self.name, run_name="__main__", alter_sys=True)
@@ -96,6 +99,22 @@ def _as_main_program(program: Program) -> Iterator[None]:
         yield
     finally:
         sys.argv, sys.path[:] = arguments, path
+
+
+@contextmanager
+def _threads_in_context() -> Iterator[None]:
+    """Threads begin in a copy of the context of who starts them, as they do in later versions of Python."""
+    start = threading.Thread.start
+
+    def start_in_context(thread: threading.Thread) -> None:
+        thread.run = partial(copy_context().run, thread.run)  # type: ignore[method-assign]
+        start(thread)
+
+    threading.Thread.start = start_in_context  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
 
 
 def _exit_code(code: object) -> int:

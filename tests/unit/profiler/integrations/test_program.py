@@ -40,6 +40,31 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 6)
 """
 
 
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+
+from sqlalchemy import create_engine, text
+
+engine = create_engine("sqlite:///shop.db")
+
+
+def query(number):
+    with engine.connect() as connection:
+        connection.execute(text("select :n"), {"n": number}).all()
+
+
+threads = [Thread(target=query, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(query, range(4)))
+for thread in threads:
+    thread.join()
+engine.dispose()
+"""
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a script beside its helper, and the same as a package."""
@@ -56,6 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "missing.py": "import no_such_package\n",
         "broken.py": "def :\n",
         "forks.py": FORKS,
+        "threads.py": THREADS,
         "waits.py": "import time\nprint('waiting', flush=True)\ntime.sleep(60)\n",
     }.items():
         path = tmp_path / name
@@ -131,6 +157,16 @@ def test_what_is_wrong_is_the_last_line(words: list[str], code: int, line: str) 
 
     assert code == ran.returncode
     assert line in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("mode", ["light", "flame"])
+def test_the_threads_of_a_program_are_recorded(mode: str) -> None:
+    """Those that it starts itself, and those of its pools."""
+    ran = run("--mode", mode, "threads.py")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert " statements 7 " in ran.stdout
+    assert "no recording saw them" not in ran.stdout
 
 
 def test_a_forked_child_writes_no_recording() -> None:
