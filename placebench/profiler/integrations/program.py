@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import signal
 import sys
 import threading
 import traceback
@@ -41,6 +42,7 @@ class Program:
         Raises what the program raises, apart from SystemExit. A child that the program forks ends here.
         """
         process = os.getpid()
+        os.register_at_fork(after_in_child=partial(_restore_signals, signal.getsignal(signal.SIGTERM)))
         with _as_main_program(self), _threads_in_context():
             try:
                 if self.is_module:
@@ -123,6 +125,15 @@ def _exit_code(code: object) -> int:
         return (code or 0) & 0xFF
     sys.stderr.write(f"{code}\n")
     return 1
+
+
+def _restore_signals(own: object) -> None:
+    """In a forked child, signals do what Python has them do, unless the program has a handler; *own*: the command's."""
+    if not callable(own):
+        return
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is own:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _end_child(code: int) -> NoReturn:

@@ -65,6 +65,21 @@ engine.dispose()
 """
 
 
+POOLS = """
+import multiprocessing
+
+
+def double(number):
+    return number * 2
+
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(pool.map(double, [1, 2]), flush=True)
+"""
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a script beside its helper, and the same as a package."""
@@ -81,6 +96,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "missing.py": "import no_such_package\n",
         "broken.py": "def :\n",
         "forks.py": FORKS,
+        "pools.py": POOLS,
         "threads.py": THREADS,
         "waits.py": "import time\nprint('waiting', flush=True)\ntime.sleep(60)\n",
     }.items():
@@ -175,6 +191,14 @@ def test_a_forked_child_writes_no_recording() -> None:
 
     assert 6 == ran.returncode, ran.stderr
     assert 1 == ran.stdout.count("forks.py: ")
+
+
+def test_the_processes_of_a_pool_end_as_usual() -> None:
+    """They are terminated by a signal, which the command has a handler for."""
+    ran = run("pools.py")
+
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert ["[2, 4]", "[2, 4]"] == ran.stdout.splitlines()[:2]
 
 
 def test_an_interrupted_program_is_recorded_until_then() -> None:
