@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 import traceback
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -169,7 +170,7 @@ def _check(arguments: Namespace) -> int:
     from placebench.profiler.analysis.budget import Budget
 
     if not arguments.gate:
-        raise UsageError("placebench profile check: the following arguments are required: --gate")
+        raise UsageError("the following arguments are required: --gate")
     arguments.budget = Budget.parse(arguments.gate)
     arguments.budget.check(arguments.mode)
     return _run(arguments)
@@ -181,29 +182,29 @@ def _program(arguments: Namespace) -> "Program | None":
 
     if arguments.module is not None:
         if not arguments.module or arguments.target is not None:
-            raise UsageError("placebench profile run: expected one program: -m MODULE, or APP, or a script")
+            raise UsageError("expected one program: -m MODULE, or APP, or a script")
         name, *rest = arguments.module
         program = Program(name, tuple(rest[rest[:1] == ["--"] :]), is_module=True)
     elif arguments.target is not None and is_script(arguments.target):
         program = Program(arguments.target, tuple(arguments.arguments))
     elif arguments.arguments:
-        raise UsageError(f"placebench profile run: {arguments.target!r} is no script: expected its options before --")
+        raise UsageError(f"{arguments.target!r} is no script: expected its options before --")
     else:
         return None
     if arguments.requests_given or arguments.login:
-        raise UsageError(f"placebench profile run: {program} is a program: requests are sent to an application only")
+        raise UsageError(f"{program} is a program: requests are sent to an application only")
     program.check()
     return program
 
 
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
-    from placebench.profiler import SqlProfiler
+    from placebench.profiler import Clocks, SqlProfiler
     from placebench.profiler.integrations.application import missing_package
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
     interrupted = False
-    profiler = SqlProfiler()
+    profiler = SqlProfiler(clocks=Clocks(cpu=time.process_time))  # of all its threads
     try:
         with stdout_to_stderr() if arguments.json else nullcontext():
             try:

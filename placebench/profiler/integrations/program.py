@@ -2,13 +2,17 @@
 
 import os
 import runpy
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from placebench.errors import ProfilerError
 
@@ -34,19 +38,25 @@ class Program:
     def run(self) -> int:
         """Run it, wait for its threads as Python does at its end, and return its exit code.
 
-        Raises what the program raises, apart from SystemExit.
+        The threads that it starts run in copies of the context, so that a recording around it has all of them.
+        Raises what the program raises, apart from SystemExit. A child that the program forks ends here.
         """
-        with _as_main_program(self):
+        process = os.getpid()
+        os.register_at_fork(after_in_child=partial(_restore_signals, signal.getsignal(signal.SIGTERM)))
+        with _as_main_program(self), _threads_in_context():
             try:
                 if self.is_module:
                     runpy.run_module(self.name, run_name="__main__", alter_sys=True)
                 else:
                     runpy.run_path(self.name, run_name="__main__")
+                code = 0
             except SystemExit as ended:
-                return _exit_code(ended.code)
+                code = _exit_code(ended.code)
             finally:
                 _wait_for_threads()
-        return 0
+        if os.getpid() != process:
+            _end_child(code)
+        return code
 
 
 def is_script(word: str) -> bool:
@@ -93,12 +103,44 @@ def _as_main_program(program: Program) -> Iterator[None]:
         sys.argv, sys.path[:] = arguments, path
 
 
+@contextmanager
+def _threads_in_context() -> Iterator[None]:
+    """Threads begin in a copy of the context of who starts them, as they do in later versions of Python."""
+    start = threading.Thread.start
+
+    def start_in_context(thread: threading.Thread) -> None:
+        thread.run = partial(copy_context().run, thread.run)  # type: ignore[method-assign]
+        start(thread)
+
+    threading.Thread.start = start_in_context  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
+
+
 def _exit_code(code: object) -> int:
     """The exit code of a SystemExit; a text is printed, as Python does."""
     if code is None or isinstance(code, int):
         return (code or 0) & 0xFF
     sys.stderr.write(f"{code}\n")
     return 1
+
+
+def _restore_signals(own: object) -> None:
+    """In a forked child, signals do what Python has them do, unless the program has a handler; *own*: the command's."""
+    if not callable(own):
+        return
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is own:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def _end_child(code: int) -> NoReturn:
+    """End a forked child, which has no recording to write: its parent has."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _wait_for_threads() -> None:

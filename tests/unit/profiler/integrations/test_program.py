@@ -1,5 +1,6 @@
 """Scripts and modules as programs, as Python itself runs them."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,13 +21,62 @@ def main():
         for number in range(6):
             connection.execute(text("select :n"), {"n": number}).all()
     engine.dispose()
-    threading.Thread(target=lambda: print("a thread ends")).start()
     print(__name__, NAME, sys.argv)
+    threading.Thread(target=lambda: print("a thread ends")).start()
     sys.exit(int(sys.argv[-1]))
 
 
 if __name__ == "__main__":
     main()
+"""
+
+
+FORKS = """
+import os
+import sys
+
+child = os.fork()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 6)
+"""
+
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+
+from sqlalchemy import create_engine, text
+
+engine = create_engine("sqlite:///shop.db")
+
+
+def query(number):
+    with engine.connect() as connection:
+        connection.execute(text("select :n"), {"n": number}).all()
+
+
+threads = [Thread(target=query, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(query, range(4)))
+for thread in threads:
+    thread.join()
+engine.dispose()
+"""
+
+
+POOLS = """
+import multiprocessing
+
+
+def double(number):
+    return number * 2
+
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(pool.map(double, [1, 2]), flush=True)
 """
 
 
@@ -45,6 +95,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "says.py": "import sys\nsys.exit('a text')\n",
         "missing.py": "import no_such_package\n",
         "broken.py": "def :\n",
+        "forks.py": FORKS,
+        "pools.py": POOLS,
+        "threads.py": THREADS,
+        "waits.py": "import time\nprint('waiting', flush=True)\ntime.sleep(60)\n",
     }.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -119,6 +173,45 @@ def test_what_is_wrong_is_the_last_line(words: list[str], code: int, line: str) 
 
     assert code == ran.returncode
     assert line in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("mode", ["light", "flame"])
+def test_the_threads_of_a_program_are_recorded(mode: str) -> None:
+    """Those that it starts itself, and those of its pools."""
+    ran = run("--mode", mode, "threads.py")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert " statements 7 " in ran.stdout
+    assert "no recording saw them" not in ran.stdout
+
+
+def test_a_forked_child_writes_no_recording() -> None:
+    """It ends with its own exit code; the summary is printed once."""
+    ran = run("forks.py")
+
+    assert 6 == ran.returncode, ran.stderr
+    assert 1 == ran.stdout.count("forks.py: ")
+
+
+def test_the_processes_of_a_pool_end_as_usual() -> None:
+    """They are terminated by a signal, which the command has a handler for."""
+    ran = run("pools.py")
+
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert ["[2, 4]", "[2, 4]"] == ran.stdout.splitlines()[:2]
+
+
+def test_an_interrupted_program_is_recorded_until_then() -> None:
+    """With exit code 130, as of every interrupted command."""
+    called = [sys.executable, "-m", "placebench", "profile", "run", "--mode", "full", "waits.py"]
+    with subprocess.Popen(called, stdout=subprocess.PIPE, text=True) as process:
+        assert "waiting\n" == process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[0]
+
+    assert 130 == process.returncode
+    assert "ended with KeyboardInterrupt" in said
+    assert Path("profile/index.html").is_file()
 
 
 def test_a_gate_of_a_program_is_exit_code_1() -> None:
