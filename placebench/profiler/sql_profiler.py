@@ -12,14 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from sqlalchemy import Engine
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.hooks import Hooks
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
 from placebench.profiler.capture.pending_statement import guarded
@@ -27,6 +26,7 @@ from placebench.profiler.integrations.middleware import (
     AsgiApplication,
     ProfiledApplication,
     ProfiledAsgiApplication,
+    ProfiledCalls,
     WsgiApplication,
 )
 from placebench.profiler.integrations.sampling import (
@@ -61,9 +61,7 @@ class Listener(Protocol):
 class _Timed:
     """Adds a span with this label to the recording that runs, and calls the listeners."""
 
-    def __init__(
-        self, label: str, current: ContextVar[ActiveRecording | None], listeners: Sequence[Listener] = ()
-    ) -> None:
+    def __init__(self, label: str, current: CurrentRecording, listeners: Sequence[Listener] = ()) -> None:
         self._label = label
         self._current = current
         self._listeners = listeners
@@ -114,6 +112,8 @@ class SqlProfiler:
     A thread that the application starts by itself records nothing, unless it runs in a copy of the context
     (`contextvars.copy_context().run`); tasks and `asyncio.to_thread` copy it by themselves.
 
+    whole_process: a record takes the statements of every thread and task of the process, whoever started them. For
+        programs that do one thing at a time, such as a test suite: records that run at the same time would mix.
     recordings: the last 100 requests of `wsgi` and `asgi` applications without a folder, or the slowest ones.
     """
 
@@ -122,11 +122,12 @@ class SqlProfiler:
         engine: "Engine | AsyncEngine | None" = None,
         *,
         clocks: Clocks | None = None,
+        whole_process: bool = False,
         application: Sequence[str] = (),
     ) -> None:
         self._clocks = clocks or Clocks()
         target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
-        self._hooks = Hooks(target, self._clocks.elapsed)
+        self._hooks = Hooks(target, self._clocks.elapsed, whole_process=whole_process)
         self._hooks.install()
         self.recordings: deque[Recording] = deque(maxlen=100)
         self._listeners: list[Listener] = []
@@ -212,6 +213,23 @@ class SqlProfiler:
     ) -> ProfiledAsgiApplication:
         """The same for an ASGI application; requests that run at the same time on one thread do not mix."""
         return ProfiledAsgiApplication(self, application, *self._sampler_and_store(folder, mode, keep, sampling))
+
+    def calls(
+        self,
+        *,
+        folder: Path | None = None,
+        mode: str = "light",
+        keep: Keep | None = None,
+        sampling: Sampling | None = None,
+    ) -> ProfiledCalls:
+        """The same for what a framework begins and ends by itself; the integrations are made of it."""
+        return ProfiledCalls(self, *self._sampler_and_store(folder, mode, keep, sampling))
+
+    def rename(self, name: str) -> None:
+        """Give the recording that runs in this thread or task another name, such as the route of its request."""
+        recording = self._hooks.current.get()
+        if recording is not None:
+            recording.name = name
 
     def _sampler_and_store(
         self, folder: Path | None, mode: str, keep: Keep | None, sampling: Sampling | None

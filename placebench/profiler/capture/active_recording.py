@@ -7,6 +7,7 @@ kept.
 
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -171,3 +172,22 @@ class ActiveRecording(RecordingContext):
         self.overhead_s += inner.overhead_s
         self.gc_collections += inner.gc_collections
         self.connection_state(None).measured_s += inner.sql_s()
+
+
+class ProcessRecording:
+    """Holds the recording of the whole process, where a ContextVar holds that of one thread or task."""
+
+    def __init__(self) -> None:
+        self._recording: ActiveRecording | None = None
+
+    def get(self) -> ActiveRecording | None:
+        """The recording that runs."""
+        return self._recording
+
+    def set(self, recording: ActiveRecording | None) -> None:
+        """Make it the one that every thread and task writes into."""
+        self._recording = recording
+
+
+CurrentRecording = ContextVar[ActiveRecording | None] | ProcessRecording
+"""Where hooks find the recording that runs."""

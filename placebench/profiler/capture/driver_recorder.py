@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProcessRecording
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
@@ -45,14 +45,16 @@ def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
 class DriverRecorder:
     """Records what timed cursors and connections do; without effect where no recording runs.
 
-    current: the recording that runs in this thread or task.
+    current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
     connecting: the CONNECT that runs there. pool_wait_s: between the pool's queue and its checkout, the wait.
     """
 
-    def __init__(self) -> None:
-        self.current: ContextVar[ActiveRecording | None] = ContextVar("placebench_recording", default=None)
+    def __init__(self, *, whole_process: bool = False) -> None:
+        self.current: CurrentRecording = (
+            ProcessRecording() if whole_process else ContextVar("placebench_recording", default=None)
+        )
         self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
         self.pool_wait_s: ContextVar[float | None] = ContextVar("placebench_pool_wait", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}

@@ -30,8 +30,8 @@ _LONGEST_PARAMETERS = 1000
 class Hooks(DriverRecorder):
     """Installed on one engine, or on all of them, until `remove`."""
 
-    def __init__(self, target: Engine | type[Engine], clock: Clock) -> None:
-        super().__init__()
+    def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
+        super().__init__(whole_process=whole_process)
         self.installed = False
         self._target = target
         self._idle_switch = idle_switch_of(target)

@@ -6,11 +6,10 @@ makes a driver's timed class. They need no SQLAlchemy: whoever implements `CallR
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.pending_statement import PendingStatement
 
@@ -21,7 +20,7 @@ _COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 class CallRecorder(Protocol):
     """What the timed classes need of the profiler; none of these raises."""
 
-    current: ContextVar[ActiveRecording | None]
+    current: CurrentRecording
     timed_classes: dict[tuple[type, type], type]
     running: set[ActiveRecording]
 

@@ -47,6 +47,11 @@ def write_recording_page(recording: RecordingData, path: Path, *, flame_page: st
 
     Figures are of the mean request, lists of the first one. flame_page: the link to its page of `write_flame_page`.
     """
+    write_whole(path, recording_page(recording, flame_page=flame_page))
+
+
+def recording_page(recording: RecordingData, *, flame_page: str | None = None) -> str:
+    """The page of `write_recording_page` as a text."""
     summary = summarise(recording)
     body = _template("recording.html").render(
         recording=recording,
@@ -59,7 +64,7 @@ def write_recording_page(recording: RecordingData, path: Path, *, flame_page: st
         statements=[each for each in recording.statements if each.request == 1][:_MOST_STATEMENTS],
         steps=[each for each in recording.transactions if each.request == 1][:_MOST_STATEMENTS],
     )
-    write_whole(path, shell(recording.name, Markup(body), description="One recording of the SQL profiler."))
+    return shell(recording.name, Markup(body), description="One recording of the SQL profiler.")
 
 
 def write_difference_page(difference: RecordingDifference, path: Path | str) -> None:

@@ -465,6 +465,30 @@ def test_a_thread_of_the_application_records_in_a_copy_of_the_context(profiler: 
     assert recording.statement_count == 1
 
 
+def test_a_record_of_the_whole_process_has_the_statements_of_every_thread(make_engine: Any) -> None:
+    """Of a thread that began before the record too, and of one with an empty context."""
+    engine = make_engine(poolclass=QueuePool)
+    profiler = SqlProfiler(engine, whole_process=True)
+    recording_runs = threading.Event()
+
+    def query() -> None:
+        recording_runs.wait()
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1")
+
+    earlier, later = threading.Thread(target=query), threading.Thread(target=contextvars.Context().run, args=(query,))
+    earlier.start()
+    with profiler.record("whole") as recording:
+        later.start()
+        recording_runs.set()
+        earlier.join()
+        later.join()
+    query()
+
+    profiler.remove()
+    assert (recording.statement_count, profiler.active) == (2, False)
+
+
 def test_a_record_inside_of_a_record_belongs_to_both(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
     """The outer one sees everything."""
     with engine.connect() as connection, profiler.record("outer") as outer:
