@@ -188,7 +188,7 @@ class Hooks(DriverRecorder):
         recording = self.current.get()
         if recording is None or recording.ended:
             # Else its cursor counts it.
-            if not isinstance(_timed_cursor(cursor), TimedCursor):
+            if not isinstance(cursor, TimedCursor) and not isinstance(getattr(cursor, "_cursor", None), TimedCursor):
                 self.count_missed()
             return
         try:
@@ -203,7 +203,7 @@ class Hooks(DriverRecorder):
                 _describe(pending, info, context, statement, parameters)
             except Exception as error:  # noqa: BLE001  its times and rows are recorded all the same
                 self.report_failure(error)
-            timed = _timed_cursor(cursor)
+            timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
             if isinstance(timed, TimedCursor):
                 timed.placebench_pending = pending
             else:
@@ -260,11 +260,6 @@ class Hooks(DriverRecorder):
             connecting.leave_execute(None)
             connecting.set_error(error)
             self.connecting.set(None)
-
-
-def _timed_cursor(cursor: object) -> object:
-    """The cursor whose class may be timed: behind an adapter of SQLAlchemy's there is the driver's own."""
-    return cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
 
 
 class _StatementInfo(NamedTuple):
