@@ -180,7 +180,7 @@ def test_a_class_name_exists_once() -> None:
 
 
 MODULES_WITH_ONE_IMPORTER = 49
-"""At most; most of them are what a package's `__init__` offers, one handler of many, loaded late, or a process."""
+"""At most; most are what a package offers, one integration or handler of many, loaded late, or a process."""
 
 
 def test_modules_with_one_importer_do_not_grow_in_number() -> None:
