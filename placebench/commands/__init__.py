@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 COMMANDS: Mapping[str, Entry] = {
     "profile": Entry("profile the SQL of an application, and open or compare its recordings"),
-    "profile run": Entry("profile requests to a WSGI or ASGI application", "profile"),
+    "profile run": Entry("profile requests to an application, or a script or module", "profile"),
     "profile show": Entry("show a saved recording", "profile"),
     "profile diff": Entry("show what changed between two saved recordings", "profile"),
     "profile check": Entry("profile requests, and fail if a gate such as 'statements <= 10' does not hold", "profile"),

@@ -1,49 +1,122 @@
 """`placebench profile`: requests to an application in this process through the SQL profiler, and their recordings."""
 
+import re
+import sys
+import time
 import traceback
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from argparse import REMAINDER, Action, ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit, progress, say, warn
-from placebench.errors import GateFailedError, PlacebenchError, ProfilerError
+from placebench.errors import GateFailedError, PlacebenchError, ProfilerError, UsageError
 from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.integrations.in_process_client import Request, Send
+    from placebench.profiler.integrations.in_process_client import InProcessClient, Request
+    from placebench.profiler.integrations.program import Program
 
 _MODES = ("light", "full", "sampled", "flame", "plans")
 _OUT = Path("profile")
 
 
+class _ReadTarget(Action):
+    """Reads APP, whose options may follow it, or a script, to which everything after it belongs."""
+
+    def __call__(
+        self, parser: ArgumentParser, namespace: Namespace, values: object, _option: str | None = None
+    ) -> None:
+        from placebench.profiler.integrations.program import is_script
+
+        words = [str(word) for word in cast("Sequence[Any]", values)]
+        if namespace.module:
+            namespace.module += words
+            return
+        explicit = words[:1] == ["--"]
+        if not words[explicit:]:
+            return
+        target, *rest = words[explicit:]
+        namespace.target = target
+        if explicit or is_script(target):
+            namespace.arguments = rest[1:] if rest[:1] == ["--"] and not explicit else rest
+        else:
+            parser.parse_args(rest, namespace)
+
+
+class _ReadRequest(Action):
+    """Reads --request, and --header and --body, which belong to the request before them, or to all requests."""
+
+    def __call__(
+        self, _parser: ArgumentParser, namespace: Namespace, values: object, option: str | None = None
+    ) -> None:
+        namespace.requests_given = [*namespace.requests_given, (option, values)]
+
+
 def _configure_run(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "app", metavar="APP", help="MODULE:CALLABLE of WSGI or ASGI, or MODULE:FACTORY(), which is called"
+    parser.usage = (
+        f"{parser.prog} [options] [APP]\n"
+        f"       {parser.prog} [options] SCRIPT [ARGUMENTS ...]\n"
+        f"       {parser.prog} [options] -m MODULE [ARGUMENTS ...]"
     )
-    parser.add_argument("--request", required=True, metavar="'GET /x'", help="method and path, with its query")
+    parser.set_defaults(target=None, arguments=[], module=None, requests_given=[])
     parser.add_argument(
-        "--header", action="append", default=[], metavar="'NAME: VALUE'", help="header of the request; may be repeated"
+        "target",
+        action=_ReadTarget,
+        nargs=REMAINDER,
+        metavar="APP",
+        help="MODULE:CALLABLE of WSGI or ASGI, a factory too (default: the FastAPI, Flask or Django project in this "
+        "folder); or a script with its arguments",
     )
-    parser.add_argument("--body", type=options.path, metavar="FILE", help="body of the request")
+    parser.add_argument(
+        "-m", dest="module", nargs=REMAINDER, metavar="MODULE", help="module to run as a program, with its arguments"
+    )
+    parser.add_argument(
+        "--request",
+        action=_ReadRequest,
+        metavar="'GET /x'",
+        help="method, path with its query, and body, as in 'POST /x {\"a\": 1}' or 'POST /x @FILE' (default: GET /); "
+        "may be repeated",
+    )
+    parser.add_argument(
+        "--header",
+        action=_ReadRequest,
+        metavar="'NAME: VALUE'",
+        help="header of the request before it, or of all requests where none is before it; may be repeated",
+    )
+    parser.add_argument("--body", action=_ReadRequest, metavar="FILE", help="body of the request before it")
+    parser.add_argument(
+        "--login",
+        action="append",
+        default=[],
+        metavar="'POST /login …'",
+        help="request that is sent first and not recorded; its cookies, or its access token, are kept; may be repeated",
+    )
+    parser.add_argument(
+        "--expect-status",
+        type=options.whole(100, 599),
+        metavar="N",
+        help="status that the responses have to have (default: any below 400)",
+    )
     parser.add_argument("--interface", choices=("wsgi", "asgi"), help="interface of APP (default: by its signature)")
     parser.add_argument(
         "--requests",
         type=options.request_count,
         default=1,
         metavar="N",
-        help="number of recorded requests (default: 1)",
+        help="number of times that each request is recorded (default: 1)",
     )
     parser.add_argument(
         "--warmup",
         type=options.warmup_count,
         default=1,
         metavar="N",
-        help="number of requests before, not recorded (default: 1)",
+        help="number of times that each request is sent before, not recorded (default: 1)",
     )
     parser.add_argument("--mode", choices=_MODES, default="flame", help="how much is recorded (default: flame)")
     parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; they may be secrets")
@@ -59,9 +132,9 @@ def _configure_check(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--gate",
         action="append",
-        required=True,
+        default=[],
         metavar="EXPR",
-        help="what must hold for the mean request, as 'statements <= 10': of statements, rows, round_trips, "
+        help="what must hold for each request on average, as 'statements <= 10': of statements, rows, round_trips, "
         "duplicates, n_plus_one; exit code 1 where it does not; may be repeated",
     )
 
@@ -86,34 +159,138 @@ def _add_recording(parser: ArgumentParser, name: str, metavar: str) -> None:
 
 
 def _run(arguments: Namespace) -> int:
-    """Make the requests and write what was recorded; exit code 1 if a request failed."""
-    make_folder(arguments.out)
-    recording, statuses = _recorded(arguments)
-    files = _write(recording, arguments.out)
-    emit(
-        arguments,
-        text=lambda: _text(recording),
-        document=lambda: {**_document(recording, files), "statuses": statuses},
-        page=arguments.out / "index.html",
-    )
-    if len(statuses) < arguments.requests:
-        say(f"{len(statuses)} of {arguments.requests} requests were made")
-        raise KeyboardInterrupt
-    if failed := [status for status in statuses if status >= 500]:
-        raise GateFailedError(f"{len(failed)} of {len(statuses)} responses have status {failed[0]}, expected below 500")
-    if broken := arguments.budget.broken_by(recording) if "budget" in arguments else "":
-        warn(broken)
-        raise GateFailedError("a gate does not hold: see the statements above")
-    return 0
+    """Run the program, or send the requests, and write what was recorded."""
+    arguments.out = make_folder(arguments.out).resolve()
+    program = _program(arguments)
+    return _run_requests(arguments) if program is None else _run_program(arguments, program)
 
 
 def _check(arguments: Namespace) -> int:
     """Do as `profile run` does, with gates; exit code 1 if one does not hold."""
     from placebench.profiler.analysis.budget import Budget
 
+    if not arguments.gate:
+        raise UsageError("the following arguments are required: --gate")
     arguments.budget = Budget.parse(arguments.gate)
     arguments.budget.check(arguments.mode)
     return _run(arguments)
+
+
+def _program(arguments: Namespace) -> "Program | None":
+    """The script or module to run; None if it is an application that requests are sent to."""
+    from placebench.profiler.integrations.program import Program, is_script
+
+    if arguments.module is not None:
+        if not arguments.module or arguments.target is not None:
+            raise UsageError("expected one program: -m MODULE, or APP, or a script")
+        name, *rest = arguments.module
+        program = Program(name, tuple(rest[rest[:1] == ["--"] :]), is_module=True)
+    elif arguments.target is not None and is_script(arguments.target):
+        program = Program(arguments.target, tuple(arguments.arguments))
+    elif arguments.arguments:
+        raise UsageError(f"{arguments.target!r} is no script: expected its options before --")
+    else:
+        return None
+    if arguments.requests_given or arguments.login:
+        raise UsageError(f"{program} is a program: requests are sent to an application only")
+    program.check()
+    return program
+
+
+def _run_program(arguments: Namespace, program: "Program") -> int:
+    """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
+    from placebench.profiler import Clocks, SqlProfiler
+    from placebench.profiler.integrations.application import missing_package
+    from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
+
+    interrupted = False
+    profiler = SqlProfiler(clocks=Clocks(cpu=time.process_time))  # of all its threads
+    try:
+        with stdout_to_stderr() if arguments.json else nullcontext():
+            try:
+                with _record(profiler, str(program), arguments) as recording:
+                    code = program.run()
+            except KeyboardInterrupt:
+                interrupted = True
+            except BaseException as error:  # noqa: BLE001  it is the program's, whatever it is
+                warn(traceback_of(error).rstrip())
+                code = 1
+                if isinstance(error, ModuleNotFoundError) and (hint := missing_package(error)):
+                    warn(f"placebench profile run: {hint}")
+    finally:
+        profiler.remove()
+    files = _write(recording, arguments.out)
+    emit(
+        arguments,
+        text=lambda: _text(recording),
+        document=lambda: {**_document(recording, files), "exit_code": None if interrupted else code},
+        page=files["page"],
+    )
+    if interrupted:
+        raise KeyboardInterrupt
+    if code:
+        return code
+    _hold_gates(arguments, [recording])
+    return 0
+
+
+def _run_requests(arguments: Namespace) -> int:
+    """Record requests to an application; exit code 1 if one of them failed or a gate does not hold."""
+    from placebench.profiler import Recording
+
+    requests = _requests(arguments)
+    recorded = _recorded(arguments, requests)
+    done = [each for each in recorded if each.recordings]
+    folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]
+    for each, folder in zip(done, folders, strict=True):
+        each.files = _write(each.merged, folder)
+        say(f"{each.request}: status {', '.join(map(str, sorted(set(each.statuses))))}")
+    merged, files = done[0].merged, done[0].files
+    if len(done) > 1:
+        merged = Recording.merge([each.merged for each in done], name=", ".join(str(each.request) for each in done))
+        files = _write(merged, arguments.out)
+    emit(
+        arguments,
+        text=lambda: "\n\n".join(_text(each.merged) for each in done),
+        document=lambda: {
+            **_document(merged, files),
+            "statuses": [status for each in done for status in each.statuses],
+            "requests": [
+                {"request": str(each.request), "statuses": each.statuses, **_document(each.merged, each.files)}
+                for each in done
+            ],
+        },
+        page=files["page"],
+    )
+    count = sum(len(each.statuses) for each in recorded)
+    if count < (expected := arguments.requests * len(requests)):
+        say(f"{count} of {expected} requests were made")
+        raise KeyboardInterrupt
+    for each in done:
+        _check_statuses(each, arguments.expect_status)
+    _hold_gates(arguments, [each.merged for each in done])
+    return 0
+
+
+def _check_statuses(recorded: "_Recorded", expected: int | None) -> None:
+    """Raise GateFailedError if a response has another status than the expected one."""
+    statuses = recorded.statuses
+    failed = [each for each in statuses if (each >= 400 if expected is None else each != expected)]
+    if failed:
+        wanted = "below 400 (or say --expect-status)" if expected is None else expected
+        raise GateFailedError(
+            f"{recorded.request}: {len(failed)} of {len(statuses)} responses have status {failed[0]}, expected {wanted}"
+        )
+
+
+def _hold_gates(arguments: Namespace, recordings: "Sequence[Recording]") -> None:
+    """Raise GateFailedError if one of the recordings breaks the budget, with the statements on stderr."""
+    if "budget" not in arguments:
+        return
+    broken = [text for recording in recordings if (text := arguments.budget.broken_by(recording))]
+    if broken:
+        warn("\n".join(broken))
+        raise GateFailedError("a gate does not hold: see the statements above")
 
 
 def _show(arguments: Namespace) -> int:
@@ -152,91 +329,153 @@ def _load(path: Path) -> "Recording":
     return Recording.load(path)
 
 
-def _recorded(arguments: Namespace) -> "tuple[Recording, list[int]]":
-    """The requests, merged into one recording, and the status of each."""
-    from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.integrations.in_process_client import in_process_client
+@dataclass
+class _Recorded:
+    """One request of the command line, with what was recorded of it."""
 
-    request = _request(arguments)
+    request: "Request"
+    folder: str
+    """Below that of the command, where there are several requests."""
+    recordings: "list[Recording]" = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
+    files: dict[str, Path] = field(default_factory=dict)
+
+    @cached_property
+    def merged(self) -> "Recording":
+        from placebench.profiler import Recording
+
+        return Recording.merge(self.recordings)
+
+
+def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
+    """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
+    from placebench.profiler import SqlProfiler
+    from placebench.profiler.integrations.in_process_client import Request, in_process_client
+
+    logins = [Request.parse(text) for text in arguments.login]
+    recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
     # Before the application is imported: connections that it makes at once are timed too.
     profiler = SqlProfiler()
     try:
-        with in_process_client(_application(arguments), arguments.interface) as send:
-            recordings, statuses = _record_all(profiler, send, request, arguments)
+        with in_process_client(_application(arguments), arguments.interface) as client:
+            for login in logins:
+                client.log_in(login)
+            for each in recorded * arguments.warmup:
+                with suppress(Exception):  # the recorded requests report it
+                    client.send(each.request)
+            _record_all(profiler, client, recorded, arguments)
     finally:
         profiler.remove()
-    return Recording.merge(recordings), statuses
+    return recorded
 
 
 def _record_all(
-    profiler: "SqlProfiler", send: "Send", request: "Request", arguments: Namespace
-) -> "tuple[list[Recording], list[int]]":
-    """A recording and a status for each request after the warm-up."""
-    recordings: list[Recording] = []
-    statuses: list[int] = []
-    for _ in range(arguments.warmup):
-        with suppress(Exception):  # the recorded requests report it
-            send(request)
-    with progress("requests", arguments.requests) as advance, _until_interrupted(statuses):
-        for number in range(arguments.requests):
-            recording, status = _record(profiler, send, request, arguments)
-            recordings.append(recording)
-            statuses.append(status)
+    profiler: "SqlProfiler", client: "InProcessClient", recorded: list[_Recorded], arguments: Namespace
+) -> None:
+    """Send the requests in their order, as often as requested."""
+    rounds = recorded * arguments.requests
+    with progress("requests", len(rounds)) as advance, _until_interrupted(recorded):
+        for number, each in enumerate(rounds):
+            recording, status = _send(profiler, client, each.request, arguments)
+            each.recordings.append(recording)
+            each.statuses.append(status)
             advance(number + 1)
-    return recordings, statuses
 
 
 @contextmanager
-def _until_interrupted(statuses: list[int]) -> Iterator[None]:
+def _until_interrupted(recorded: list[_Recorded]) -> Iterator[None]:
     """An interrupt ends the requests, and what was recorded by then is written all the same."""
     try:
         yield
     except KeyboardInterrupt:
-        if not statuses:
+        if not any(each.statuses for each in recorded):
             raise
 
 
-def _record(profiler: "SqlProfiler", send: "Send", request: "Request", arguments: Namespace) -> "tuple[Recording, int]":
+def _send(
+    profiler: "SqlProfiler", client: "InProcessClient", request: "Request", arguments: Namespace
+) -> "tuple[Recording, int]":
     """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
-    record = profiler.record(str(request), arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
     try:
-        with record as recording:
-            status = send(request)
+        with _record(profiler, str(request), arguments) as recording:
+            status = client.send(request).status
     except PlacebenchError:
         raise
     except Exception:  # noqa: BLE001  it is the application's, whatever it is
         warn(traceback.format_exc())
         status = 500
+    if client.interface == "asgi":
+        recording.cpu_s = None  # only the event loop's thread was measured, and its thread pool was not
     return recording, status
 
 
-def _request(arguments: Namespace) -> "Request":
-    from placebench.profiler.integrations.in_process_client import Request
+def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "AbstractContextManager[Recording]":
+    return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
 
-    headers = {}
-    for text in arguments.header:
-        name, colon, value = text.partition(":")
-        if not colon:
-            raise ProfilerError(f"header {text!r}: expected 'NAME: VALUE'")
-        headers[name.strip()] = value.strip()
-    try:
-        body = arguments.body.read_bytes() if arguments.body else b""
-    except OSError as error:
-        raise ProfilerError(f"--body {arguments.body}: {error.strerror}") from error
-    return Request.parse(arguments.request, headers=headers, body=body)
+
+def _requests(arguments: Namespace) -> "list[Request]":
+    """The requests, with the headers and bodies that follow each of them, or that come before all."""
+    from placebench.profiler.integrations.in_process_client import Request, read_body
+
+    requests: list[Request] = []
+    common: dict[str, str] = {}
+    body: bytes | None = None
+    for option, text in arguments.requests_given:
+        if option == "--request":
+            requests.append(Request.parse(text))
+        elif option == "--header":
+            header = _header(text)
+            if requests:
+                requests[-1] = replace(requests[-1], headers={**requests[-1].headers, **header})
+            else:
+                common |= header
+        elif requests:
+            requests[-1] = replace(requests[-1], body=read_body(f"@{text}"))
+        else:
+            body = read_body(f"@{text}")
+    requests = requests or [Request("GET", "/")]
+    return [
+        replace(each, headers={**each.headers, **_without(common, each.headers)}, body=each.body or body or b"")
+        for each in requests
+    ]
+
+
+def _without(common: dict[str, str], own: "Mapping[str, str]") -> dict[str, str]:
+    """The headers of all requests that a request has no header of its own for."""
+    names = {name.lower() for name in own}
+    return {name: value for name, value in common.items() if name.lower() not in names}
+
+
+def _header(text: str) -> dict[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise ProfilerError(f"header {text!r}: expected 'NAME: VALUE'")
+    return {name.strip(): value.strip()}
+
+
+def _folder_name(number: int, request: "Request") -> str:
+    """A name for the files of one of several requests, such as 2-GET-orders-7."""
+    return f"{number}-{re.sub('[^A-Za-z0-9]+', '-', str(request)).strip('-')}"[:60]
 
 
 def _application(arguments: Namespace) -> Any:
-    from placebench.profiler.integrations.in_process_client import application_named
+    from placebench.profiler.integrations.application import detect_application, load_application
 
+    name = arguments.target
+    if name is None:
+        name, reason = detect_application(Path())
+        say(f"application {name} ({reason})")
+    before, sys.argv = sys.argv, [name]  # it may read a command line, and ours is not its own
     try:
-        return application_named(arguments.app)
+        return load_application(name)
     except PlacebenchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         warn(traceback.format_exc())
         seen = f"{type(error).__name__}, see above"
-        raise ProfilerError(f"application {arguments.app!r} could not be loaded: {seen}") from error
+        raise ProfilerError(f"application {name!r} could not be loaded: {seen}") from error
+    finally:
+        sys.argv = before
 
 
 def _write(recording: "Recording", folder: Path) -> dict[str, Path]:

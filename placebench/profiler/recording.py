@@ -1,9 +1,10 @@
 """A recording with what can be done with it: `Recording`, which `SqlProfiler` fills."""
 
+import html
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from placebench.errors import ProfilerError
 from placebench.profiler.model.files import flame_graph_beside, write_whole
@@ -44,6 +45,17 @@ class Recording(RecordingData):
         from placebench.profiler.output.pages import write_recording_page
 
         write_recording_page(self, Path(path), flame_page=flame_page)
+
+    def _repr_html_(self) -> str:
+        """Its page, as Jupyter shows it below a cell: in a frame of its own, without scripts."""
+        from placebench.profiler.output.pages import recording_page
+
+        page = html.escape(recording_page(self))
+        return f'<iframe srcdoc="{page}" sandbox style="width: 100%; height: 40em; border: 0"></iframe>'
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Its summary and findings as text, for IPython and for readers of notebooks that show no frames."""
+        printer.text("..." if cycle else "\n".join(map(str, (self.summary(), *self.notes, *self.findings()))))
 
     def save(self, path: Path | str) -> None:
         """Write the recording as JSON, whole or not at all: under another name first, then renamed.

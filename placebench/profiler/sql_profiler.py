@@ -12,18 +12,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.integrations.middleware import (
     AsgiApplication,
     ProfiledApplication,
     ProfiledAsgiApplication,
+    ProfiledCalls,
     WsgiApplication,
 )
 from placebench.profiler.integrations.sampling import (
@@ -61,9 +61,7 @@ class Listener(Protocol):
 class _Timed:
     """Adds a span with this label to the recording that runs, and calls the listeners."""
 
-    def __init__(
-        self, label: str, current: ContextVar[ActiveRecording | None], listeners: Sequence[Listener] = ()
-    ) -> None:
+    def __init__(self, label: str, current: CurrentRecording, listeners: Sequence[Listener] = ()) -> None:
         self._label = label
         self._current = current
         self._listeners = listeners
@@ -108,14 +106,25 @@ class _Timed:
 class SqlProfiler:
     """Records the SQL of one engine, sync or async, or of every engine of the process if none is given.
 
+    application: folders or packages, such as "keystone", that are the application's own code although they are
+        installed. Without any, what is installed is a library: call sites and findings name the lines that call it.
     Make it before the first connection: the driver's time in a fetch can only be measured on connections made later.
     A thread that the application starts by itself records nothing, unless it runs in a copy of the context
     (`contextvars.copy_context().run`); tasks and `asyncio.to_thread` copy it by themselves.
 
+    whole_process: a record takes the statements of every thread and task of the process, whoever started them. For
+        programs that do one thing at a time, such as a test suite: records that run at the same time would mix.
     recordings: the last 100 requests of `wsgi` and `asgi` applications without a folder, or the slowest ones.
     """
 
-    def __init__(self, engine: "Engine | AsyncEngine | None" = None, *, clocks: Clocks | None = None) -> None:
+    def __init__(
+        self,
+        engine: "Engine | AsyncEngine | None" = None,
+        *,
+        clocks: Clocks | None = None,
+        whole_process: bool = False,
+        application: Sequence[str] = (),
+    ) -> None:
         # Loaded here: with the drivers alone there may be no SQLAlchemy.
         from sqlalchemy.engine import Engine
 
@@ -123,10 +132,16 @@ class SqlProfiler:
 
         clocks = clocks or Clocks()
         target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
-        self._install(Hooks(target, clocks.elapsed), clocks)
+        self._install(Hooks(target, clocks.elapsed, whole_process=whole_process), clocks, application)
 
     @classmethod
-    def for_drivers(cls, *drivers: str, clocks: Clocks | None = None) -> Self:
+    def for_drivers(
+        cls,
+        *drivers: str,
+        clocks: Clocks | None = None,
+        whole_process: bool = False,
+        application: Sequence[str] = (),
+    ) -> Self:
         """Return a profiler of database drivers, for programs without SQLAlchemy: Django, peewee, or SQL by hand.
 
         Make it before the program connects: connections that are open already are not seen. Statements of SQLAlchemy
@@ -134,21 +149,23 @@ class SqlProfiler:
 
         drivers: names of packages among "asyncpg", "MySQLdb", "psycopg", "psycopg2", "pymysql" and "sqlite3"; by
             default all that are installed, which are imported.
+        whole_process, application: as of `SqlProfiler`.
         Raises ProfilerError for a driver that is unknown or not installed.
         """
         from placebench.profiler.capture.driver_hooks import DriverHooks
 
         made = cls.__new__(cls)
-        made._install(DriverHooks(drivers), clocks or Clocks())
+        made._install(DriverHooks(drivers, whole_process=whole_process), clocks or Clocks(), application)
         return made
 
-    def _install(self, hooks: "Hooks | DriverHooks", clocks: Clocks) -> None:
+    def _install(self, hooks: "Hooks | DriverHooks", clocks: Clocks, application: Sequence[str]) -> None:
         """Begin to listen."""
         self._clocks = clocks
         self._hooks = hooks
         self._hooks.install()
         self.recordings: deque[Recording] = deque(maxlen=100)
         self._listeners: list[Listener] = []
+        self._application = (application,) if isinstance(application, str) else tuple(application)
 
     @property
     def active(self) -> bool:
@@ -231,6 +248,23 @@ class SqlProfiler:
         """The same for an ASGI application; requests that run at the same time on one thread do not mix."""
         return ProfiledAsgiApplication(self, application, *self._sampler_and_store(folder, mode, keep, sampling))
 
+    def calls(
+        self,
+        *,
+        folder: Path | None = None,
+        mode: str = "light",
+        keep: Keep | None = None,
+        sampling: Sampling | None = None,
+    ) -> ProfiledCalls:
+        """The same for what a framework begins and ends by itself; the integrations are made of it."""
+        return ProfiledCalls(self, *self._sampler_and_store(folder, mode, keep, sampling))
+
+    def rename(self, name: str) -> None:
+        """Give the recording that runs in this thread or task another name, such as the route of its request."""
+        recording = self._hooks.current.get()
+        if recording is not None:
+            recording.name = name
+
     def _sampler_and_store(
         self, folder: Path | None, mode: str, keep: Keep | None, sampling: Sampling | None
     ) -> tuple[RequestSampler, Store]:
@@ -252,6 +286,7 @@ class SqlProfiler:
         """A recording that runs from now on; a flame graph begins at the caller's frame."""
         flame_graph = self._flame_graph(options.mode, caller or sys._getframe(2))
         active = ActiveRecording(name, options, self._clocks, self.report_failure, flame_graph)
+        active.application = self._application
         self._hooks.recording_started(active)
         return active
 

@@ -83,7 +83,7 @@ def _with_profiler(
     if not folder and telemeter is None:
         raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
     # By attribute: the door loads the profiler on first use, and only an app that is profiled should pay for it.
-    profiler = placebench.SqlProfiler(engine)
+    profiler = placebench.SqlProfiler(engine, application=["placebench/reference"])
     if telemeter is not None:
         profiler.listen(telemeter)
     try:

@@ -7,7 +7,9 @@ from typing import Any
 from pyinstrument.session import Session
 
 from placebench.profiler import PlanNode, Recording, Statement, write_flame_page
+from placebench.profiler.analysis.suite import ProfiledTest, SuiteProfile
 from placebench.profiler.capture.stack import leaf
+from placebench.profiler.output.suite import SuiteReport
 
 HOSTILE = "select '</script><script>document.title = \"taken\"</script><img src=x onerror=alert(1)>'"
 
@@ -67,3 +69,21 @@ def test_a_hostile_statement_in_a_flame_graph_is_shown_and_does_not_run(
     drawn = seen.page.locator("#app").inner_text()
     assert "view" in drawn
     assert "<script>document.title" in drawn
+
+
+def test_the_page_of_a_suite_shows_hostile_names_and_fits_a_phone(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """Names of tests and statements are text; nothing is fetched; tables scroll in their own box."""
+    statement = Statement(HOSTILE, "f", 0.0, execute_s=0.1)
+    recording = Recording("test", "full", statements=[statement] * 6, elapsed_s=1.0, sql_s=0.6)
+    profile = SuiteProfile()
+    profile.add(ProfiledTest.of(f"test_x.py::test[{HOSTILE}]", recording, tmp_path))
+    page = tmp_path / "page.html"
+    SuiteReport(profile).write_page(page)
+
+    seen = visit(page, viewport={"width": 390, "height": 800})
+
+    assert seen.page.title() == "SQL of the test suite"
+    assert seen.requests == [page.as_uri()]
+    assert seen.complaints == []
+    assert HOSTILE in seen.page.locator("td.sql").first.inner_text()
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390

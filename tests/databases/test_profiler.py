@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg2
 import pytest
@@ -21,6 +22,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.pool import NullPool
 from sqlalchemy_version import since, since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
@@ -296,3 +298,25 @@ def test_a_flame_holds_sql_that_python_waited_for(profiler: SqlProfiler, engine:
         seconds for stack, seconds in recording.session.frame_records if stack[-1].startswith("select pg_sleep(?)")
     ]
     assert sum(leaves) == pytest.approx(recording.statements[0].execute_s)
+
+
+@pytest.mark.parametrize("driver", ["psycopg2", "psycopg"])
+@pytest.mark.parametrize("pool", [{"poolclass": NullPool}, {"pool_size": 1, "max_overflow": 5}])
+def test_bytes_of_connections_that_come_and_go(database_url: str, driver: str, pool: dict[str, Any]) -> None:
+    """A new connection may have the id of one that is gone, never its counters; its seconds stay in the sum."""
+    engine = create_engine(make_url(database_url).set(drivername=f"postgresql+{driver}"), **pool)
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("come and go") as recording:
+        for _ in range(10):
+            with engine.connect() as one, engine.connect() as other:
+                one.execute(text("select repeat('x', 1000)")).all()
+                other.execute(text("select repeat('x', 1000)")).all()
+    profiler.remove()
+    engine.dispose()
+
+    assert len(recording.statements) == 20
+    assert [1000 < each.bytes_received < 2000 for each in recording.statements] == [True] * 20
+    assert [0 < each.bytes_sent < 1000 for each in recording.statements] == [True] * 20
+    measured = sum(each.elapsed_s for each in recording.statements)
+    assert recording.sql_s == pytest.approx(measured + sum(step.elapsed_s or 0.0 for step in recording.transactions))

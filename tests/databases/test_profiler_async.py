@@ -158,3 +158,28 @@ def test_flames_of_two_tasks_stay_apart(profiler: SqlProfiler, engine: AsyncEngi
         leaves = {top for top in tops if "pg_sleep" in top}
         assert length == pytest.approx(recording.elapsed_s, rel=0.1)
         assert leaves == {f"select {recording.name}, pg_sleep(0.03)"}
+
+
+def test_statements_at_the_same_time_leave_python_unknown(profiler: SqlProfiler, engine: AsyncEngine) -> None:
+    """1 s of Python beside two statements of 0.05 s together is not 0.9 s; one after the other it is measured."""
+
+    async def sleep() -> None:
+        async with engine.connect() as connection:
+            await connection.execute(text("select pg_sleep(0.05)"))
+
+    async def work() -> tuple[Recording, Recording]:
+        await asyncio.gather(sleep(), sleep())
+        with profiler.record("together") as together:
+            await asyncio.gather(sleep(), sleep())
+            await asyncio.sleep(0.1)
+        with profiler.record("in turn") as in_turn:
+            await sleep()
+            await sleep()
+            await asyncio.sleep(0.1)
+        await engine.dispose()
+        return together, in_turn
+
+    together, in_turn = asyncio.run(work())
+
+    assert (together.overlapping, together.python_s, in_turn.overlapping) == (True, None, False)
+    assert in_turn.python_s >= 0.1

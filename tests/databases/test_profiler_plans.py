@@ -1,16 +1,20 @@
 """Plans of the actual execution, by psycopg2, psycopg 3 and psycopg 3 under asyncio."""
 
+import re
 from collections.abc import Iterator
 
 import psycopg2
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, exc, text
 from sqlalchemy.engine import Engine, make_url
 from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.link import open_database_link
 from placebench.runtime.postgres import Server
 
+_TABLE = re.compile(r"\b(?:from|update) ([abc])\b")
 DRIVERS = ("psycopg2", pytest.param("psycopg", marks=since_2_0))
 
 
@@ -172,3 +176,96 @@ def test_sqlite_sends_no_plans_and_says_so() -> None:
     profiler.remove()
     engine.dispose()
     assert [note[:32] for note in notes_of_plans(recording)] == ["no plans: only PostgreSQL by psy"]
+
+
+def tables_of_plans(recording: Recording) -> list[tuple[str, str | None]]:
+    """The table that each statement names, and the one whose plan it has."""
+    return [
+        (
+            _TABLE.findall(each.sql)[-1],
+            each.plan and next(node for _, node in each.plan.walk() if node.relation).relation,
+        )
+        for each in recording.statements
+    ]
+
+
+@pytest.fixture
+def three_tables(engine: Engine) -> None:
+    """Tables a, b and c."""
+    with engine.begin() as connection:
+        for name in "abc":
+            connection.exec_driver_sql(f"create table {name} as select g as id from generate_series(1, 10) g")
+    engine.dispose()
+
+
+@pytest.mark.usefixtures("three_tables")
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_each_statement_with_parameters_has_its_own_plan(
+    profiler: SqlProfiler, engine: Engine, *, autocommit: bool
+) -> None:
+    """The server sends a plan when its portal is closed: for psycopg 3 with the next statement, or the COMMIT."""
+    sent = "select count(*) from (select 1 from {} where id < :n) where :n > 0"
+    isolated = engine.execution_options(isolation_level="AUTOCOMMIT") if autocommit else engine
+    with profiler.record("own", mode="plans") as recording, isolated.begin() as connection:
+        for name in "aabcacb":
+            connection.execute(text(sent.format(name)), {"n": 5}).all()
+        connection.execute(text("select count(*) from c")).all()
+        connection.execute(text(sent.format("a")), {"n": 5}).all()
+
+    seen = tables_of_plans(recording)
+    assert [named for named, _ in seen] == list("aabcacbca")
+    assert [planned for _, planned in seen] == list("aabcacbca")
+    assert notes_of_plans(recording) == []
+
+
+@pytest.mark.usefixtures("three_tables")
+def test_plans_around_an_error_a_savepoint_and_an_executemany(profiler: SqlProfiler, engine: Engine) -> None:
+    """What failed has no plan, and nobody gets another one's."""
+    with profiler.record("mixed", mode="plans") as recording, engine.connect() as connection:
+        connection.execute(text("select :n from a"), {"n": 1}).all()
+        with pytest.raises(exc.DBAPIError), connection.begin_nested():
+            connection.execute(text("select 1 / :n from b"), {"n": 0})
+        connection.execute(text("select :n from b"), {"n": 1}).all()
+        connection.execute(text("update c set id = :n where id = :n and 'from' != 'c'"), [{"n": 1}, {"n": 2}])
+        connection.execute(text("update c set id = :n where id = :n and 'from' != 'c'"), {"n": 3})
+        connection.execute(text("select :n from a"), {"n": 2}).all()
+        connection.rollback()
+
+    relations = [planned for _, planned in tables_of_plans(recording)]
+    assert relations == ["a", None, "b", "c", "c", "a"]
+
+
+@pytest.mark.usefixtures("three_tables")
+def test_a_plan_that_comes_after_the_recording_is_noted(profiler: SqlProfiler, engine: Engine) -> None:
+    """The transaction goes on: with psycopg 3 the last plan is on its way, and no other recording gets it."""
+    with engine.connect() as connection:
+        with profiler.record("first", mode="plans") as first:
+            connection.execute(text("select :n from a"), {"n": 1}).all()
+        with profiler.record("second", mode="plans") as second:
+            connection.execute(text("select :n from a where id = 0"), {"n": 2}).all()
+            connection.rollback()
+
+    late = engine.dialect.driver == "psycopg"
+    assert ([each.plan is None for each in first.statements], len(notes_of_plans(first))) == ([late], int(late))
+    (plan,) = (each.plan for each in second.statements)
+    assert plan.condition == "(id = ?)"
+
+
+@pytest.mark.usefixtures("three_tables")
+def test_the_set_up_of_plans_is_the_profilers_time(engine: Engine) -> None:
+    """Behind a network of 20 ms it is two round trips per checkout, which are neither SQL's nor Python's."""
+    with open_database_link(engine.url.render_as_string(hide_password=False)) as link:
+        distant = create_engine(link.url)
+        profiler = SqlProfiler(distant)
+        distant.connect().close()
+        link.set_profile(LinkProfile(latency_s=0.02))
+        before = link.traffic()
+        with profiler.record("distant", mode="plans") as recording, distant.connect() as connection:
+            connection.execute(text("select :n from a"), {"n": 1}).all()
+        trips = link.traffic().since(before).round_trips
+        profiler.remove()
+        distant.dispose()
+
+    assert trips == recording.round_trips + 2
+    assert 0.04 <= recording.plan_setup_s <= recording.overhead_s
+    assert recording.python_s < 0.04

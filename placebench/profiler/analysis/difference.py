@@ -5,7 +5,7 @@ figures are means of one request, so that recordings of different numbers of req
 experiment: they show where something changed, not whether a change is faster.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,7 @@ class RecordingDifference:
     statements: tuple[StatementChange, ...]
     frames: tuple[FrameChange, ...]
     plans: tuple[PlanChange, ...]
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""
@@ -143,7 +144,7 @@ class RecordingDifference:
 
     def __str__(self) -> str:
         """Tables for a terminal: means of one request."""
-        lines = [f"{self.before} → {self.after}, means of one request"]
+        lines = [f"{self.before} → {self.after}, means of one request", *self.notes]
         lines.extend(f"  {change.label:<14} {change}" for change in self.totals)
         lines.append("statements")
         lines.extend(map(_statement_line, self.statements[:_MOST_LINES]))
@@ -168,7 +169,16 @@ def diff_recordings(before: RecordingData, after: RecordingData) -> RecordingDif
         statements=statement_changes(_figures(before), _figures(after)),
         frames=frame_changes(before.session, after.session) if before.session and after.session else (),
         plans=_plan_changes(before, after),
+        notes=tuple(_caveats(before, after)),
     )
+
+
+def _caveats(before: RecordingData, after: RecordingData) -> Iterator[str]:
+    """Why the two may differ by more than the program."""
+    if before.mode != after.mode:
+        yield f"recorded in the modes {before.mode} and {after.mode}: their overheads differ, and so do the times"
+    for name, recording in (("before", before), ("after", after)):
+        yield from (f"{name}: {gap}" for gap in recording.gaps)
 
 
 def statement_changes(

@@ -38,6 +38,7 @@ class Finding:
     caller: Caller | None = None
     fingerprint: str | None = None
     requests: int = 1
+    outer_caller: Caller | None = None
 
     def __str__(self) -> str:
         """Three or four lines for a terminal."""
@@ -52,8 +53,18 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """The call site as text; empty in mode "light", which has none."""
-        return "" if self.caller is None else str(self.caller)
+        """The call site as text, and the function that called it; empty in mode "light", which has none."""
+        if (
+            self.caller is None
+            or self.outer_caller is None
+            or "<module>"
+            in (
+                self.caller.function,
+                self.outer_caller.function,
+            )
+        ):
+            return str(self.caller or "")
+        return f"{self.caller}, called from {self.outer_caller}"
 
     @property
     def shortened_sql(self) -> str:
@@ -334,15 +345,16 @@ def _finding(
         seconds=sum(statement.elapsed_s for statement in statements) if seconds is None else seconds,
         sql=first.sql,
         caller=first.caller,
+        outer_caller=first.outer_caller,
         fingerprint=first.fingerprint,
     )
 
 
 def _by_place(statements: Iterable[Statement]) -> Iterable[list[Statement]]:
-    """Statements by fingerprint and call site."""
-    places: dict[tuple[str, Caller | None], list[Statement]] = {}
+    """Statements by fingerprint, call site and who called that: five calls of one helper are no loop."""
+    places: dict[tuple[str, Caller | None, Caller | None], list[Statement]] = {}
     for statement in statements:
-        places.setdefault((statement.fingerprint, statement.caller), []).append(statement)
+        places.setdefault((statement.fingerprint, statement.caller, statement.outer_caller), []).append(statement)
     return places.values()
 
 

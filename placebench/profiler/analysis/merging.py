@@ -6,7 +6,9 @@ equal stacks of all requests are one.
 """
 
 import json
+import re
 from collections.abc import Iterable, Sequence
+from copy import copy
 from math import isfinite
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from pyinstrument.session import Session
 from placebench.errors import ProfilerError
 
 _Stack = tuple[str, ...]
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
+DRIVER_PACKAGES = ("sqlalchemy", "psycopg2", "psycopg", "psycopg_pool", "greenlet")
+"""What is below a statement's call site."""
 
 _ROOT = "one request\x00\x000"
 
@@ -82,6 +87,38 @@ class _Mean:
             sys_path=first.sys_path,
             sys_prefixes=_libraries(stacks, first.sys_prefixes, application) if application else first.sys_prefixes,
         )
+
+
+def unfolded(session: Session) -> Session:
+    """The same session; of a program that is all installed, with the packages that ran SQL as its application.
+
+    What is installed is shown folded, so that nothing would show who ran the statements.
+    """
+    stacks = [tuple(frames) for frames, _ in session.frame_records]
+    prefixes = tuple(session.sys_prefixes)
+    if not prefixes or any(_is_own(frame, prefixes) for stack in stacks for frame in stack):
+        return session
+    packages = {package for stack in stacks if (package := _package_above_sql(stack)) is not None}
+    if not packages:
+        return session
+    shown = copy(session)
+    shown.sys_prefixes = _libraries(stacks, prefixes, sorted(packages))
+    return shown
+
+
+def _is_own(frame: str, prefixes: tuple[str, ...]) -> bool:
+    """Whether it is a frame of Python's that is not installed."""
+    file = frame.split("\x00")[1]
+    return file.endswith(".py") and not file.startswith(prefixes)
+
+
+def _package_above_sql(stack: _Stack) -> str | None:
+    """The installed package that ran the statement at the end of the stack, as a folder; None without a statement."""
+    files = [frame.split("\x00")[1] for frame in stack]
+    if "sql" not in files:
+        return None
+    above = (_PACKAGE.search(file) for file in reversed(files[: files.index("sql")]))
+    return next((found[0] for found in above if found is not None and found[1] not in DRIVER_PACKAGES), None)
 
 
 def load_session(path: Path | str) -> Session:

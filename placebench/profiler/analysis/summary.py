@@ -45,6 +45,7 @@ class RecordingSummary:
     python_s: float | None
     gc_s: float | None
     overhead_s: float | None
+    plan_setup_s: float
     compile_s: float | None
     pool_wait_s: float | None
     execute_s: float | None

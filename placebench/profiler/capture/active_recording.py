@@ -7,7 +7,9 @@ kept.
 
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.options import Clocks, Options, inside_event_loop
@@ -45,8 +47,11 @@ class ActiveRecording(RecordingContext):
         self.missed = 0
         self.failed_hooks: set[str] = set()
         self.ended = False
+        self.plan_setup_s = 0.0
         self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
+        self._states: list[ConnectionState] = []
+        self._kept: list[object] = []
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
         self._cpu_started = None if inside_event_loop() else self._cpu()
@@ -70,18 +75,29 @@ class ActiveRecording(RecordingContext):
     def connection_state(self, dbapi_connection: object) -> ConnectionState:
         """The state of a driver's connection (None: of what has no connection).
 
-        Found by id, so that nothing keeps a connection alive; an id used again finds an idle state, which is harmless.
+        Found by id, which is forgotten when the connection is gone: the next one may have it, with a socket of its own.
         """
-        key = id(dbapi_connection)
         try:
-            return self._connections[key]
+            return self._connections[id(dbapi_connection)]
         except KeyError:
-            connection = driver_connection(dbapi_connection)
-            if connection is not dbapi_connection:
-                return self._connections.setdefault(key, self.connection_state(connection))
-            metered = self.options.mode != "light"
-            meter = getattr(connection, "placebench_meter", None) if metered else None
-            return self._connections.setdefault(key, ConnectionState(meter))
+            return self._new_state(dbapi_connection)
+
+    def _new_state(self, dbapi_connection: object) -> ConnectionState:
+        """The state of a connection that this recording has not seen."""
+        connection = driver_connection(dbapi_connection)
+        if connection is not dbapi_connection:
+            state = self.connection_state(connection)
+        else:
+            meter = getattr(connection, "placebench_meter", None) if self.options.mode != "light" else None
+            state = ConnectionState(meter)
+            self._states.append(state)
+        key, connections = id(dbapi_connection), self._connections
+        if dbapi_connection is not None:
+            try:
+                self._kept.append(ref(dbapi_connection, lambda _gone: connections.pop(key, None)))
+            except TypeError:  # an object without weak references stays until the recording has ended
+                self._kept.append(dbapi_connection)
+        return connections.setdefault(key, state)
 
     def start_statement(self, dbapi_connection: object, sql: str, step: str | None = None) -> PendingStatement:
         """A new statement, or with *step* a transaction step, on that connection; kept unless the recording is full."""
@@ -102,8 +118,24 @@ class ActiveRecording(RecordingContext):
 
     def sql_s(self) -> float:
         """Seconds charged to statements and transaction steps, dropped ones included."""
-        # An async connection has two names: SQLAlchemy's adapter and the driver's own.
-        return sum(state.measured_s for state in {id(state): state for state in self._connections.values()}.values())
+        return sum(state.measured_s for state in self._states)
+
+    def add_plan_setup(self, seconds: float) -> None:
+        """Charge to the profiler what it took to have plans sent, or no more."""
+        self.plan_setup_s += seconds
+        self.overhead_s += seconds
+
+    def _overlapping(self) -> bool:
+        """Whether the driver executed two statements at the same time, which takes two connections."""
+        every = [each for each in (*self.statements, *self.steps) if each.execute_s is not None]
+        if len({id(each.connection) for each in every}) < 2:
+            return False
+        latest = float("-inf")
+        for each in sorted(every, key=lambda each: each.started):
+            if each.started < latest:
+                return True
+            latest = max(latest, each.started + (each.execute_s or 0.0))
+        return False
 
     def fill(self, recording: RecordingData, *, measured: bool) -> None:
         """Write what was seen into *recording*; *measured* is False if the hooks were off."""
@@ -116,7 +148,11 @@ class ActiveRecording(RecordingContext):
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
         recording.dropped = self.dropped
         recording.error = self.error
+        if late := sum(pending.awaits_plan for pending in self.statements):
+            self.note(f"no plans of {late} statements: their transaction went on when the recording ended")
         recording.missed = self.missed
+        recording.overlapping = self._overlapping()
+        recording.plan_setup_s = self.plan_setup_s
         recording.failed_hooks = tuple(sorted(self.failed_hooks))
         recording.notes = (*recording.gaps, *self.notes)
 
@@ -131,7 +167,27 @@ class ActiveRecording(RecordingContext):
         self.dropped += inner.dropped
         self.note(*inner.notes)
         self.failed_hooks |= inner.failed_hooks
+        self.plan_setup_s += inner.plan_setup_s
         self.gc_s += inner.gc_s
         self.overhead_s += inner.overhead_s
         self.gc_collections += inner.gc_collections
         self.connection_state(None).measured_s += inner.sql_s()
+
+
+class ProcessRecording:
+    """Holds the recording of the whole process, where a ContextVar holds that of one thread or task."""
+
+    def __init__(self) -> None:
+        self._recording: ActiveRecording | None = None
+
+    def get(self) -> ActiveRecording | None:
+        """The recording that runs."""
+        return self._recording
+
+    def set(self, recording: ActiveRecording | None) -> None:
+        """Make it the one that every thread and task writes into."""
+        self._recording = recording
+
+
+CurrentRecording = ContextVar[ActiveRecording | None] | ProcessRecording
+"""Where hooks find the recording that runs."""

@@ -8,7 +8,10 @@ them.
 
 import json
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from placebench.profiler.model.fingerprint import fingerprint
 
 # INFO reaches the client whatever its client_min_messages, and by default not the server's log.
 _SETTINGS = {
@@ -25,6 +28,8 @@ _SETTINGS = {
 _SET = "; ".join(f"SET auto_explain.{name} = '{value}'" for name, value in _SETTINGS.items())
 _RESET = "; ".join(f"RESET auto_explain.{name}" for name in _SETTINGS)
 _MESSAGE = re.compile(r"duration: (?P<ms>[\d.]+) ms  plan:\s*(?P<plan>\{.*\})\s*\Z", re.DOTALL)
+_QUERY_TEXT = re.compile(r'"Query Text":\s*("(?:[^"\\]|\\.)*")')
+_CURSOR = re.compile(r"\s*declare\b.*?\bfor\b", re.IGNORECASE | re.DOTALL)
 _PLANNABLE = re.compile(r"\s*(?:select|insert|update|delete|merge|with|values)\b", re.IGNORECASE)
 _HOW_TO = (
     "connect as a superuser, or load auto_explain on the server and GRANT SET ON PARAMETER "
@@ -32,28 +37,104 @@ _HOW_TO = (
 )
 
 
+class Planned(Protocol):
+    """A statement, or with *step* a transaction step, that plans are for.
+
+    executions: how many plans it will be sent; 0 if that is not known. plans: how many it has.
+    awaits_plan: whether the last one is still to come.
+    """
+
+    fingerprint: str
+    step: str | None
+    sql: str
+    error: str | None
+    executions: int
+    plans: int
+    awaits_plan: bool
+
+    def add_plan(self, text: str, milliseconds: float) -> None:
+        """A plan of its own came: the most expensive one is kept."""
+
+
 class PlanFeed:
-    """The plans that one connection has been sent and nobody has taken: only the most expensive is kept."""
+    """The plans that one connection has been sent and nobody has taken; they belong to the statement that has just run.
+
+    That is so where the server gets a statement as a simple query, as from psycopg2.
+    """
 
     def __init__(self) -> None:
         self.enabled = False
         self.refusal: str | None = None
-        self._milliseconds = -1.0
-        self._text: str | None = None
+        self._arrived: list[tuple[float, str]] = []
 
     def offer(self, message: str) -> bool:
         """Keep a message of the server's if it is a plan, and say whether it is."""
         found = _MESSAGE.search(message) if self.enabled else None
         if found is None:
             return False
-        if float(found["ms"]) > self._milliseconds:
-            self._milliseconds, self._text = float(found["ms"]), found["plan"]
+        self._arrived.append((float(found["ms"]), found["plan"]))
         return True
 
-    def take(self) -> str | None:
-        """The most expensive plan since the last call: one execution has one, an executemany as many as parameters."""
-        text, self._text, self._milliseconds = self._text, None, -1.0
-        return text
+    def take(self) -> list[tuple[float, str]]:
+        """The plans since the last call in order, each with its milliseconds."""
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def assign(self, planned: Planned) -> None:
+        """Hand out what arrived in a call of this statement's."""
+        for milliseconds, text in self.take():
+            planned.add_plan(text, milliseconds)
+
+    def forget(self) -> None:
+        """Leave out what has arrived or is on its way."""
+        self.take()
+
+
+class DelayedPlanFeed(PlanFeed):
+    """Plans of a connection whose statements have parameters of their own, as psycopg 3's.
+
+    In a transaction the server ends such a statement, and sends its plan, only when the next one is bound, or with the
+    COMMIT. At most one plan is on its way.
+    """
+
+    def __init__(self, in_transaction: Callable[[], bool]) -> None:
+        super().__init__()
+        self._in_transaction = in_transaction
+        self._open: Planned | None = None
+
+    def assign(self, planned: Planned) -> None:
+        """Hand out what arrived in a call of this statement's: the first one may be of the statement before."""
+        for milliseconds, text in self.take():
+            before = self._open
+            if before is not None and before is not planned and self._is_of(before, planned, text):
+                before.add_plan(text, milliseconds)
+                self._close()
+            elif planned.step is None:
+                planned.add_plan(text, milliseconds)
+        if planned.step is not None and self._in_transaction():  # a SAVEPOINT, which may have been sent before
+            return
+        self._close()
+        awaited = planned.executions == 0 or planned.plans < planned.executions
+        if planned.step is None and planned.error is None and awaited and self._in_transaction():
+            self._open = planned
+            planned.awaits_plan = bool(_PLANNABLE.match(planned.sql))
+
+    def forget(self) -> None:
+        """Leave out what has arrived or is on its way."""
+        super().forget()
+        self._close()
+
+    def _is_of(self, before: Planned, planned: Planned, text: str) -> bool:
+        """Whether the plan is that of the statement before: if both have one text, that one's comes first."""
+        found = _QUERY_TEXT.search(text)
+        sent = "" if found is None else _CURSOR.sub("", json.loads(found[1]), count=1)
+        seen = fingerprint(sent.replace("%", "%%")), fingerprint(sent)
+        return before.fingerprint in seen or planned.step is not None or planned.fingerprint not in seen
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.awaits_plan = False
+            self._open = None
 
 
 class NoticeList(list[str]):
@@ -70,19 +151,17 @@ class NoticeList(list[str]):
 
 
 def enable_plans(feed: PlanFeed, connection: Any) -> None:
-    """Have this session send its plans, or note in `feed.refusal` why it cannot; three round trips at most.
+    """Have this session send its plans, or note in `feed.refusal` why it cannot; one or two round trips.
 
     connection: as SQLAlchemy's events give it, outside of a transaction. Not tried again after a refusal.
     """
     feed.enabled = True
-    reason = _refusal(connection, f"LOAD 'auto_explain'; {_SET}")
+    reason = _refusal(connection, f"LOAD 'auto_explain'; {_SET}; SELECT 1")
     # A plain role may not LOAD what the server has loaded already.
     if reason is not None:
-        reason = _refusal(connection, _SET)
-    if reason is None:
-        reason = _refusal(connection, "SELECT 1")
-        if reason is None and feed.take() is None:
-            reason = "the server has not loaded auto_explain"
+        reason = _refusal(connection, f"{_SET}; SELECT 1")
+    if not feed.take() and reason is None:
+        reason = "the server has not loaded auto_explain"
     if reason is not None:
         feed.enabled = False
         feed.refusal = f"no plans: {reason}; {_HOW_TO}"
@@ -92,7 +171,7 @@ def disable_plans(feed: PlanFeed, connection: Any) -> None:
     """Give the session its own settings back; one round trip."""
     feed.enabled = False
     _refusal(connection, _RESET)
-    feed.take()
+    feed.forget()
 
 
 def estimated_plan(connection: Any, sql: str, parameters: Any) -> str | None:

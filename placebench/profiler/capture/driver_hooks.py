@@ -34,9 +34,9 @@ _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "po
 class DriverHooks(DriverRecorder):
     """Installed on drivers until `remove`; connections that are open already stay unseen."""
 
-    def __init__(self, drivers: Iterable[str] = ()) -> None:
+    def __init__(self, drivers: Iterable[str] = (), *, whole_process: bool = False) -> None:
         """drivers: names of packages; by default all that are installed. Raises ProfilerError for an unknown one."""
-        super().__init__()
+        super().__init__(whole_process=whole_process)
         self.installed = False
         self._drivers = tuple(drivers) or tuple(name for name in DRIVERS if find_spec(name))
         self._originals: list[tuple[Any, str, Any]] = []

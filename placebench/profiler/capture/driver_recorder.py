@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProcessRecording
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
-from placebench.profiler.capture.stack import find_caller
+from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, transaction_step
 
@@ -47,14 +47,16 @@ def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
 class DriverRecorder:
     """Records what timed cursors and connections do; without effect where no recording runs.
 
-    current: the recording that runs in this thread or task.
+    current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
     connecting: the CONNECT that runs there. pool_wait_s: between the pool's queue and its checkout, the wait.
     """
 
-    def __init__(self) -> None:
-        self.current: ContextVar[ActiveRecording | None] = ContextVar("placebench_recording", default=None)
+    def __init__(self, *, whole_process: bool = False) -> None:
+        self.current: CurrentRecording = (
+            ProcessRecording() if whole_process else ContextVar("placebench_recording", default=None)
+        )
         self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
         self.pool_wait_s: ContextVar[float | None] = ContextVar("placebench_pool_wait", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}
@@ -151,7 +153,6 @@ class DriverRecorder:
         ping = self.pool_wait_s.get() is not None and _PING.match(text)
         pending = recording.start_statement(cursor.connection, text, "PING" if ping else transaction_step(text))
         pending.compile_s = 0.0
-        pending.fetched_rows = None if text[:5].lower() == "copy " else 0  # of a COPY nobody counts them
         locate(pending, text)
         pending.enter()
         return pending
@@ -180,7 +181,9 @@ class DriverRecorder:
                 state.plans, state.quiet = feed, False
             else:
                 recording.note(feed.refusal)
-            state.exclude_from_compilation(recording.clock() - started)
+            seconds = recording.clock() - started
+            state.exclude_from_compilation(seconds)
+            recording.add_plan_setup(seconds)
 
     def stop_plans(self, dbapi_connection: object) -> None:
         """Give a connection that sends plans its own settings back, unless it is in a transaction."""
@@ -189,8 +192,12 @@ class DriverRecorder:
             return
         feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # reading the attribute would make it
         if feed is not None and feed.enabled and not connection.in_a_transaction():
+            recording = self.active_recording()
+            started = 0.0 if recording is None else recording.clock()
             with self._unrecorded():
                 disable_plans(feed, dbapi_connection)
+            if recording is not None:
+                recording.add_plan_setup(recording.clock() - started)
 
     def explain(self, pending: PendingStatement, dbapi_connection: object, sql: str, parameters: object) -> None:
         """Have PostgreSQL estimate the plan of a statement that has just run."""
@@ -237,4 +244,4 @@ def locate(pending: PendingStatement, sql: str) -> None:
     pending.executing = False
     pending.fingerprint = fingerprint(sql)
     if pending.recording.options.mode != "light":
-        pending.caller = find_caller(sys._getframe(1))
+        pending.caller, pending.outer_caller = find_callers(sys._getframe(1), pending.recording.application)

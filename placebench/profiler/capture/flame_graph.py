@@ -46,6 +46,7 @@ _UNLOGGED = threading.Lock()
 """Free until it has been logged once that a thread samples."""
 _MOST_INTERVALS = 100_000
 _SAMPLE_INTERVAL_S = 0.00025
+_SHARED_INTERVAL_S = 0.005
 _MOST_SAMPLES = 40_000
 
 _Record = tuple[list[str], float]
@@ -100,8 +101,13 @@ class _SampleSource(Protocol):
 
 
 def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception], None]) -> _SampleSource:
-    """What samples this thread in a mode with a flame graph: never a profile function where Python can crash of one."""
+    """What samples this thread in a mode with a flame graph: never a profile function where Python can crash of one.
+
+    Nor a second one in an event loop: each of them would take a sample whenever a task is continued.
+    """
     interval_s = thread_interval_s(mode)
+    if interval_s is None and inside_event_loop() and _is_sampled():
+        return ThreadSamples(clock, _SHARED_INTERVAL_S, report_failure)
     if interval_s is None:
         return Sampler(clock, report_failure)
     if mode != "sampled" and _UNLOGGED.acquire(blocking=False):
@@ -109,6 +115,12 @@ def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception]
             "%s: a sampling thread estimates Python's time in the modes `flame` and `plans`", profile_function_defect()
         )
     return ThreadSamples(clock, interval_s, report_failure)
+
+
+def _is_sampled() -> bool:
+    """Whether a profile function samples this thread already."""
+    known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
+    return known is not None and bool(known.subscribers)
 
 
 class FlameGraphRecorder:
@@ -162,7 +174,8 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     """Notes on a flame graph whose samples another thread takes."""
     if isinstance(source, Sampler):
         return ()
-    why = "" if mode == "sampled" else f"{profile_function_defect()}: "
+    reason = profile_function_defect() or "another flame graph was recorded on this event loop at the same time"
+    why = "" if mode == "sampled" else f"{reason}: "
     every = f"{source.interval_s * 1e3:g} ms"
     shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
     return (

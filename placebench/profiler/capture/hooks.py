@@ -19,7 +19,7 @@ from placebench.profiler.capture.driver_recorder import DriverRecorder, locate, 
 from placebench.profiler.capture.engine import PoolTimer, idle_switch_of, raw_connection
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
-from placebench.profiler.capture.stack import find_caller
+from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.drivers import time_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
@@ -33,8 +33,8 @@ _INSERTMANYVALUES: Any = getattr(getattr(interfaces, "ExecuteStyle", None), "INS
 class Hooks(DriverRecorder):
     """Installed on one engine, or on all of them, until `remove`."""
 
-    def __init__(self, target: Engine | type[Engine], clock: Clock) -> None:
-        super().__init__()
+    def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
+        super().__init__(whole_process=whole_process)
         self.installed = False
         self._target = target
         self._idle_switch = idle_switch_of(target)
@@ -191,7 +191,7 @@ class Hooks(DriverRecorder):
         recording = self.current.get()
         if recording is None or recording.ended:
             # Else its cursor counts it.
-            if not isinstance(_timed_cursor(cursor), TimedCursor):
+            if not isinstance(cursor, TimedCursor) and not isinstance(getattr(cursor, "_cursor", None), TimedCursor):
                 self.count_missed()
             return
         try:
@@ -206,7 +206,7 @@ class Hooks(DriverRecorder):
                 _describe(pending, info, context, statement, parameters)
             except Exception as error:  # noqa: BLE001  its times and rows are recorded all the same
                 self.report_failure(error)
-            timed = _timed_cursor(cursor)
+            timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
             if isinstance(timed, TimedCursor):
                 timed.placebench_pending = pending
             else:
@@ -263,11 +263,6 @@ class Hooks(DriverRecorder):
             connecting.leave_execute(None)
             connecting.set_error(error)
             self.connecting.set(None)
-
-
-def _timed_cursor(cursor: object) -> object:
-    """The cursor whose class may be timed: behind an adapter of SQLAlchemy's there is the driver's own."""
-    return cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
 
 
 class _StatementInfo(NamedTuple):
@@ -354,7 +349,7 @@ def _describe(
             pending.cache_hit = None
     if recording.options.mode == "light":
         return
-    pending.caller = find_caller(sys._getframe(2))
+    pending.caller, pending.outer_caller = find_callers(sys._getframe(2), recording.application)
     if info.writes:
         recording.duplicates.add_write(info.table)
         pending.repeated = False

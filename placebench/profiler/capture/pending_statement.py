@@ -128,7 +128,10 @@ class RecordingContext:
     """What the pending statements of one recording share.
 
     overhead_s: profiler overhead, by its own clock.
+    application: folders and packages that are the application's own, even where they are installed.
     """
+
+    application: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -170,6 +173,7 @@ class PendingStatement:
     executing = True
     rows_come_alone = False
     caller: Caller | None = None
+    outer_caller: Caller | None = None
     parameters: str | None = None
     compile_s: float | None = None
     pool_wait_s: float | None = None
@@ -186,7 +190,11 @@ class PendingStatement:
     bytes_received: int | None = None
     round_trips: int | None = None
     cache_hit: bool | None = None
+    executions = 1
+    plans = 0
+    plan_ms = -1.0
     plan_text: str | None = None
+    awaits_plan = False
     error: str | None = None
 
     def __init__(self, recording: RecordingContext, connection: ConnectionState, sql: str, step: str | None) -> None:
@@ -279,6 +287,12 @@ class PendingStatement:
         if self.recording.options.parameters:
             self.error = f"{self.error}: {_message(error)}"
 
+    def add_plan(self, text: str, milliseconds: float) -> None:
+        """The server sent a plan for it; of an executemany the most expensive one is kept."""
+        self.plans += 1
+        if milliseconds > self.plan_ms:
+            self.plan_text, self.plan_ms = text, milliseconds
+
     def plan(self) -> PlanNode | None:
         """The plan that the server sent for it, if it did."""
         return None if self.plan_text is None else read_plan(self.plan_text, values=self.recording.options.parameters)
@@ -295,7 +309,7 @@ class PendingStatement:
             self.bytes_sent = (self.bytes_sent or 0) + carried[0]
             self.bytes_received = (self.bytes_received or 0) + carried[1]
         if self.connection.plans is not None:
-            self.plan_text = self.connection.plans.take() or self.plan_text
+            self.connection.plans.assign(self)
 
     def _shown(self) -> str:
         """The text without literals, unless values are kept."""
@@ -310,6 +324,7 @@ class PendingStatement:
             started_s=self.started - origin,
             parameters=self.parameters,
             caller=self.caller,
+            outer_caller=self.outer_caller,
             compile_s=self.compile_s,
             pool_wait_s=self.pool_wait_s,
             execute_s=self.execute_s,

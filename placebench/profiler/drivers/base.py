@@ -9,11 +9,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.pending_statement import PendingStatement
 
@@ -24,7 +23,7 @@ _COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 class CallRecorder(Protocol):
     """What the timed classes need of the profiler; none of these raises."""
 
-    current: ContextVar[ActiveRecording | None]
+    current: CurrentRecording
     timed_classes: dict[tuple[type, type], type]
 
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
@@ -149,7 +148,8 @@ class TimedCursor:
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
         trips = self.trips_of_executemany(parameters)
-        return self._run(super().executemany, sql, (parameters, *args), kwargs, trips)  # type: ignore[misc]
+        sets = count_sets(parameters)
+        return self._run(super().executemany, sql, (parameters, *args), kwargs, trips, sets)  # type: ignore[misc]
 
     def fetchone(self) -> Any:
         """The driver's fetchone, timed."""
@@ -222,12 +222,19 @@ class TimedCursor:
         return TimedFetch(self.placebench_pending, self.trips_of_fetch)
 
     def _run(
-        self, call: Callable[..., Any], sql: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], trips: int | None
+        self,
+        call: Callable[..., Any],
+        sql: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        trips: int | None,
+        executions: int = 1,
     ) -> Any:
         """Run the driver's *call*, with its time and error in the statement that it belongs to."""
         pending = self.placebench_recorder.driver_call(self, sql)
         if pending is None:
             return call(sql, *args, **kwargs)
+        pending.executions = executions
         try:
             return call(sql, *args, **kwargs)
         except BaseException as error:
@@ -237,11 +244,14 @@ class TimedCursor:
             pending.leave_execute(trips)
             pending.set_row_count(self.rowcount)
 
-    def timing(self, sql: Any, trips: int | None) -> TimedCall:
+    def timing(self, sql: Any, trips: int | None, *, executions: int = 1) -> TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
         recorder = self.placebench_recorder
         idle = recorder.current.get() is None and not recorder.running
-        return TimedCall(None if idle else recorder.driver_call(self, sql), trips)
+        pending = None if idle else recorder.driver_call(self, sql)
+        if pending is not None:
+            pending.executions = executions
+        return TimedCall(pending, trips)
 
     def trips_of_execute(self) -> int | None:
         """Round trips that the next execute will take; None for a driver without a network."""
@@ -294,6 +304,11 @@ class NetworkCursor(TimedCursor):
         """Around the driver's close: a server-side cursor's plan comes only then."""
         pending, self.placebench_pending = self.placebench_pending, None
         return TimedFetch(pending if self.is_server_side() else None, lambda: 1)
+
+
+def count_sets(parameters: Any) -> int:
+    """How many sets of parameters an executemany gets; 0 of an iterator, which cannot be counted."""
+    return len(parameters) if hasattr(parameters, "__len__") else 0
 
 
 def _sized(rows: Any) -> Sequence[Any]:

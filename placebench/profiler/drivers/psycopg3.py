@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from typing import Any
+from weakref import ref
 
-from placebench.profiler.capture.auto_explain import PlanFeed
+from placebench.profiler.capture.auto_explain import DelayedPlanFeed, PlanFeed
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.drivers.base import (
     CallRecorder,
@@ -22,6 +23,7 @@ from placebench.profiler.drivers.base import (
     TimedConnection,
     TimedCursor,
     TimedFetch,
+    count_sets,
     timed_class,
 )
 
@@ -103,7 +105,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
 
     async def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
-        with self.timing(sql, self.trips_of_executemany(parameters)):
+        with self.timing(sql, self.trips_of_executemany(parameters), executions=count_sets(parameters)):
             return await super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
 
     async def fetchone(self) -> Any:
@@ -176,9 +178,10 @@ class _PsycopgConnection(DriverConnection[Any]):
         return socket_meter(self.fileno(), encrypted=bool(self.pgconn.ssl_in_use))
 
     @cached_property
-    def placebench_plans(self) -> PlanFeed:
+    def placebench_plans(self) -> DelayedPlanFeed:
         """What the server says of its plans."""
-        feed = PlanFeed()
+        connection = ref(self)
+        feed = DelayedPlanFeed(lambda: (alive := connection()) is not None and alive.in_a_transaction())
         self.add_notice_handler(lambda diagnostic: _offer(feed, diagnostic.message_primary))
         return feed
 

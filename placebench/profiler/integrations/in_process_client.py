@@ -1,24 +1,32 @@
 """Requests to a WSGI or ASGI application in this process, without a server and without a package that speaks HTTP.
 
-The main functions are `application_named` and `in_process_client`: one request in, its status out, all of the body
-read. werkzeug's test client is no part of the base install, which has to profile, and it knows no ASGI.
+The main function is `in_process_client`, which makes an `InProcessClient`: one `Request` in, its `Response` out, all of
+the body read, cookies kept. werkzeug's test client is no part of the base install, which has to profile, and it knows
+no ASGI.
 """
 
 import asyncio
-import inspect
 import io
+import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote
 from wsgiref.util import setup_testing_defaults
 
 from placebench.errors import ProfilerError
+from placebench.profiler.integrations.application import Interface, interface_of
+
+_BODY_KEPT = 64 * 1024
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
+_CSRF_HEADERS = {"csrftoken": "X-CSRFToken", "XSRF-TOKEN": "X-XSRF-TOKEN"}
+"""The cookies with which Django and others protect forms, and the headers that they want them back in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,72 +39,137 @@ class Request:
     body: bytes = b""
 
     @classmethod
-    def parse(cls, text: str, *, headers: Mapping[str, str], body: bytes) -> Self:
-        """A request from "GET /x?y=1". Raises ProfilerError for anything else."""
-        method, _, path = text.strip().partition(" ")
+    def parse(cls, text: str) -> Self:
+        """A request from "GET /x?y=1", or 'POST /x BODY'; "@FILE" is the body in a file.
+
+        A body that begins as JSON or as a form is sent as that. Raises ProfilerError for anything else.
+        """
+        method, _, rest = text.strip().partition(" ")
+        path, _, body = rest.strip().partition(" ")
         if not method.isalpha() or not path.startswith("/"):
             raise ProfilerError(f"request {text!r}: expected a method and a path, such as 'GET /orders?page=2'")
-        return cls(method.upper(), path, headers, body)
+        content = read_body(body.strip())
+        kind = _content_type(content)
+        return cls(method.upper(), path, {"Content-Type": kind} if kind else {}, content)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path.partition('?')[0]}"
 
 
-Send = Callable[[Request], int]
-"""Sends a request, reads all of the response, and returns its status."""
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What the application sent. body: its first 64 KiB; all of it was read."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
 
 
-def application_named(name: str) -> Any:
-    """The object that "module:callable" names; "module:factory()" calls it. Modules of the current folder are found.
+class InProcessClient:
+    """Sends requests one after another, with the cookies that the application has set, as a browser does.
 
-    Raises ProfilerError if there is none.
+    interface: "wsgi" or "asgi". In a request that may change something, the cookie of a CSRF protection is sent as its
+    header too, and the access token of an OAuth2 login is sent with every request after it.
     """
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
-        raise ProfilerError(f"application {name!r}: expected MODULE:CALLABLE, such as shop.wsgi:application")
-    if "" not in sys.path and "." not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found: Any = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise ProfilerError(f"application {name!r}: there is no module {error.name!r}") from error
-    for part in attribute.removesuffix("()").split("."):
-        if not hasattr(found, part):
-            raise ProfilerError(f"application {name!r}: {module_name} has no {part!r}")
-        found = getattr(found, part)
-    return found() if attribute.endswith("()") else found
+
+    def __init__(self, send: Callable[[Request], Response], interface: Interface) -> None:
+        self.interface = interface
+        self._send = send
+        self._cookies: dict[str, str] = {}
+        self._token: str | None = None
+
+    def send(self, request: Request) -> Response:
+        """Send a request, and read all of the response."""
+        response = self._send(replace(request, headers={**self._session_headers(request), **request.headers}))
+        self._keep_cookies(response)
+        return response
+
+    def log_in(self, request: Request) -> None:
+        """Send a request of a login. Raises ProfilerError if its status is not below 400."""
+        response = self.send(request)
+        if response.status >= 400:
+            raise ProfilerError(f"login {request}: status {response.status}, expected below 400; nothing was recorded")
+        try:
+            token = json.loads(response.body).get("access_token")
+        except (ValueError, AttributeError):
+            return
+        self._token = token if isinstance(token, str) else self._token
+
+    def _session_headers(self, request: Request) -> dict[str, str]:
+        headers = {}
+        if self._cookies:
+            headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if request.method not in _SAFE_METHODS:
+            headers |= {_CSRF_HEADERS[name]: self._cookies[name] for name in _CSRF_HEADERS if name in self._cookies}
+        return headers
+
+    def _keep_cookies(self, response: Response) -> None:
+        """Keep the cookies of a response, and forget those that it deletes."""
+        for name, value in response.headers:
+            if name.lower() != "set-cookie":
+                continue
+            try:
+                cookies = SimpleCookie(value)
+            except CookieError:
+                continue
+            for key, cookie in cookies.items():
+                self._cookies.pop(key, None)
+                if cookie["max-age"] != "0" and cookie.value:
+                    self._cookies[key] = cookie.coded_value
 
 
 @contextmanager
-def in_process_client(application: Any, interface: str | None = None) -> Iterator[Send]:
-    """Around the life of an application: what sends it requests by its interface, "wsgi" or "asgi".
+def in_process_client(application: Any, interface: Interface | None = None) -> Iterator[InProcessClient]:
+    """Around the life of an application: a client for it, by its interface, or by that of its signature.
 
-    By default the interface is ASGI if a call of the application is awaited. An ASGI application runs in an event loop
-    of its own. Raises ProfilerError if its startup or its shutdown fails.
+    An ASGI application runs in an event loop of its own. Raises ProfilerError if its startup or its shutdown fails.
     """
-    call = application if inspect.isfunction(application) else getattr(application, "__call__", None)  # noqa: B004
-    if interface == "wsgi" or (interface is None and not inspect.iscoroutinefunction(call)):
-        yield partial(_send_wsgi, application)
+    interface = interface or interface_of(application)
+    if interface == "wsgi":
+        yield InProcessClient(partial(_send_wsgi, application), interface)
         return
     with asyncio.Runner() as runner:
-        lifespan = _lifespan(application)
+        state: dict[str, Any] = {}
+        lifespan = _lifespan(application, state)
         runner.run(lifespan.__aenter__())
-        # In the caller's context, not in the runner's own: that is where the recording is.
+
+        def send(request: Request) -> Response:
+            # In the caller's context, not in the runner's own: that is where the recording is.
+            return runner.run(_send_asgi(application, request, state), context=copy_context())
+
         try:
-            yield lambda request: runner.run(_send_asgi(application, request), context=copy_context())
+            yield InProcessClient(send, interface)
         finally:
             runner.run(lifespan.__aexit__(None, None, None))
 
 
-def _send_wsgi(application: Any, request: Request) -> int:
+def read_body(text: str) -> bytes:
+    """The text, or the content of the file that "@FILE" names. Raises ProfilerError if it cannot be read."""
+    if not text.startswith("@"):
+        return text.encode()
+    try:
+        return Path(text[1:]).read_bytes()
+    except OSError as error:
+        raise ProfilerError(f"body {text!r}: {error.strerror}") from error
+
+
+def _content_type(body: bytes) -> str:
+    """How a body is sent by default; nothing for one that is neither JSON nor a form."""
+    if body[:1] in (b"{", b"["):
+        return "application/json"
+    return "application/x-www-form-urlencoded" if b"=" in body and not body[:1].isspace() else ""
+
+
+def _send_wsgi(application: Any, request: Request) -> Response:
     path, _, query = request.path.partition("?")
     environ: dict[str, Any] = {
         "REQUEST_METHOD": request.method,
         "PATH_INFO": unquote(path, "latin-1"),
         "QUERY_STRING": query,
         "CONTENT_LENGTH": str(len(request.body)),
+        "REMOTE_ADDR": "127.0.0.1",
         "wsgi.input": io.BytesIO(request.body),
         "wsgi.errors": sys.stderr,
     }
@@ -104,45 +177,63 @@ def _send_wsgi(application: Any, request: Request) -> int:
         key = name.upper().replace("-", "_")
         environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value
     setup_testing_defaults(environ)
-    statuses: list[int] = []
+    starts: list[tuple[int, list[tuple[str, str]]]] = []
+    kept = bytearray()
 
-    def start_response(status: str, _headers: object, _error: object = None) -> Any:
-        statuses.append(int(status.split()[0]))
-        return lambda _part: None
+    def start_response(status: str, headers: list[tuple[str, str]], _error: object = None) -> Any:
+        starts.append((int(status.split()[0]), headers))
+        return kept.extend
 
     body = application(environ, start_response)
     try:
-        for _ in body:
-            pass
+        for part in body:
+            kept += part[: max(0, _BODY_KEPT - len(kept))]
     finally:
         if hasattr(body, "close"):
             body.close()
-    return _last_status(statuses)
+    return _response(starts, kept)
 
 
-async def _send_asgi(application: Any, request: Request) -> int:
-    statuses: list[int] = []
+async def _send_asgi(application: Any, request: Request, state: Mapping[str, Any]) -> Response:
+    starts: list[tuple[int, list[tuple[str, str]]]] = []
+    kept = bytearray()
     parts = [{"type": "http.request", "body": request.body, "more_body": False}]
+    complete = asyncio.Event()
 
     async def receive() -> dict[str, Any]:
-        return parts.pop() if parts else {"type": "http.disconnect"}
+        if parts:
+            return parts.pop()
+        # The client stays until it has the whole response: a streaming response ends when it is gone.
+        await complete.wait()
+        return {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            statuses.append(message["status"])
+            headers = [
+                (bytes(name).decode("latin-1"), bytes(value).decode("latin-1"))
+                for name, value in message.get("headers", ())
+            ]
+            starts.append((message["status"], headers))
+        elif message["type"] == "http.response.body":
+            kept.extend(message.get("body", b"")[: max(0, _BODY_KEPT - len(kept))])
+            if not message.get("more_body", False):
+                complete.set()
 
-    await application(_scope(request), receive, send)
-    return _last_status(statuses)
+    await application(_scope(request, state), receive, send)
+    return _response(starts, kept)
 
 
 @asynccontextmanager
-async def _lifespan(application: Any) -> AsyncIterator[None]:
-    """Around an ASGI application's life, from its startup to its shutdown; one without the protocol may raise."""
+async def _lifespan(application: Any, state: dict[str, Any]) -> AsyncIterator[None]:
+    """Around an ASGI application's life, from its startup to its shutdown; one without the protocol may raise.
+
+    state: what the application keeps for its requests.
+    """
     sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def live() -> None:
-        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": state}
         try:
             await application(scope, sent.get, received.put)
         except Exception:  # noqa: BLE001  that is how the specification has it say "not supported"
@@ -166,17 +257,19 @@ async def _lifespan(application: Any) -> AsyncIterator[None]:
         await task
 
 
-def _last_status(statuses: list[int]) -> int:
-    """The status of the response. Raises ProfilerError if there was none."""
-    if not statuses:
+def _response(starts: list[tuple[int, list[tuple[str, str]]]], body: bytearray) -> Response:
+    """The response, by its last start. Raises ProfilerError if there was none."""
+    if not starts:
         raise ProfilerError("the application returned without a response: expected a status; is it WSGI or ASGI?")
-    return statuses[-1]
+    status, headers = starts[-1]
+    return Response(status, tuple(headers), bytes(body))
 
 
-def _scope(request: Request) -> dict[str, Any]:
+def _scope(request: Request, state: Mapping[str, Any]) -> dict[str, Any]:
     """A request as ASGI has it."""
     path, _, query = request.path.partition("?")
-    headers = {"host": "127.0.0.1", "content-length": str(len(request.body)), **request.headers}
+    headers = {"host": "127.0.0.1", "content-length": str(len(request.body))}
+    headers |= {name.lower(): value for name, value in request.headers.items()}
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -187,8 +280,8 @@ def _scope(request: Request) -> dict[str, Any]:
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
         "client": ("127.0.0.1", 0),
         "server": ("127.0.0.1", 80),
-        "state": {},
+        "state": dict(state),
     }

@@ -1,7 +1,7 @@
 """Middleware: a recording for each request, saved the moment it ends, so that no killed worker loses one.
 
-The main classes are `ProfiledApplication` (WSGI) and `ProfiledAsgiApplication`. They have no threads of their own and
-may be forked: names and counters are per process.
+The main classes are `ProfiledApplication` (WSGI), `ProfiledAsgiApplication`, and `ProfiledCalls` for what a framework
+calls by itself, such as tasks. They have no threads of their own and may be forked: names and counters are per process.
 
 A WSGI request ends when its body is closed or used up; a body that is a list is used up when the application returns.
 An ASGI request ends with the last part of its response; it is a task with a context of its own, so that requests that
@@ -10,6 +10,7 @@ recorded; lifespan and websockets are passed on unrecorded.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -59,10 +60,10 @@ class _Middleware:
         """How many requests came, were profiled, and were dropped for slower ones, in this process."""
         return self._sampler.counts
 
-    def _sampled(self, name: str, header: str | None) -> "_ProfiledRequest | None":
+    def _sampled(self, name: str, header: str | None) -> "ProfiledRequest | None":
         """The request under this name if it is to be profiled; counts it. *header*: what it sent of the token's."""
         options = self._sampler.options_for(header)
-        return None if options is None else _ProfiledRequest(self._recorder, name, options, self._sampler, self._store)
+        return None if options is None else ProfiledRequest(self._recorder, name, options, self._sampler, self._store)
 
 
 class ProfiledApplication(_Middleware):
@@ -84,7 +85,7 @@ class ProfiledApplication(_Middleware):
         if isinstance(body, (list, tuple)) or _is_sent_by_server(body, environ):
             request.end()
             return body
-        return _ProfiledBody(body, request)
+        return ProfiledBody(body, request)
 
 
 class ProfiledAsgiApplication(_Middleware):
@@ -110,7 +111,26 @@ class ProfiledAsgiApplication(_Middleware):
             await self._application(scope, receive, send_and_end)
 
 
-class _ProfiledRequest:
+class ProfiledCalls(_Middleware):
+    """Recordings of what a framework begins and ends by itself: requests of Django, tasks of Celery."""
+
+    def __init__(self, recorder: _RequestRecorder, sampler: RequestSampler, store: Store) -> None:
+        super().__init__(recorder, None, sampler, store)
+
+    @property
+    def header(self) -> str | None:
+        """The header to hand to `begin`; None if no token is set."""
+        return self._sampler.header
+
+    def begin(self, name: str, header: str | None = None) -> "ProfiledRequest | None":
+        """A recording under this name, if it is to be made. *header*: the request's value of `header`."""
+        request = self._sampled(name, header) if self._recorder.active else None
+        if request is None:
+            self._recorder.leave_unprofiled()
+        return request
+
+
+class ProfiledRequest:
     """One request until its body ends; its recording is the current one only while the application's code runs."""
 
     def __init__(
@@ -131,6 +151,23 @@ class _ProfiledRequest:
     ) -> None:
         self._recorder.switch_to(self._before)
         self.end(error)
+
+    @contextmanager
+    def paused_after(self) -> Iterator[None]:
+        """Make its recording the current one of this task, without its end afterwards; one that raises has ended."""
+        previous = self._recorder.switch_to(self._recording)
+        try:
+            yield
+        except BaseException as error:
+            self.end(error)
+            raise
+        finally:
+            self._recorder.switch_to(previous)
+
+    def rename(self, name: str) -> None:
+        """Give the recording another name, such as the route that was found for the request."""
+        if self._recording is not None:
+            self._recording.name = name
 
     def run(self, code: Callable[..., _T], *arguments: Any) -> _T:
         """Call the application's *code* in this request's recording; a request that raises has ended."""
@@ -154,10 +191,10 @@ class _ProfiledRequest:
         self._recorder.save(recording, self._sampler, self._store)
 
 
-class _ProfiledBody:
+class ProfiledBody:
     """A streamed body, whose own code belongs to the request until `close()` or its last part."""
 
-    def __init__(self, body: Iterable[bytes], request: _ProfiledRequest) -> None:
+    def __init__(self, body: Iterable[bytes], request: ProfiledRequest) -> None:
         self._body = body
         self._request = request
         self._parts: Iterator[bytes] | None = None

@@ -1,4 +1,4 @@
-"""SQL budgets in pytest: the marker and the fixture `sql_budget`.
+"""The pytest plugin: `pytest --sql` profiles a whole suite, and the marker and fixture `sql_budget` limit one test.
 
     @pytest.mark.sql_budget(statements=3, n_plus_one=0)
     def test_the_list_of_orders(client): ...
@@ -7,52 +7,69 @@
         with sql_budget(statements=3):
             client.get("/orders")
 
-This module is imported in every run of pytest where placebench is installed: it loads nothing until a test has a
-budget. Every engine of the process is profiled; connections made while the tests are collected are counted without
-fetches.
+This module is imported in every run of pytest where placebench is installed: it loads `pytest_session`, and with it the
+profiler, only for `--sql` and for a test with a budget. PYTEST_DONT_REWRITE: it asserts nothing.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from placebench.profiler.integrations.pytest_session import SqlSession
     from placebench.profiler.recording import Recording
-    from placebench.profiler.sql_profiler import SqlProfiler
 
-_PROFILER: "pytest.StashKey[SqlProfiler]" = pytest.StashKey()
+_SESSION: "pytest.StashKey[SqlSession]" = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of `--sql`; each of the others turns it on."""
+    group = parser.getgroup("sql", "SQL profile of the suite (placebench)")
+    group.addoption("--sql", action="store_true", help="profile the SQL of each test: slow and repeated statements")
+    for name, metavar, text in (
+        ("--sql-page", "FILE", "HTML page of --sql (default: pytest-sql.html)"),
+        ("--sql-baseline", "FILE", "exit with 1 if a test runs more statements than in this file"),
+        ("--sql-markdown", "FILE", "write the change per test as Markdown, for a comment on a pull request"),
+    ):
+        group.addoption(name, metavar=metavar, help=text)
+    group.addoption("--sql-update", action="store_true", help="write the counts of this run into --sql-baseline")
+    group.addoption("--sql-top", metavar="N", type=int, default=5, help="lines of each list (default: 5)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known and, with --sql, begin to profile."""
     config.addinivalue_line(
         "markers",
         "sql_budget(statements, rows, round_trips, duplicates, n_plus_one): the most that the test's SQL may cost",
     )
+    if any(map(config.getoption, ("sql", "sql_page", "sql_baseline", "sql_markdown", "sql_update"))):
+        from placebench.profiler.integrations.pytest_session import SuitePlugin
+
+        config.pluginmanager.register(SuitePlugin(config), "placebench_suite")
+        _session(config)  # engines are made from now on
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Take the profiler's hooks away."""
-    profiler = config.stash.get(_PROFILER, None)
-    if profiler is not None:
-        profiler.remove()
+    if _SESSION in config.stash:
+        config.stash[_SESSION].remove()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Install the profiler before the first fixture connects, if a test has a budget."""
     if any(item.get_closest_marker("sql_budget") or "sql_budget" in _fixtures(item) for item in session.items):
-        _profiler(session.config)
+        _session(session.config)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Record a test with the marker, and fail it if it passed and broke its budget."""
+    """Record the test if it has the marker, or with --sql, and fail it if it passed and broke its budget."""
     marker = item.get_closest_marker("sql_budget")
-    if marker is None:
+    if marker is None and not item.config.pluginmanager.has_plugin("placebench_suite"):
         return (yield)
-    with _within(item.config, item.name, marker.kwargs):
+    with _session(item.config).record_test(item, marker.kwargs if marker else {}):
         return (yield)
 
 
@@ -61,36 +78,20 @@ def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContext
     """Make blocks with a budget, such as `statements=3`, which give their recording."""
 
     def block(**limits: int) -> "AbstractContextManager[Recording]":
-        return _within(request.config, request.node.name, limits)
+        return _session(request.config).record(request.node.name, limits)
 
     return block
-
-
-@contextmanager
-def _within(config: pytest.Config, name: str, limits: Mapping[str, int]) -> "Iterator[Recording]":
-    """Record the block, and fail the test if it broke its budget; an error of its own takes precedence."""
-    # Loaded here: most runs of pytest have no budget.
-    from placebench.profiler.analysis.budget import METRICS, Budget
-
-    unknown = set(limits) - set(METRICS)
-    if unknown:
-        raise pytest.UsageError(f"sql_budget knows no {', '.join(sorted(unknown))}: only {', '.join(METRICS)}")
-    with _profiler(config).record(name) as recording:
-        yield recording
-    broken = Budget.at_most(**limits).broken_by(recording)
-    if broken:
-        pytest.fail(f"SQL budget broken\n{broken}", pytrace=False)
-
-
-def _profiler(config: pytest.Config) -> "SqlProfiler":
-    """The profiler of this run, made on first use."""
-    from placebench.profiler.sql_profiler import SqlProfiler
-
-    if _PROFILER not in config.stash:
-        config.stash[_PROFILER] = SqlProfiler()
-    return config.stash[_PROFILER]
 
 
 def _fixtures(item: pytest.Item) -> Sequence[str]:
     """The names of the fixtures that a test uses."""
     return getattr(item, "fixturenames", ())
+
+
+def _session(config: pytest.Config) -> "SqlSession":
+    """The profiler of this run, made when it is first needed."""
+    if _SESSION not in config.stash:
+        from placebench.profiler.integrations.pytest_session import SqlSession
+
+        config.stash[_SESSION] = SqlSession()
+    return config.stash[_SESSION]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from placebench.errors import PlacebenchError, ProfilerError
-from placebench.profiler.integrations.in_process_client import application_named
+from placebench.profiler.integrations.application import load_application
 from placebench.profiler.integrations.middleware import ProfiledApplication
 from placebench.profiler.sql_profiler import SqlProfiler
 
@@ -29,7 +29,7 @@ def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication
             )
     profiler = SqlProfiler()  # before the application is imported: connections that it makes at once are timed too
     folder, mode = Path(environment["PLACEBENCH_WATCH_DIR"]), environment.get("PLACEBENCH_WATCH_MODE") or "light"
-    return profiler.wsgi(application_named(environment["PLACEBENCH_WATCH_APP"]), folder=folder, mode=mode)
+    return profiler.wsgi(load_application(environment["PLACEBENCH_WATCH_APP"]), folder=folder, mode=mode)
 
 
 def _load() -> ProfiledApplication:

@@ -26,7 +26,9 @@ _TOKEN = re.compile(
     rf"|(?P<word>{_WORD})|(?P<other>.)",
     re.DOTALL,
 )
-_LITERAL = re.compile(rf"(?P<text>{_STRING})|(?P<kept>{_COMMENT}|{_NAME}|{_PLACEHOLDER}|{_WORD})|{_NUMBER}", re.DOTALL)
+_LITERAL = re.compile(
+    rf"(?P<text>{_STRING})|(?P<comment>{_COMMENT})|(?P<kept>{_NAME}|{_PLACEHOLDER}|{_WORD})|{_NUMBER}", re.DOTALL
+)
 
 _ITEM = rf"\s*(?:{_PLACEHOLDER}|-?\d+(?:\.\d+)?)\s*"
 _EXPANDED = re.compile(rf"\((\s*(?:{_PLACEHOLDER}))(?:\s*,\s*(?:{_PLACEHOLDER})){{3,}}\s*(?:\)|,?[^)]*\Z)")
@@ -81,8 +83,16 @@ def _token(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=256)
 def redacted(sql: str) -> str:
-    """*sql* with its literals as `?`; placeholders, names and comments stay as they are."""
-    return _LITERAL.sub(lambda match: match.group() if match["kept"] else "?", sql)
+    """*sql* with its literals, and what its comments say, as `?`; placeholders, names and hints stay as they are."""
+    return _LITERAL.sub(_redacted, sql)
+
+
+def _redacted(match: re.Match[str]) -> str:
+    """One literal, comment or name as a recording keeps it."""
+    comment = match["comment"]
+    if comment and not comment.startswith("/*+"):
+        return "-- ?" if comment.startswith("--") else "/* ? */"
+    return match.group() if comment or match["kept"] else "?"
 
 
 def transaction_step(sql: str) -> str | None:

@@ -30,6 +30,8 @@ class RecordingData:
     cpu_s: CPU of the recording thread; None under asyncio, whose tasks share a thread.
     sql_s: seconds in pool waits, connects, compilation, execute, fetch, COMMIT and ROLLBACK. Where statements ran at
         the same time this is the sum over them, and may be more than elapsed_s. None if the profiler was off.
+    overlapping: whether statements ran at the same time, so that sql_s is no part of elapsed_s.
+    plan_setup_s: seconds that it took to have connections send plans, and no more; in overhead_s too.
     gc_s: pauses of the garbage collector in the recording thread; they lie inside the other times.
     dropped: statements and transaction steps beyond the limit: counted, and their time is in sql_s, but not kept.
     missed: statements, those of new connections included, that ran meanwhile where no recording saw them: in threads
@@ -52,6 +54,8 @@ class RecordingData:
     elapsed_s: float = 0.0
     cpu_s: float | None = None
     sql_s: float | None = None
+    overlapping: bool = False
+    plan_setup_s: float = 0.0
     gc_s: float | None = None
     gc_collections: int | None = None
     dropped: int = 0
@@ -66,8 +70,8 @@ class RecordingData:
     @property
     def python_s(self) -> float | None:
         """Elapsed seconds outside of sql_s: rows into objects, and the application; None if statements overlapped."""
-        seconds = None if self.sql_s is None else self.elapsed_s - self.sql_s
-        return None if seconds is None or seconds < 0 else seconds
+        seconds = None if self.sql_s is None else self.elapsed_s - self.sql_s - self.plan_setup_s
+        return None if seconds is None or seconds < 0 or self.overlapping else seconds
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -158,6 +162,8 @@ class RecordingData:
             elapsed_s=sum(each.elapsed_s for each in parts),
             dropped=sum(each.dropped for each in parts),
             missed=sum(each.missed for each in parts),
+            overlapping=any(each.overlapping for each in parts),
+            plan_setup_s=sum(each.plan_setup_s for each in parts),
             failed_hooks=tuple(sorted({hook for each in parts for hook in each.failed_hooks})),
             requests=sum(each.requests for each in parts),
             error=next((each.error for each in parts if each.error), None),

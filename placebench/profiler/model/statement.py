@@ -3,6 +3,7 @@
 The main class is `Statement`. A field that nothing could measure is None ("not measured"), never 0.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -13,14 +14,19 @@ from placebench.profiler.model.plan import PlanNode
 
 
 class Caller(NamedTuple):
-    """The line of the application that ran a statement."""
+    """A line of the application, and the function that it is in."""
 
     file: str
     line: int
     function: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} {self.function}"
+        return f"{_installed_as(self.file)}:{self.line} {self.function}"
+
+
+def _installed_as(file: str) -> str:
+    """The path of an installed file from site-packages on; that of any other as it is."""
+    return re.split(r"/(?:site|dist)-packages/", file)[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class Statement:
     repeated: whether the same text had run with the same values in the same record, and nothing was written since to a
         table that it names; False of a write, None in mode "light".
     relationship: the relationship of the ORM that it loads, such as "Order.items"; None of all others.
+    outer_caller: the next line of the application above the caller: who called the helper that ran the statement.
     batch: which batch of an insertmanyvalues it is, 1 for the first; None of all others.
     """
 
@@ -73,6 +80,7 @@ class Statement:
     repeated: bool | None = None
     relationship: str | None = None
     batch: int | None = None
+    outer_caller: Caller | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -88,12 +96,13 @@ class Statement:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """The statement that `dataclasses.asdict` wrote."""
-        caller, plan = fields["caller"], fields["plan"]
+        caller, outer, plan = fields["caller"], fields.get("outer_caller"), fields["plan"]
         return checked(
             cls(
                 **{
                     **fields,
                     "caller": None if caller is None else checked(Caller(*caller)),
+                    "outer_caller": None if outer is None else checked(Caller(*outer)),
                     "plan": None if plan is None else PlanNode.from_json(plan),
                 }
             )

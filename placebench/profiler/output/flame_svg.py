@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.page.svg import element, image, percent
+from placebench.profiler.analysis.merging import DRIVER_PACKAGES
 
 if TYPE_CHECKING:
     from pyinstrument.session import Session
@@ -19,7 +20,6 @@ _ROW = 19
 _DEEPEST = 60
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 _STANDARD = re.compile(r"/lib/python3\.\d+/")
-_FOLDED = ("sqlalchemy", "psycopg2", "psycopg", "psycopg_pool", "greenlet")
 _LEAVES = ("sql", "plan", "gc", "profiler")
 _UNCHANGED = 0.02
 """Share of the longer time below which a change has no colour."""
@@ -76,11 +76,12 @@ class _Box:
 def _tree(*sessions: "Session") -> _Box:
     """The sessions as one tree of boxes, runs of frames of a library folded."""
     root = _Box("whole\x00\x00", [0.0] * len(sessions))
+    deep = any(len(_folded(stack)) > _DEEPEST for session in sessions for stack, _ in session.frame_records)
     for number, session in enumerate(sessions):
         for stack, seconds in session.frame_records:
             box = root
             box.seconds[number] += seconds
-            for frame in _folded(stack)[:_DEEPEST]:
+            for frame in _shortened(_folded(stack, every_package=deep)):
                 # Function and file: equal for two lines of one function.
                 name = "\x00".join(frame.split("\x00")[:2])
                 box = box.calls.setdefault(name, _Box(frame, [0.0] * len(sessions)))
@@ -88,23 +89,40 @@ def _tree(*sessions: "Session") -> _Box:
     return root
 
 
-def _folded(stack: list[str]) -> list[str]:
-    """The stack with each run of frames of SQLAlchemy, of a driver or of Python itself as its first one."""
+def _folded(stack: list[str], *, every_package: bool = False) -> list[str]:
+    """The stack with each run of frames of SQLAlchemy, of a driver or of Python itself as its first one.
+
+    every_package: a run of any other installed package as its first and its last one: who called SQLAlchemy is the last
+    one, also of an application that is installed.
+    """
     kept: list[str] = []
     before = ""
+    inside = False  # whether the last frame kept is a later one of a run that goes on
     for frame in stack:
-        library = _library(_place(frame))
-        if not library or library != before:
+        library = _library(_place(frame), every_package=every_package)
+        is_first = not library or library != before
+        if is_first or library not in (*DRIVER_PACKAGES, "python"):
+            if not is_first and inside:
+                kept.pop()
             kept.append(frame)
+        inside = not is_first
         before = library
     return kept
 
 
-def _library(file: str) -> str:
+def _shortened(stack: list[str]) -> list[str]:
+    """The stack without its middle where it is still too deep: the statement is at its end."""
+    if len(stack) <= _DEEPEST:
+        return stack
+    half = _DEEPEST // 2
+    return [*stack[:half], f"… {len(stack) - 2 * half} frames\x00\x00", *stack[-half:]]
+
+
+def _library(file: str, *, every_package: bool) -> str:
     """Which of those a file belongs to; empty for all others, which may be the application's."""
     package = _PACKAGE.search(file)
     if package:
-        return package[1] if package[1] in _FOLDED else ""
+        return package[1] if every_package or package[1] in DRIVER_PACKAGES else ""
     return "python" if file.startswith("<") or _STANDARD.search(file) else ""
 
 

@@ -23,6 +23,7 @@ from placebench.page import environment, shell
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
+from placebench.profiler.analysis.merging import unfolded
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.fingerprint import one_line
@@ -46,6 +47,11 @@ def write_recording_page(recording: RecordingData, path: Path, *, flame_page: st
 
     Figures are of the mean request, lists of the first one. flame_page: the link to its page of `write_flame_page`.
     """
+    write_whole(path, recording_page(recording, flame_page=flame_page))
+
+
+def recording_page(recording: RecordingData, *, flame_page: str | None = None) -> str:
+    """The page of `write_recording_page` as a text."""
     summary = summarise(recording)
     body = _template("recording.html").render(
         recording=recording,
@@ -58,19 +64,19 @@ def write_recording_page(recording: RecordingData, path: Path, *, flame_page: st
         statements=[each for each in recording.statements if each.request == 1][:_MOST_STATEMENTS],
         steps=[each for each in recording.transactions if each.request == 1][:_MOST_STATEMENTS],
     )
-    write_whole(path, shell(recording.name, Markup(body), description="One recording of the SQL profiler."))
+    return shell(recording.name, Markup(body), description="One recording of the SQL profiler.")
 
 
-def write_difference_page(difference: RecordingDifference, path: Path) -> None:
+def write_difference_page(difference: RecordingDifference, path: Path | str) -> None:
     """Write the difference of two recordings as one HTML file like that."""
     body = _template("difference.html").render(difference=difference)
     title = f"{difference.before} → {difference.after}"
-    write_whole(path, shell(title, Markup(body), description="The difference of two recordings."))
+    write_whole(Path(path), shell(title, Markup(body), description="The difference of two recordings."))
 
 
 def write_flame_page(
     session: Session,
-    path: Path,
+    path: Path | str,
     *,
     title: str,
     requests: int = 1,
@@ -83,6 +89,7 @@ def write_flame_page(
     notes: what a reader has to know, such as the recordings' own. back: the link to the overview.
     Without JavaScript the page shows the same flame graph as text.
     """
+    session = unfolded(session)
     page = _template("flame.html").render(
         title=title,
         requests=requests,
@@ -94,12 +101,12 @@ def write_flame_page(
         script=Markup(_FONT_LINK.sub("", (_RESOURCES / "app.js").read_text(encoding="utf-8"))),
         data=_inside_script(JSONForHTMLRenderer().render(session)),
     )
-    write_whole(path, page)
+    write_whole(Path(path), page)
 
 
-def write_speedscope(session: Session, path: Path) -> None:
+def write_speedscope(session: Session, path: Path | str) -> None:
     """Write the session as a file that https://www.speedscope.app opens, statements among its frames."""
-    write_whole(path, SpeedscopeRenderer().render(session))
+    write_whole(Path(path), SpeedscopeRenderer().render(session))
 
 
 def _parts(summary: RecordingSummary) -> Markup | None:
@@ -114,6 +121,8 @@ def _parts(summary: RecordingSummary) -> Markup | None:
         "execute": summary.execute_s,
         "transaction steps": summary.transactions_s,
     }
+    if summary.plan_setup_s:
+        parts["plan set-up"] = summary.plan_setup_s
     total = units.duration(summary.mean(summary.elapsed_s))
     return bars(
         [Bar("where the time went", tuple(part or 0.0 for part in parts.values()), value=total)],

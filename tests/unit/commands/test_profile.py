@@ -172,6 +172,68 @@ def test_a_request_that_fails_is_exit_code_1(profile: Callable[..., int], capsys
     assert Path("profile/index.html").is_file()
 
 
+def test_several_requests_have_a_page_each(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    """In their order, with their own headers and bodies; those before the first are sent with all of them."""
+    requests = (
+        "--header",
+        "X-Status: 201",
+        "--request",
+        "GET /a?2",
+        "--request",
+        "POST /b?3 x=1",
+        "--header",
+        "X-Status: 202",
+    )
+    code = profile("shop:wsgi", *requests, "--requests", "2", "--mode", "full", "--json")
+
+    document = json.loads(capsys.readouterr().out)
+    each = [(seen["request"], seen["statuses"], seen["summary"]["statements"]) for seen in document["requests"]]
+    assert (code, document["statuses"], document["summary"]["statements"]) == (0, [201, 201, 202, 202], 10)
+    assert each == [("GET /a", [201, 201], 4), ("POST /b", [202, 202], 6)]
+    assert Recording.load("profile/recording.json").name == "GET /a, POST /b"
+    assert Recording.load("profile/2-POST-b/recording.json").name == "POST /b"
+    assert Path("profile/1-GET-a/index.html").is_file()
+
+
+def test_a_gate_is_for_each_request(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    """The one that breaks it is named."""
+    requests = ("shop:wsgi", "--request", "GET /a?2", "--request", "GET /b?3", "--mode", "full")
+
+    assert check(*requests, "--gate", "statements <= 2") == 1
+    assert "GET /b: 3 statements, expected <= 2" in capsys.readouterr().err
+    assert check(*requests, "--gate", "statements <= 3") == 0
+
+
+def test_a_status_that_is_not_expected_is_exit_code_1(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A page of an error is not what one wants to profile, unless one says so."""
+    call = ("shop:wsgi", "--header", "X-Status: 404", "--mode", "full")
+    codes = [profile(*call), profile(*call, "--expect-status", "404"), profile(*call, "--expect-status", "200")]
+
+    said = capsys.readouterr().err
+    assert codes == [1, 0, 1]
+    assert "GET /: status 404" in said
+    assert "1 of 1 responses have status 404, expected below 400 (or say --expect-status)" in said
+    assert "1 of 1 responses have status 404, expected 200" in said
+
+
+def test_an_application_sees_its_own_command_line(profile: Callable[..., int], tmp_path: Path) -> None:
+    """Some read sys.argv while they are imported."""
+    (tmp_path / "reads_arguments.py").write_text("import sys\nfrom shop import wsgi\nassert len(sys.argv) == 1\n")
+    before = list(sys.argv)
+
+    assert profile("reads_arguments:wsgi", "--mode", "full") == 0
+    assert sys.argv == before
+
+
+def test_the_cpu_of_an_asgi_application_is_not_measured(profile: Callable[..., int]) -> None:
+    """Only its event loop's thread would be in it, and not those of its thread pool."""
+    profile("shop:asgi", "--mode", "full")
+
+    assert Recording.load("profile/recording.json").cpu_s is None
+
+
 def test_an_application_that_raises_is_recorded(
     profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,7 +244,7 @@ def test_an_application_that_raises_is_recorded(
     recording = Recording.load("profile/recording.json")
     assert (code, recording.error, recording.statement_count) == (1, "ZeroDivisionError", 4)
     assert "ZeroDivisionError: by the application" in told.err
-    assert "2 of 2 responses have status 500, expected below 500" in told.err
+    assert "2 of 2 responses have status 500, expected below 400" in told.err
     assert "; ended with ZeroDivisionError" in told.out
 
 
@@ -232,6 +294,7 @@ def test_an_application_that_cannot_be_loaded_is_not_our_bug(
         (["shop:wsgi", "--header", "x"], "header 'x': expected 'NAME: VALUE'"),
         (["shop:wsgi", "--requests", "0"], "argument --requests: expected a whole number from 1 to "),
         (["shop:silent"], "the application returned without a response"),
+        (["shop:wsgi", "--login", "x"], "request 'x': expected a method and a path"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -1,12 +1,13 @@
 """The difference of two recordings, with figures that can be checked by hand."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyinstrument.session import Session
 
-from placebench.profiler import Recording, Statement
+from placebench.profiler import Recording, Statement, write_difference_page
 from placebench.profiler.analysis.difference import (
     Change,
     StatementFigures,
@@ -143,3 +144,16 @@ def test_the_text_and_the_json_tell_the_same(before: Recording, after: Recording
         "before": 5.0,
         "after": 1.0,
     }
+
+
+def test_recordings_that_do_not_compare_say_so(tmp_path: Path) -> None:
+    """Other modes, and statements that one of them missed; in the text and on the page."""
+    difference = Recording("a", "flame").diff(Recording("b", "plans", missed=3))
+
+    assert [any(word in note for word in ("flame and plans", "after: 3 statements")) for note in difference.notes] == [
+        True
+    ] * 2
+    assert difference.notes[0] in str(difference)
+    write_difference_page(difference, str(tmp_path / "page.html"))
+    assert difference.notes[0] in (tmp_path / "page.html").read_text()
+    assert Recording("a", "flame").diff(Recording("b", "flame")).notes == ()

@@ -40,9 +40,9 @@ def block(page: str, containing: str = "", language: str = "python") -> str:
 
 
 def skeleton(printed: str) -> list[str]:
-    """The lines of an output without figures, places and their widths, and without the last line, a file's address."""
+    """The lines of an output without figures, places, these tests and widths, and without the last line, an address."""
     lines = [line for line in printed.splitlines() if not line.startswith("file:")]
-    lines = [re.sub(r"\S*?(\w+\.py):\d+", r"\1", line) for line in lines]
+    lines = [re.sub(r"\S*?(\w+\.py):\d+", r"\1", line).partition(", called from test_docs.py")[0] for line in lines]
     return [" ".join(re.sub(r"\d[\d.]*( [mµn]?s)?|not measured", "#", line).split()) for line in lines]
 
 

@@ -18,8 +18,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.util import greenlet_spawn
 
 from placebench.errors import ProfilerError
-from placebench.profiler import SqlProfiler
-from placebench.profiler.analysis.merging import merge_sessions
+from placebench.profiler import Recording, SqlProfiler
+from placebench.profiler.analysis.merging import merge_sessions, unfolded
 from placebench.profiler.capture import flame_graph
 from placebench.profiler.capture.flame_graph import StackInterval, innermost, timeline, without_profiler
 from placebench.profiler.capture.sampling_thread import profile_function_defect
@@ -341,3 +341,42 @@ def test_merging_needs_sessions(tmp_path: Path) -> None:
         merge_sessions([])
     with pytest.raises(ProfilerError, match=r"bad\.pyisession cannot be read as a pyinstrument session"):
         merge_sessions([tmp_path / "bad.pyisession"])
+
+
+@WITH_PROFILE_FUNCTION
+def test_of_flame_graphs_at_once_on_one_event_loop_one_is_exact() -> None:
+    """Each of twenty profile functions took a sample whenever one task was continued: 2 s became 76 s."""
+    profiler = SqlProfiler(create_engine("sqlite://"))
+
+    async def one() -> Recording:
+        with profiler.record("one", mode="flame") as recording:
+            for _ in range(5):
+                busy(0.001)
+                await asyncio.sleep(0.001)
+        return recording
+
+    async def all_at_once() -> list[Recording]:
+        return await asyncio.gather(*(one() for _ in range(20)))
+
+    recordings = asyncio.run(all_at_once())
+    profiler.remove()
+
+    estimated = [any("estimated by a sampling thread" in note for note in each.notes) for each in recordings]
+    assert estimated == [False] + [True] * 19
+    for recording in recordings:
+        seconds = sum(seconds for _, seconds in recording.session.frame_records)
+        assert seconds == pytest.approx(recording.elapsed_s, rel=0.05)
+
+
+def test_an_installed_program_is_shown_with_the_package_that_ran_sql() -> None:
+    """Its files are no libraries on the page then; those of the server are."""
+    prefix = "/venv/lib/python3.11/site-packages"
+    stack = [f"{name}\x00{prefix}/{name}/x.py\x001" for name in ("server", "keystone", "sqlalchemy")]
+    made = Session([([*stack, leaf("select ?", "sql")], 1.0)], 0.0, 1.0, 0.001, 0.001, 1, [], "x", 0.0, [], ["/venv"])
+
+    shown = unfolded(made)
+
+    assert shown.sys_prefixes == [f"{prefix}/server/x.py", f"{prefix}/sqlalchemy/x.py"]
+    assert unfolded(
+        Session([(["view\x00/app/x.py\x001"], 1.0)], 0.0, 1.0, 1, 1, 1, [], "x", 0.0, [], ["/venv"])
+    ).sys_prefixes == ["/venv"]

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 from pyinstrument.session import Session
 
-from placebench.profiler.output.flame_svg import flame_difference_svg
+from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
 
 
 def session(stacks: dict[tuple[str, ...], float]) -> Session:
@@ -43,3 +43,30 @@ def test_what_did_not_change_has_no_colour() -> None:
 def test_nothing_watched_is_an_empty_picture() -> None:
     """No division by zero."""
     assert boxes({}, {}) == {}
+
+
+def test_a_deep_installed_program_shows_who_ran_the_sql() -> None:
+    """Ninety frames of a server, a framework and the program, all installed: the statement is below its function."""
+    places = [("serve", "server"), ("handle", "framework"), ("get", "keystone"), ("execute", "sqlalchemy")]
+    stack = [
+        f"{name}{n}\x00/venv/lib/python3.11/site-packages/{package}/x.py\x001"
+        for name, package in places
+        for n in range(30)
+    ]
+    sql = "select ?\x00sql\x000"
+    flat = ["main\x00/venv/lib/python3.11/site-packages/server/x.py\x001"]
+    made = Session([([*stack, sql], 1.0), (flat, 1.0)], 0.0, 2.0, 0.001, 0.001, 1, [], "deep", 0.0, [], [])
+
+    texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
+
+    assert texts[1:] == ["serve0", "serve29", "handle0", "handle29", "get0", "get29", "execute0", "select ?", "main"]
+
+
+def test_what_is_still_too_deep_loses_its_middle() -> None:
+    """A recursion of the application's own: its beginning and its end are there."""
+    stack = [f"walk{n}\x00/app/x.py\x001" for n in range(100)]
+    made = Session([([*stack, "select ?\x00sql\x000"], 1.0)], 0.0, 1.0, 0.001, 0.001, 1, [], "deep", 0.0, [], [])
+
+    texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
+
+    assert (texts[1], texts[31], texts[-2:]) == ("walk0", "… 41 frames", ["walk99", "select ?"])

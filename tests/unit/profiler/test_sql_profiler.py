@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 from sqlalchemy import (
     Column,
@@ -465,6 +466,30 @@ def test_a_thread_of_the_application_records_in_a_copy_of_the_context(profiler: 
     assert recording.statement_count == 1
 
 
+def test_a_record_of_the_whole_process_has_the_statements_of_every_thread(make_engine: Any) -> None:
+    """Of a thread that began before the record too, and of one with an empty context."""
+    engine = make_engine(poolclass=QueuePool)
+    profiler = SqlProfiler(engine, whole_process=True)
+    recording_runs = threading.Event()
+
+    def query() -> None:
+        recording_runs.wait()
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1")
+
+    earlier, later = threading.Thread(target=query), threading.Thread(target=contextvars.Context().run, args=(query,))
+    earlier.start()
+    with profiler.record("whole") as recording:
+        later.start()
+        recording_runs.set()
+        earlier.join()
+        later.join()
+    query()
+
+    profiler.remove()
+    assert (recording.statement_count, profiler.active) == (2, False)
+
+
 def test_a_record_inside_of_a_record_belongs_to_both(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
     """The outer one sees everything."""
     with engine.connect() as connection, profiler.record("outer") as outer:
@@ -662,7 +687,7 @@ def test_a_hook_that_fails_costs_its_own_figure_and_is_named(
     """Times, rows and fingerprints are there; the next recording is whole again."""
     profiler = SqlProfiler(engine)
     with monkeypatch.context() as patched:
-        patched.setattr(hooks, "find_caller", lambda _frame: 1 / 0)
+        patched.setattr(hooks, "find_callers", lambda *_frame: 1 / 0)
         with profiler.record("broken") as broken, engine.connect() as connection:
             for number in range(3):
                 connection.execute(text("select :n"), {"n": number}).all()
@@ -746,3 +771,84 @@ def test_what_a_task_runs_after_its_record_is_neither_kept_nor_missed(engine: En
 
     assert kept is not None
     assert (recording.statement_count, kept.statements, later.missed) == (0, [], 0)
+
+
+@pytest.fixture
+def wrapper(tmp_path: Path) -> Any:
+    """An installed package with a function that runs a statement."""
+    package = tmp_path / "site-packages" / "wrapper"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("def first(connection, sql):\n    return connection.execute(sql).first()\n")
+    names: dict[str, Any] = {}
+    file = package / "__init__.py"
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    return names["first"]
+
+
+def test_the_call_site_is_above_an_installed_wrapper(wrapper: Any, engine: Engine) -> None:
+    """Five lines that call a library, or a helper of one's own, are five places; a loop is one."""
+
+    def get(connection: Any, number: int) -> Any:
+        return connection.execute(text("select :n as own"), {"n": number}).first()
+
+    profiler = SqlProfiler(engine)
+    with profiler.record("lines") as lines, engine.connect() as connection:
+        wrapper(connection, text("select 1"))
+        wrapper(connection, text("select 2"))
+        wrapper(connection, text("select 3"))
+        wrapper(connection, text("select 4"))
+        wrapper(connection, text("select 5"))
+        get(connection, 1)
+        get(connection, 2)
+        get(connection, 3)
+        get(connection, 4)
+        get(connection, 5)
+    with profiler.record("loop") as loop, engine.connect() as connection:
+        for number in range(5):
+            get(connection, number)
+    profiler.remove()
+
+    here = {each.caller for each in lines.statements[:5]}
+    assert ({each.file for each in here}, len(here)) == ({__file__}, 5)
+    own = lines.statements[5:]
+    assert [each.caller.function.rpartition(".")[2] for each in own] == ["get"] * 5
+    assert len({each.outer_caller for each in own}) == 5
+    assert [finding.kind for finding in lines.findings()] == []
+    (finding,) = loop.findings()
+    assert (finding.kind, finding.outer_caller.function) == ("n+1", "test_the_call_site_is_above_an_installed_wrapper")
+    assert Recording.from_json(json.loads(json.dumps(loop.to_json()))) == loop
+
+
+def test_an_installed_program_can_be_the_application(wrapper: Any, engine: Engine) -> None:
+    """By the name of its package; its path begins there in texts."""
+    profiler = SqlProfiler(engine, application=["wrapper"])
+    with profiler.record("installed") as recording, engine.connect() as connection:
+        wrapper(connection, text("select 1"))
+    profiler.remove()
+
+    statement = recording.statements[0]
+    assert str(statement.caller) == "wrapper/__init__.py:2 first"
+    assert statement.outer_caller.file == __file__
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_lazy_load_in_a_template_is_at_its_line(tmp_path: Path, engine: Engine, *, from_file: bool) -> None:
+    """Of the template, not of the Python that Jinja makes of it."""
+    source = "first\nsecond\n{% for n in numbers %}\n  {{ n.load() }}\n{% endfor %}\n"
+    (tmp_path / "page.html").write_text(source)
+    loader = jinja2.FileSystemLoader(tmp_path) if from_file else jinja2.DictLoader({"page.html": source})
+    page = jinja2.Environment(loader=loader, autoescape=True).get_template("page.html")
+
+    class Lazy:
+        def __init__(self, connection: Any) -> None:
+            self.load = partial(connection.exec_driver_sql, "select 1")
+
+    profiler = SqlProfiler(engine)
+    with profiler.record("page") as recording, engine.connect() as connection:
+        page.render(numbers=[Lazy(connection)])
+    profiler.remove()
+
+    (statement,) = recording.statements
+    file = str(tmp_path / "page.html") if from_file else "page.html"
+    assert (statement.caller.file, statement.caller.line, statement.caller.function) == (file, 4, "template")
+    assert statement.outer_caller.file == __file__

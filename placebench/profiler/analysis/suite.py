@@ -1,0 +1,378 @@
+"""The SQL of a test suite: what each test ran, what is slow or repeated, and what changed since a baseline.
+
+The main classes are `ProfiledTest`, `SuiteProfile` (all tests) and `SuiteBaseline` (the counts of an earlier run).
+A profiled test is plain data, so that a worker process can hand it on.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+from placebench.errors import ProfilerError
+from placebench.profiler.analysis.findings import Finding, find
+from placebench.profiler.model.files import write_whole
+from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.statement import Caller, Statement
+
+_FORMAT_VERSION = 1
+_KINDS = {"n+1": "n_plus_one", "duplicate": "duplicates"}
+ORIGINS = ("application", "library", "tests")
+"""Whose code ran a statement: below the root of the suite, installed, or the tests' own."""
+
+_LONGEST_SQL = 1000
+_TEST_CODE = re.compile(r"(?:.*/)?(?:tests?/.*|conftest\.py|test_[^/]*\.py|[^/]*_test\.py)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementUse:
+    """All executions of one fingerprint in one test. places: the lines that ran it, the most frequent first."""
+
+    fingerprint: str
+    sql: str
+    calls: int
+    elapsed_s: float
+    longest_s: float
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFinding:
+    """An N+1 or duplicates at one line. count: executions in question. origin: whose line it is, one of `ORIGINS`."""
+
+    kind: str
+    count: int
+    sql: str
+    place: str
+    origin: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledTest:
+    """The SQL of one test without its fixtures.
+
+    name: pytest's node id. has_passed: the statements of a test that failed may have been cut short.
+    unknown: why its counts are not known; empty if they are.
+    """
+
+    name: str
+    elapsed_s: float = 0.0
+    statements: tuple[StatementUse, ...] = ()
+    findings: tuple[SuiteFinding, ...] = ()
+    has_passed: bool = True
+    unknown: str = ""
+
+    @property
+    def statement_count(self) -> int:
+        """Executions of all statements."""
+        return sum(use.calls for use in self.statements)
+
+    @property
+    def sql_s(self) -> float:
+        """Seconds of all statements."""
+        return sum(use.elapsed_s for use in self.statements)
+
+    @property
+    def counts(self) -> "SqlCounts":
+        """What a baseline keeps of it."""
+        found = dict.fromkeys(_KINDS.values(), 0)
+        for finding in self.findings:
+            found[_KINDS[finding.kind]] += 1 if finding.kind == "n+1" else finding.count
+        return SqlCounts({use.fingerprint: use.calls for use in self.statements}, **found)
+
+    @classmethod
+    def of(cls, name: str, recording: RecordingData, root: Path) -> Self:
+        """The recording of a test; files below *root* are named from there."""
+        unknown = ""
+        if recording.sql_s is None:
+            unknown = "; ".join(recording.notes) or "nothing was measured"
+        elif recording.gaps:
+            unknown = "; ".join(recording.gaps)
+        elif recording.dropped:
+            unknown = f"{recording.dropped} statements were beyond the limit of a recording"
+        by_fingerprint: dict[str, list[Statement]] = {}
+        for statement in recording.statements:
+            by_fingerprint.setdefault(statement.fingerprint, []).append(statement)
+        uses = (_use(statements, root) for statements in by_fingerprint.values())
+        findings = (_finding(finding, root) for finding in find(recording) if finding.kind in _KINDS)
+        return cls(name, recording.elapsed_s, tuple(uses), tuple(findings), unknown=unknown)
+
+    def to_text(self) -> str:
+        """One line of ASCII, whatever is in it: it goes from a worker process to the controller."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str, *, has_passed: bool) -> Self:
+        """The test that `to_text` wrote, and how it ended."""
+        fields = json.loads(text)
+        uses = tuple(StatementUse(**{**use, "places": tuple(use["places"])}) for use in fields["statements"])
+        findings = tuple(SuiteFinding(**finding) for finding in fields["findings"])
+        return cls(**{**fields, "statements": uses, "findings": findings, "has_passed": has_passed})
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCounts:
+    """What a baseline has of one test. statements: executions by fingerprint. n_plus_one: lines with one."""
+
+    statements: Mapping[str, int]
+    duplicates: int = 0
+    n_plus_one: int = 0
+
+    @property
+    def total(self) -> int:
+        """Executions of all statements."""
+        return sum(self.statements.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; what is 0 is left out."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote. Raises TypeError or ValueError for anything else."""
+        statements = {str(key): int(calls) for key, calls in dict(fields.get("statements", {})).items()}
+        return cls(**{**fields, "statements": statements})
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCountChange:
+    """A test whose counts differ from those of the baseline."""
+
+    test: ProfiledTest
+    before: SqlCounts
+    after: SqlCounts
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether it runs more statements, or has more duplicates or N+1 lines than before."""
+        after, before = self.after, self.before
+        return (
+            after.total > before.total or after.duplicates > before.duplicates or after.n_plus_one > before.n_plus_one
+        )
+
+    @property
+    def added(self) -> list[tuple[int, StatementUse]]:
+        """How many executions more, and of which statement; the most first."""
+        more = [(use.calls - self.before.statements.get(use.fingerprint, 0), use) for use in self.test.statements]
+        return sorted((each for each in more if each[0] > 0), key=lambda each: each[0], reverse=True)
+
+    @property
+    def counts_text(self) -> str:
+        """The counts that differ: "14 statements (3 in the baseline), 1 n+1 (0)"."""
+        shown: list[str] = []
+        for label, before, after in (
+            ("statements", self.before.total, self.after.total),
+            ("duplicates", self.before.duplicates, self.after.duplicates),
+            ("n+1", self.before.n_plus_one, self.after.n_plus_one),
+        ):
+            if before != after:
+                shown.append(f"{after} {label} ({before}{'' if shown else ' in the baseline'})")
+        return ", ".join(shown) or "the same counts of other statements"
+
+    def __str__(self) -> str:
+        """One line: the test, the counts, and the statement of which the most were added."""
+        line = f"{self.test.name}: {self.counts_text}"
+        if not self.added:
+            return line
+        number, use = self.added[0]
+        place = f" at {use.places[0]}" if use.places else ""
+        others = f" and {len(self.added) - 1} others" if len(self.added) > 1 else ""
+        return f"{line}; +{number} × {use.sql[:100]}{place}{others}"
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedFinding:
+    """One finding at one line, in all tests that have it; most: the highest count of a test, the first one's."""
+
+    finding: SuiteFinding
+    most: int
+    tests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedStatement:
+    """A statement at a line, in the test where it is the worst. other_tests: how many others it is in."""
+
+    use: StatementUse
+    test: str
+    other_tests: int
+
+
+@dataclass(slots=True)
+class SuiteProfile:
+    """All tests that were profiled, by name; a test that ran again replaces its first run."""
+
+    tests: dict[str, ProfiledTest] = field(default_factory=dict)
+
+    def add(self, test: ProfiledTest) -> None:
+        """Add one test."""
+        self.tests[test.name] = test
+
+    @property
+    def with_sql(self) -> list[ProfiledTest]:
+        """The tests that ran any SQL, most statements first."""
+        tests = [test for test in self.tests.values() if test.statements]
+        return sorted(tests, key=lambda test: (-test.statement_count, test.name))
+
+    @property
+    def unknown(self) -> list[ProfiledTest]:
+        """The tests whose counts are not known."""
+        return [test for test in self.tests.values() if test.unknown]
+
+    def slowest(self, limit: int) -> list[RankedStatement]:
+        """The statements with the longest executions, each once with the test that had it."""
+        return self._ranked(limit, lambda use: use.longest_s)
+
+    def most_repeated(self, limit: int) -> list[RankedStatement]:
+        """The statements that ran most often in one test, if more than once, each once with that test."""
+        return self._ranked(limit, lambda use: use.calls, above=1)
+
+    def _ranked(self, limit: int, key: Callable[[StatementUse], float], *, above: float = 0) -> list[RankedStatement]:
+        """The first statements by *key*, highest first; the same one at the same line is one."""
+        found: dict[tuple[str, tuple[str, ...]], list[tuple[StatementUse, str]]] = {}
+        for test in self.tests.values():
+            for use in test.statements:
+                if key(use) > above:
+                    found.setdefault((use.fingerprint, use.places[:1]), []).append((use, test.name))
+        highest = [(max(uses, key=lambda each: key(each[0])), len(uses)) for uses in found.values()]
+        highest.sort(key=lambda each: key(each[0][0]), reverse=True)
+        return [RankedStatement(use, test, tests - 1) for (use, test), tests in highest[:limit]]
+
+    def findings(self) -> list[RepeatedFinding]:
+        """Each finding once, with its tests: the application's lines first, N+1 before duplicates."""
+        found: dict[tuple[str, str, str], list[tuple[SuiteFinding, str]]] = {}
+        for test in self.tests.values():
+            for each in test.findings:
+                found.setdefault((each.kind, each.place, each.sql), []).append((each, test.name))
+        repeated = []
+        for everywhere in found.values():
+            everywhere.sort(key=lambda each: each[0].count, reverse=True)
+            first = everywhere[0][0]
+            repeated.append(RepeatedFinding(first, first.count, tuple(name for _, name in everywhere)))
+        return sorted(
+            repeated, key=lambda each: (ORIGINS.index(each.finding.origin), each.finding.kind != "n+1", -each.most)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteBaseline:
+    """The counts of each test in an earlier run; None for a test that is not to be compared."""
+
+    tests: Mapping[str, SqlCounts | None] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The baseline in a file. Raises ProfilerError if it cannot be read, or is none."""
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document["format_version"] != _FORMAT_VERSION:
+                raise ValueError(f"format_version is {document['format_version']!r}, expected {_FORMAT_VERSION}")
+            return cls(
+                {
+                    name: None if counts is None else SqlCounts.from_json(counts)
+                    for name, counts in document["tests"].items()
+                }
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ProfilerError(
+                f"{path} cannot be read as an SQL baseline: {error}; --sql-update writes one"
+            ) from error
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON with sorted keys: the same counts are the same file."""
+        tests = {name: None if counts is None else counts.to_json() for name, counts in self.tests.items()}
+        document = {"format_version": _FORMAT_VERSION, "tests": tests}
+        write_whole(path, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+    def updated(self, profile: SuiteProfile, root: Path) -> Self:
+        """With the tests that passed; others stay as they were, unless their file is gone or they are excluded."""
+        kept = {name: counts for name, counts in self.tests.items() if (root / name.partition("::")[0]).exists()}
+        new = {test.name: test.counts for test in self._comparable(profile)}
+        return type(self)({**kept, **new})
+
+    def changes(self, profile: SuiteProfile) -> list[SqlCountChange]:
+        """The tests with other counts than before: regressions first, the greatest change first."""
+        changed = []
+        for test in self._comparable(profile):
+            before, after = self.tests.get(test.name), test.counts
+            if before is not None and before != after:
+                changed.append(SqlCountChange(test, before, after))
+        return sorted(
+            changed,
+            key=lambda change: (not change.is_regression, -abs(change.after.total - change.before.total)),
+        )
+
+    def new_tests(self, profile: SuiteProfile) -> list[ProfiledTest]:
+        """Tests that it does not have."""
+        return [test for test in self._comparable(profile) if test.name not in self.tests]
+
+    def _comparable(self, profile: SuiteProfile) -> list[ProfiledTest]:
+        """The tests whose counts are known and complete, and not excluded by a null in the file."""
+        return [
+            test
+            for test in profile.tests.values()
+            if test.has_passed and not test.unknown and self.tests.get(test.name, True) is not None
+        ]
+
+
+def _use(statements: list[Statement], root: Path) -> StatementUse:
+    """The statements of one fingerprint."""
+    return StatementUse(
+        fingerprint=statements[0].fingerprint,
+        sql=_shown(statements[0].sql),
+        calls=len(statements),
+        elapsed_s=sum(each.elapsed_s for each in statements),
+        longest_s=max(each.elapsed_s for each in statements),
+        places=_places(statements, root),
+    )
+
+
+def _finding(finding: Finding, root: Path) -> SuiteFinding:
+    """A finding with its line as it is shown."""
+    place = "" if finding.caller is None else _place(finding.caller, root)
+    origin = "library" if finding.caller is None else _origin(finding.caller.file, root)
+    return SuiteFinding(finding.kind, finding.count, _shown(finding.sql or ""), place, origin, finding.advice)
+
+
+def _origin(file: str, root: Path) -> str:
+    """One of `ORIGINS`."""
+    inside = file.removeprefix(f"{root}/")
+    if inside == file or "site-packages/" in inside:
+        return "library"
+    return "tests" if _TEST_CODE.match(inside) else "application"
+
+
+def _shown(sql: str) -> str:
+    """The statement on one line."""
+    return one_line(sql)[:_LONGEST_SQL]
+
+
+def _places(statements: Iterable[Statement], root: Path) -> tuple[str, ...]:
+    """The lines that ran them, the most frequent first; five at most."""
+    counts: dict[Caller, int] = {}
+    for statement in statements:
+        if statement.caller is not None:
+            counts[statement.caller] = counts.get(statement.caller, 0) + 1
+    frequent = sorted(counts, key=lambda caller: counts[caller], reverse=True)
+    return tuple(_place(caller, root) for caller in frequent[:5])
+
+
+def _place(caller: Caller, root: Path) -> str:
+    """A call site, its file as it is shown."""
+    return f"{_shown_file(caller.file, root)}:{caller.line} {caller.function}"
+
+
+@lru_cache(maxsize=1024)
+def _shown_file(name: str, root: Path) -> str:
+    """A file named from the root of the suite, or from the folder that it is imported from."""
+    for folder in (str(root), *sorted(filter(None, sys.path), key=len, reverse=True)):
+        inside = name.removeprefix(folder.rstrip("/") + "/")
+        if inside != name and "site-packages/" not in inside:
+            return inside
+    return name

@@ -1,0 +1,260 @@
+"""The application that a command names, or the one in the current folder: `load_application`, `detect_application`.
+
+Detection reads source files and imports nothing, so that it has no side effects and a broken file beside the
+application does not matter. What is detected is a name that `load_application` takes.
+"""
+
+import ast
+import inspect
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from placebench.errors import ProfilerError
+
+Interface = Literal["wsgi", "asgi"]
+_FOLDERS = ("", "app", "src", "api", "backend")
+_FILES = ("main", "app", "api", "application", "wsgi", "asgi", "server", "__init__")
+_INSTANCES = ("app", "application", "api")
+_FACTORIES = ("create_app", "make_app", "get_app", "create_application", "app_factory")
+_FRAMEWORKS = {
+    **{name: name for name in ("FastAPI", "Starlette", "Litestar", "Quart", "Flask", "Bottle", "Sanic")},
+    "get_wsgi_application": "Django",
+    "get_asgi_application": "Django",
+    "make_wsgi_app": "Pyramid",
+}
+_SETTINGS = re.compile(r"""["']DJANGO_SETTINGS_MODULE["']\s*,\s*["']([\w.]+)["']""")
+
+
+class DetectedApplication(NamedTuple):
+    """An application in a folder: its name for `load_application`, and why it was chosen."""
+
+    name: str
+    reason: str
+
+
+def load_application(name: str) -> Any:
+    """The application that "module:callable" names; modules of the current folder are found, and files by their path.
+
+    What is no application but a function or class without required arguments is a factory, and is called;
+    "module:factory()" says so. Raises ProfilerError if there is none, or if a package is missing.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ProfilerError(f"application {name!r}: expected MODULE:CALLABLE, such as shop.wsgi:application")
+    if "" not in sys.path and "." not in sys.path:
+        sys.path.insert(0, "")
+    if module_name.endswith(".py"):
+        module_name = _module_of(Path(module_name))
+    found: Any = _import(name, module_name)
+    for part in attribute.removesuffix("()").split("."):
+        if not hasattr(found, part):
+            raise ProfilerError(f"application {name!r}: {module_name} has no {part!r}")
+        found = getattr(found, part)
+    return found() if attribute.endswith("()") or _is_factory(found) else found
+
+
+def interface_of(application: Any) -> Interface:
+    """The interface of an application: ASGI if its call is awaited, or takes three arguments and not two."""
+    call = application if inspect.isroutine(application) else getattr(application, "__call__", None)  # noqa: B004
+    if inspect.iscoroutinefunction(inspect.unwrap(call) if call is not None else None):
+        return "asgi"
+    return "asgi" if _takes(application, 3) and not _takes(application, 2) else "wsgi"
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """What to do where a package of the application is missing; empty if it is a module of the application's own."""
+    package = (error.name or "").partition(".")[0]
+    if not package or any(Path(folder, package + end).exists() for folder in ("", "src") for end in ("", ".py")):
+        return ""
+    return (
+        f"the package {package!r} is not installed in the environment that placebench runs in, {sys.prefix}: "
+        f"run placebench in the application's environment{_how_to_run_there()}"
+    )
+
+
+def detect_application(folder: Path) -> DetectedApplication:
+    """The application in a folder. Raises ProfilerError if there is none.
+
+    In this order: [tool.placebench.app] or [tool.fastapi] of pyproject.toml, $FLASK_APP, Django's manage.py, then
+    what the usual files assign to the usual names, then factories there. A Django project's settings are set.
+    """
+    for detect in (_configured, _flask_variable, _django, _assigned):
+        if (found := detect(folder)) is not None:
+            return found
+    raise ProfilerError(
+        f"no application found in {folder.resolve()}: expected a FastAPI, Flask or Django project; "
+        "name the application as MODULE:CALLABLE, a script, or -m MODULE"
+    )
+
+
+def _import(name: str, module_name: str) -> Any:
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise ProfilerError(f"application {name!r}: there is no module {error.name!r}") from error
+        if hint := missing_package(error):
+            raise ProfilerError(f"application {name!r}: {hint}") from error
+        raise
+
+
+def _is_factory(found: Any) -> bool:
+    """Whether this is a function or class that makes an application: one that no request could be passed to."""
+    if not (inspect.isfunction(found) or inspect.isclass(found)) or not _takes(found, 0):
+        return False
+    kinds = {each.kind for each in inspect.signature(found).parameters.values()}
+    return inspect.Parameter.VAR_POSITIONAL not in kinds
+
+
+def _takes(call: Any, count: int) -> bool:
+    """Whether *call* can be called with so many arguments."""
+    try:
+        inspect.signature(call).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _module_of(path: Path) -> str:
+    """The name of the module in a file, and the folder of its outermost package on the path of imports."""
+    if not path.is_file():
+        raise ProfilerError(f"application: there is no file {path}")
+    inner = path.resolve()
+    parts = [] if inner.stem == "__init__" else [inner.stem]
+    while (inner.parent / "__init__.py").is_file():
+        inner = inner.parent
+        parts.insert(0, inner.name)
+    if str(inner.parent) not in sys.path:
+        sys.path.insert(0, str(inner.parent))
+    return ".".join(parts)
+
+
+def _how_to_run_there() -> str:
+    """The command for the kind of project in this folder."""
+    if Path("uv.lock").is_file():
+        return ": uv run --with placebench placebench profile run …"
+    if (python := Path(".venv/bin/python")).exists():
+        return f": uv pip install --python {python} placebench, then .venv/bin/placebench profile run …"
+    if Path("poetry.lock").is_file():
+        return ": poetry run pip install placebench, then poetry run placebench profile run …"
+    if Path("requirements.txt").is_file():
+        return ": uvx --with-requirements requirements.txt placebench profile run …"
+    return ", or add the package: uvx --with PACKAGE placebench profile run …"
+
+
+def _configured(folder: Path) -> DetectedApplication | None:
+    """What pyproject.toml names."""
+    try:
+        tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, ValueError):
+        return None
+    for tool, keys in (("placebench", ("app", "app")), ("fastapi", ("entrypoint",))):
+        value = tables.get(tool, {})
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, str):
+            return DetectedApplication(value, f"[tool.{tool}] of pyproject.toml")
+    return None
+
+
+def _flask_variable(folder: Path) -> DetectedApplication | None:
+    """What $FLASK_APP names: a module, a file, or one of them with the application in it."""
+    value = os.environ.get("FLASK_APP")
+    if not value:
+        return None
+    if ":" in value:
+        return DetectedApplication(value, "$FLASK_APP")
+    path = folder / value.removesuffix(".py").replace(".", "/")
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        for search in (_instance_in, _factory_in):
+            if (found := search(file)) is not None:
+                return DetectedApplication(found.name, "$FLASK_APP")
+    return None
+
+
+def _django(folder: Path) -> DetectedApplication | None:
+    """What the settings that manage.py names are served by."""
+    try:
+        settings = _SETTINGS.search((folder / "manage.py").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if settings is None:
+        return None
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings[1])
+    package = settings[1].partition(".")[0]
+    for interface in ("wsgi", "asgi"):
+        if (folder / package / f"{interface}.py").is_file():
+            return DetectedApplication(f"{package}.{interface}:application", "Django, manage.py")
+    return DetectedApplication("django.core.wsgi:get_wsgi_application()", "Django, manage.py")
+
+
+def _assigned(folder: Path) -> DetectedApplication | None:
+    """The first file with an application, or else with a factory."""
+    files = list(_usual_files(folder))
+    for search in (_instance_in, _factory_in):
+        for path in files:
+            if (found := search(path)) is not None:
+                return found
+    return None
+
+
+def _usual_files(folder: Path) -> Iterator[Path]:
+    """Where applications are, the most usual place first: then any package, in the folder or in src."""
+    packages = sorted(path.parent for base in (folder, folder / "src") for path in base.glob("*/__init__.py"))
+    for inner in dict.fromkeys((*(folder / name for name in _FOLDERS), *packages)):
+        for stem in _FILES:
+            if (path := inner / f"{stem}.py").is_file():
+                yield path
+
+
+def _instance_in(path: Path) -> DetectedApplication | None:
+    """The application that a file assigns or imports by a usual name, or makes of a framework's class."""
+    for node in _top_level(path):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            framework = _FRAMEWORKS.get(_called(node.value))
+            if names and (framework or (names[0] in _INSTANCES and isinstance(node.value, ast.Call))):
+                return DetectedApplication(f"{path}:{names[0]}", framework or f"{names[0]} in {path}")
+        elif isinstance(node, ast.ImportFrom) and path.stem in ("main", "wsgi", "asgi"):
+            for alias in node.names:
+                if (name := alias.asname or alias.name) in ("app", "application"):
+                    return DetectedApplication(f"{path}:{name}", f"{name} in {path}")
+    return None
+
+
+def _factory_in(path: Path) -> DetectedApplication | None:
+    """The factory that a file defines by a usual name."""
+    for node in _top_level(path):
+        if isinstance(node, ast.FunctionDef) and node.name in _FACTORIES:
+            required = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
+            if required == 0 and None not in node.args.kw_defaults:
+                return DetectedApplication(f"{path}:{node.name}()", f"{node.name} in {path}")
+    return None
+
+
+def _top_level(path: Path) -> Iterator[ast.stmt]:
+    """The statements of a file outside of functions and classes; none of a file that is no Python."""
+    try:
+        pending: list[ast.stmt] = list(ast.parse(path.read_bytes()).body)
+    except (OSError, SyntaxError, ValueError):
+        return
+    while pending:
+        node = pending.pop(0)
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            pending[:0] = [*node.body, *getattr(node, "orelse", [])]
+
+
+def _called(value: ast.expr | None) -> str:
+    """The last name of what an expression calls; empty if it calls nothing."""
+    function = value.func if isinstance(value, ast.Call) else None
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""

@@ -1,0 +1,66 @@
+"""Django: a recording for each request, named after its route: `DjangoMiddleware`.
+
+MIDDLEWARE = ["placebench.profiler.integrations.django.DjangoMiddleware", *MIDDLEWARE]
+SQL_PROFILER = {"folder": BASE_DIR / "recordings"}
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
+from django.http import HttpRequest, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from placebench.profiler.integrations.middleware import ProfiledBody, ProfiledRequest
+from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
+
+
+class DjangoMiddleware:
+    """Middleware for sync and async views, the first in MIDDLEWARE; settings.SQL_PROFILER as `SqlProfiler.wsgi`."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self._get_response = get_response
+        profiler, rest = split_settings(cast(IntegrationSettings, getattr(settings, "SQL_PROFILER", {})))
+        self._calls = profiler.calls(**rest)
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """Serve a request, and record it."""
+        token = self._calls.header and request.headers.get(self._calls.header)
+        profiled = self._calls.begin(f"{request.method} {request.path}", token)
+        if profiled is None:
+            return cast(HttpResponseBase, self._get_response(request))
+        if self._is_async:
+            return self._serve_async(profiled, request)
+        return _ended(profiled, request, profiled.run(self._get_response, request))
+
+    async def _serve_async(self, profiled: ProfiledRequest, request: HttpRequest) -> HttpResponseBase:
+        with profiled.paused_after():
+            response = await self._get_response(request)
+        return _ended(profiled, request, response)
+
+
+def _ended(profiled: ProfiledRequest, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    """The response; its recording ends now, or with the last part of a streamed one."""
+    if request.resolver_match is not None:
+        profiled.rename(f"{request.method} /{request.resolver_match.route}")
+    # A file is sent by the server itself, if it gets it as it is.
+    if not isinstance(response, StreamingHttpResponse) or hasattr(response, "file_to_stream"):
+        profiled.end()
+    elif response.is_async:
+        response.streaming_content = _recorded_parts(profiled, cast("AsyncIterator[bytes]", response.streaming_content))
+    else:
+        response.streaming_content = ProfiledBody(response.streaming_content, profiled)
+    return response
+
+
+async def _recorded_parts(profiled: ProfiledRequest, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    with profiled:
+        async for part in parts:
+            yield part

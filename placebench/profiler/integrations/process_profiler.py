@@ -1,0 +1,44 @@
+"""The profiler that the integrations of a process share: `process_profiler`."""
+
+import threading
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from placebench.profiler.integrations.sampling import Keep, Sampling
+from placebench.profiler.sql_profiler import SqlProfiler
+
+_lock = threading.Lock()
+_made: list[SqlProfiler] = []
+
+
+class RecordingSettings(TypedDict, total=False):
+    """How requests are recorded, as `SqlProfiler.wsgi` takes it."""
+
+    folder: Path | None
+    mode: str
+    keep: Keep | None
+    sampling: Sampling | None
+
+
+class IntegrationSettings(RecordingSettings, total=False):
+    """What every integration takes. profiler: the one to record with, instead of the process's own."""
+
+    profiler: SqlProfiler
+
+
+def process_profiler() -> SqlProfiler:
+    """The profiler of every engine of this process; made on the first call, and again after it was removed.
+
+    Two integrations in one process, such as a web framework and a task queue, add their hooks once.
+    """
+    with _lock:
+        if not _made or not _made[0].active:
+            _made[:] = [SqlProfiler()]
+        return _made[0]
+
+
+def split_settings(settings: IntegrationSettings) -> tuple[SqlProfiler, RecordingSettings]:
+    """The profiler to use, and how requests are recorded."""
+    rest = cast("dict[str, Any]", dict(settings))
+    profiler = rest.pop("profiler", None) or process_profiler()
+    return profiler, cast(RecordingSettings, rest)

@@ -1,0 +1,174 @@
+"""The profiler in a run of pytest: `SqlSession` records tests and checks budgets, `SuitePlugin` is `pytest --sql`.
+
+Each test's SQL goes with its report, so that workers of pytest-xdist hand it to the controller as they do the outcome.
+Statements of every thread and task are recorded: a process runs one test at a time.
+"""
+
+import os
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from placebench.errors import ProfilerError
+from placebench.profiler.analysis.budget import METRICS, Budget
+from placebench.profiler.analysis.suite import ProfiledTest, SuiteBaseline, SuiteProfile
+from placebench.profiler.output.suite import SuiteReport
+from placebench.profiler.recording import Recording
+from placebench.profiler.sql_profiler import SqlProfiler
+
+_RECORDING: pytest.StashKey[Recording] = pytest.StashKey()
+_ATTRIBUTE = "placebench_sql"
+
+
+class SqlSession:
+    """Records tests and blocks of them, on every engine of the process, until `remove`."""
+
+    def __init__(self) -> None:
+        self._profiler = SqlProfiler(whole_process=True)
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        self._profiler.remove()
+
+    @contextmanager
+    def record(self, name: str, limits: Mapping[str, int]) -> Iterator[Recording]:
+        """Record the block, and fail the test if it broke its budget; an error of its own takes precedence."""
+        unknown = set(limits) - set(METRICS)
+        if unknown:
+            raise pytest.UsageError(f"sql_budget knows no {', '.join(sorted(unknown))}: only {', '.join(METRICS)}")
+        with self._profiler.record(name) as recording:
+            yield recording
+        broken = Budget.at_most(**limits).broken_by(recording) if limits else ""
+        if broken:
+            pytest.fail(f"SQL budget broken\n{broken}", pytrace=False)
+
+    @contextmanager
+    def record_test(self, item: pytest.Item, limits: Mapping[str, int]) -> Iterator[None]:
+        """The same for a whole test; its recording is kept for its report, however it ends."""
+        recording = None
+        try:
+            with self.record(item.name, limits) as recording:
+                yield
+        finally:
+            if recording is not None:
+                item.stash[_RECORDING] = recording
+
+
+class SuitePlugin:
+    """Collects the SQL of all tests, compares it with a baseline and reports it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._is_worker = hasattr(config, "workerinput")
+        self._profile = SuiteProfile()
+        self._report: SuiteReport | None = None
+        self._notes: list[str] = []
+        self._page = Path(config.getoption("sql_page") or "pytest-sql.html")
+        self._markdown = _path(config, "sql_markdown")
+        self._baseline_file = _path(config, "sql_baseline")
+        self._updates = bool(config.getoption("sql_update"))
+        self._baseline = SuiteBaseline() if self._is_worker else self._load_baseline()
+
+    def _load_baseline(self) -> SuiteBaseline:
+        """The baseline to compare with; errors of the user end the run before its first test."""
+        file = self._baseline_file
+        if self._updates and file is None:
+            raise pytest.UsageError("--sql-update needs --sql-baseline FILE, the file to write")
+        for written in (self._page, self._markdown, file):
+            if written is not None and not written.absolute().parent.is_dir():
+                raise pytest.UsageError(f"{written}: there is no folder {written.parent}; create it first")
+        if file is None or (self._updates and not file.exists()):
+            return SuiteBaseline()
+        if not file.exists():
+            raise pytest.UsageError(f"--sql-baseline {file}: there is no such file; --sql-update writes it")
+        try:
+            return SuiteBaseline.load(file)
+        except ProfilerError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Put the SQL of a test that has run into its report."""
+        report = yield
+        recording = item.stash.get(_RECORDING, None)
+        if call.when == "call" and recording is not None:
+            del item.stash[_RECORDING]
+            setattr(report, _ATTRIBUTE, _as_text(item, recording))
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect the SQL of a test, of this process or of a worker."""
+        text = getattr(report, _ATTRIBUTE, None)
+        if text is not None and not self._is_worker:
+            self._profile.add(ProfiledTest.from_text(text, has_passed=report.passed))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the files, and exit with 1 if a test that passed runs more SQL than in the baseline."""
+        if self._is_worker:
+            return
+        name, baseline = self._baseline_file, self._baseline
+        self._report = SuiteReport(
+            self._profile,
+            baseline=None if name is None else str(name),
+            changes=baseline.changes(self._profile),
+            new_tests=[] if name is None else baseline.new_tests(self._profile),
+            limit=max(0, self._config.getoption("sql_top")),
+        )
+        self._write_files(self._report)
+        if self._report.regressions and not self._updates and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _write_files(self, report: SuiteReport) -> None:
+        """Write page, Markdown and baseline; one that cannot be written is named, and the others are."""
+        markdown = report.to_markdown()
+        with self._noting("HTML page", self._page):
+            report.write_page(self._page)
+        if self._markdown is not None:
+            with self._noting("Markdown", self._markdown):
+                self._markdown.write_text(markdown, encoding="utf-8")
+        if self._updates and self._baseline_file is not None:
+            with self._noting("SQL baseline", self._baseline_file):
+                self._baseline.updated(self._profile, self._config.rootpath).save(self._baseline_file)
+        if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with self._noting("step summary", Path(summary)), Path(summary).open("a", encoding="utf-8") as file:
+                file.write(markdown)
+
+    @contextmanager
+    def _noting(self, what: str, path: Path) -> Iterator[None]:
+        """Note that *what* is at *path*, or why not."""
+        try:
+            yield
+        except OSError as error:
+            self._notes.append(f"{what}: {path} cannot be written: {error}")
+        else:
+            self._notes.append(f"{what}: {path}")
+
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        """Show the lists, one line per regression, and where the files are."""
+        if self._report is None:
+            return
+        terminalreporter.section("SQL profile", sep="=")
+        for line in self._report.to_lines():
+            terminalreporter.write_line(line)
+        for change in () if self._updates else self._report.regressions:
+            terminalreporter.write_line(f"SQL regression: {change}", red=True)
+        for note in self._notes:
+            terminalreporter.write_line(note)
+
+
+def _path(config: pytest.Config, option: str) -> Path | None:
+    """The file that an option names."""
+    name = config.getoption(option)
+    return Path(name) if name else None
+
+
+def _as_text(item: pytest.Item, recording: Recording) -> str:
+    """The SQL of a test; a failure of ours is noted and never becomes the test's."""
+    try:
+        return ProfiledTest.of(item.nodeid, recording, item.config.rootpath).to_text()
+    except Exception as error:  # noqa: BLE001  whatever it is, it must not become the suite's
+        return ProfiledTest(item.nodeid, unknown=f"its recording cannot be read: {error!r}").to_text()

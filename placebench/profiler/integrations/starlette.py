@@ -1,0 +1,61 @@
+"""FastAPI and Starlette: a recording for each request, named after its route: `StarletteMiddleware`.
+
+app.add_middleware(StarletteMiddleware, folder=Path("recordings"))
+"""
+
+from collections.abc import MutableMapping
+from typing import Any, Unpack
+
+from placebench.profiler.integrations.middleware import AsgiApplication
+from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
+
+
+class StarletteMiddleware:
+    """ASGI middleware for `app.add_middleware`; takes what `SqlProfiler.asgi` takes."""
+
+    def __init__(self, app: AsgiApplication, **settings: Unpack[IntegrationSettings]) -> None:
+        self._application = app
+        self._profiler, rest = split_settings(settings)
+        self._profiled = self._profiler.asgi(self._serve, **rest)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Serve a request, and record it."""
+        await self._profiled(scope, receive, send)
+
+    async def _serve(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Serve a request; before its response starts, the router has written its route into the scope."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        mounted_at = scope.get("root_path", "")
+
+        async def send_named(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                self._rename(scope, mounted_at)
+            await send(message)
+
+        try:
+            await self._application(scope, receive, send_named)
+        except BaseException:
+            self._rename(scope, mounted_at)
+            raise
+
+    def _rename(self, scope: MutableMapping[str, Any], mounted_at: str) -> None:
+        path = _route_path(scope)
+        if path is not None:
+            inner = str(scope.get("root_path", "")).removeprefix(mounted_at)
+            self._profiler.rename(f"{scope['method']} {inner}{path}")
+
+
+def _route_path(scope: MutableMapping[str, Any]) -> str | None:
+    """The path of the route with the names of its parameters; None if no route was found.
+
+    FastAPI writes the route into the scope; Starlette writes its endpoint only, which is looked up in its router.
+    """
+    if (path := getattr(scope.get("route"), "path", None)) is not None:
+        return str(path)
+    endpoint, router = scope.get("endpoint"), scope.get("router")
+    for route in getattr(router, "routes", ()):
+        if endpoint is not None and getattr(route, "endpoint", None) is endpoint:
+            return str(route.path)
+    return None

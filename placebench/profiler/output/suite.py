@@ -1,0 +1,215 @@
+"""The SQL of a test suite as text for a terminal, as Markdown and as one HTML page: `SuiteReport`.
+
+The Markdown is for a pull request and for GitHub's step summary.
+"""
+
+import html
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from markupsafe import Markup
+
+from placebench import units
+from placebench.page import environment, shell
+from placebench.profiler.analysis.suite import (
+    ProfiledTest,
+    RankedStatement,
+    RepeatedFinding,
+    SqlCountChange,
+    SuiteProfile,
+)
+from placebench.profiler.model.files import write_whole
+
+MARKER = "<!-- placebench: pytest --sql -->"
+"""First line of the Markdown, by which a bot finds its own comment again."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_LONGEST_SQL = 100
+_MOST_ROWS = 50
+_MOST_TESTS = 500
+_MOST_USES = 20
+
+
+@dataclass(frozen=True)
+class SuiteReport:
+    """What one run of a suite shows. baseline: the name of the file; None without one. limit: lines of each list."""
+
+    profile: SuiteProfile
+    baseline: str | None = None
+    changes: list[SqlCountChange] = field(default_factory=list)
+    new_tests: list[ProfiledTest] = field(default_factory=list)
+    limit: int = 5
+
+    @property
+    def regressions(self) -> list[SqlCountChange]:
+        """The tests that run more than in the baseline."""
+        return [change for change in self.changes if change.is_regression]
+
+    @property
+    def headline(self) -> str:
+        """Tests, statements and time in one sentence."""
+        tests = self.profile.with_sql
+        statements, seconds = sum(test.statement_count for test in tests), sum(test.sql_s for test in tests)
+        return (
+            f"{units.count(len(self.profile.tests))} tests, {units.count(len(tests))} with SQL: "
+            f"{units.count(statements)} statements in {units.duration(seconds)}"
+        )
+
+    @property
+    def baseline_line(self) -> str:
+        """How many tests differ from the baseline."""
+        worse = len(self.regressions)
+        better = sum(change.after.total < change.before.total for change in self.changes if not change.is_regression)
+        others = len(self.changes) - worse - better
+        return (
+            f"Compared with {self.baseline}: regressions {worse}, tests with fewer statements {better}, "
+            f"with other statements {others}, new tests {len(self.new_tests)}"
+        )
+
+    def to_lines(self) -> list[str]:
+        """For a terminal."""
+        lines = [self.headline]
+        lines += _section("slowest statements", map(_slow_lines, self.profile.slowest(self.limit)))
+        lines += _section("most repeated statements", map(_repeated_lines, self.profile.most_repeated(self.limit)))
+        lines += self._finding_lines()
+        if unknown := self.profile.unknown:
+            lines.append(f"counts not known for {len(unknown)} tests, such as {unknown[0].name}: {unknown[0].unknown}")
+        if self.baseline is not None:
+            lines.append(self.baseline_line)
+        return lines
+
+    def _finding_lines(self) -> list[str]:
+        """Those of the application's lines; those of the tests' own are counted."""
+        findings = self.profile.findings()
+        own = [each for each in findings if each.finding.origin != "tests"]
+        lines = _section("n+1 and duplicates", map(_finding_lines, own[: self.limit]))
+        if len(own) > self.limit:
+            lines.append(f"  and {len(own) - self.limit} more: see the page")
+        if len(findings) > len(own):
+            lines.append(f"  {len(findings) - len(own)} lines of the tests' own code repeat statements: see the page")
+        return lines
+
+    def to_markdown(self) -> str:
+        """The change per test, the findings, and the most repeated statements."""
+        parts = [MARKER, "### SQL of the test suite", self.headline + "."]
+        if self.baseline is not None:
+            parts += [self.baseline_line + ".", *_changes_table(self.changes)]
+        own = [each for each in self.profile.findings() if each.finding.origin != "tests"][:_MOST_ROWS]
+        parts += _table(
+            ("finding", "most in a test", "line", "statement", "tests"),
+            [
+                (each.finding.kind, f"{each.most}", _code(each.finding.place), _sql(each.finding.sql), _tests(each))
+                for each in own
+            ],
+        )
+        parts += _table(
+            ("calls", "time", "statement", "test"),
+            [
+                (f"{each.use.calls}", units.duration(each.use.elapsed_s), _sql(each.use.sql), _code(each.test))
+                for each in self.profile.most_repeated(self.limit)
+            ],
+        )
+        return "\n\n".join(parts) + "\n"
+
+    def write_page(self, path: Path) -> None:
+        """Write it as one HTML file that a browser opens without a network; no script, no outside request."""
+        tests = self.profile.with_sql
+        body = (
+            environment(_TEMPLATES)
+            .get_template("suite.html")
+            .render(
+                report=self,
+                slowest=self.profile.slowest(4 * self.limit),
+                repeated=self.profile.most_repeated(4 * self.limit),
+                findings=self.profile.findings(),
+                tests=tests[:_MOST_TESTS],
+                left_out=len(tests) - len(tests[:_MOST_TESTS]),
+                most_uses=_MOST_USES,
+            )
+        )
+        write_whole(path, shell("SQL of the test suite", Markup(body), description=self.headline))
+
+
+def _section(title: str, entries: "map[list[str]]") -> list[str]:
+    """The title and its entries; nothing if there are none."""
+    lines = [f"  {line}" for entry in entries for line in entry]
+    return [title, *lines] if lines else []
+
+
+def _slow_lines(each: RankedStatement) -> list[str]:
+    return [f"{units.duration(each.use.longest_s):>10}  {each.use.sql[:_LONGEST_SQL]}", *_where(each)]
+
+
+def _repeated_lines(each: RankedStatement) -> list[str]:
+    seconds = units.duration(each.use.elapsed_s)
+    return [f"{each.use.calls:>6} ×  {seconds:>8}  {each.use.sql[:_LONGEST_SQL]}", *_where(each)]
+
+
+def _where(each: RankedStatement) -> list[str]:
+    return [f"            {line}" for line in (*each.use.places[:1], f"{each.test}{_others(each.other_tests)}")]
+
+
+def _others(number: int) -> str:
+    return f" and {units.count(number)} other{'' if number == 1 else 's'}" if number else ""
+
+
+def _finding_lines(each: RepeatedFinding) -> list[str]:
+    place = each.finding.place or "line not known"
+    return [
+        f"{each.finding.kind}: {place}, {each.most} × in {each.tests[0]}{_others(len(each.tests) - 1)}",
+        f"    {each.finding.sql[:_LONGEST_SQL]}",
+        f"    → {each.finding.advice}",
+    ]
+
+
+def _changes_table(changes: list[SqlCountChange]) -> list[str]:
+    rows = [
+        (
+            f"{'❌ ' if change.is_regression else ''}{_code(change.test.name)}",
+            *(_before_after(before, after) for before, after in _counts(change)),
+            "<br>".join(f"+{number} × {_sql(use.sql)}" for number, use in change.added[:3]),
+        )
+        for change in changes[:_MOST_ROWS]
+    ]
+    parts = _table(("test", "statements", "duplicates", "n+1", "added"), rows)
+    if len(changes) > _MOST_ROWS:
+        parts.append(f"And {len(changes) - _MOST_ROWS} more tests.")
+    return parts
+
+
+def _counts(change: SqlCountChange) -> list[tuple[int, int]]:
+    """Statements, duplicates and N+1 lines, each before and after."""
+    before, after = change.before, change.after
+    return [
+        (before.total, after.total),
+        (before.duplicates, after.duplicates),
+        (before.n_plus_one, after.n_plus_one),
+    ]
+
+
+def _before_after(before: int, after: int) -> str:
+    return f"{after}" if before == after else f"{before} → {after} ({after - before:+d})"
+
+
+def _tests(each: RepeatedFinding) -> str:
+    return f"{_code(each.tests[0])}{_others(len(each.tests) - 1)}"
+
+
+def _sql(sql: str) -> str:
+    return _code(sql[:_LONGEST_SQL])
+
+
+def _code(text: str) -> str:
+    """Text as code in a cell of a table: HTML, because a backtick or a pipe inside would end Markdown's own."""
+    escaped = html.escape(" ".join(text.split())).replace("|", "&#124;")
+    for character in "\\`*_~[]":
+        escaped = escaped.replace(character, f"&#{ord(character)};")
+    return f"<code>{escaped}</code>" if escaped else ""
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """A table of Markdown as one paragraph; nothing without rows."""
+    if not rows:
+        return []
+    lines = [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
+    return ["\n".join(lines)]

@@ -1,0 +1,41 @@
+"""An SQLite database in a file to query, and the process's profiler taken away after each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Engine
+
+from placebench.profiler.integrations.process_profiler import process_profiler
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """Its first connection is made by the application."""
+    made = create_engine(f"sqlite:///{tmp_path / 'shop.db'}", connect_args={"check_same_thread": False})
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def query(engine: Engine) -> "Query":
+    """A function that runs so many statements."""
+    return Query(engine)
+
+
+class Query:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def __call__(self, count: int) -> None:
+        with self.engine.connect() as connection:
+            for number in range(count):
+                connection.execute(text("select :n"), {"n": number}).all()
+
+
+@pytest.fixture(autouse=True)
+def unprofiled() -> Iterator[None]:
+    """The next test has a profiler of its own."""
+    yield
+    process_profiler().remove()

@@ -1,0 +1,180 @@
+"""The middleware on a real Django project, by WSGI and by ASGI; SQLAlchemy runs the statements."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("django")
+
+PROJECT = {
+    "manage.py": """
+import os, sys
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+from django.core.management import execute_from_command_line
+execute_from_command_line(sys.argv)
+""",
+    "shop/__init__.py": "",
+    "shop/settings.py": """
+from pathlib import Path
+
+SECRET_KEY = "x"
+ALLOWED_HOSTS = ["*"]
+ROOT_URLCONF = "shop.urls"
+WSGI_APPLICATION = "shop.wsgi.application"
+MIDDLEWARE = [
+    "placebench.profiler.integrations.django.DjangoMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+]
+SQL_PROFILER = {"folder": Path("recordings")}
+""",
+    "shop/urls.py": """
+import asyncio
+
+from django.http import HttpResponse, StreamingHttpResponse
+from django.middleware.csrf import get_token
+from django.urls import include, path
+from sqlalchemy import create_engine, text
+
+engine = create_engine("sqlite:///shop.db", connect_args={"check_same_thread": False})
+
+
+def query(count):
+    with engine.connect() as connection:
+        for number in range(count):
+            connection.execute(text("select :n"), {"n": number}).all()
+
+
+def order(request, number):
+    query(number)
+    return HttpResponse(f"order {number}")
+
+
+async def item(request, number):
+    await asyncio.sleep(0)
+    query(number)
+    return HttpResponse(f"item {number}")
+
+
+def stream(request):
+    def parts():
+        for _ in range(3):
+            query(1)
+            yield "x"
+
+    async def async_parts():
+        for part in parts():
+            yield part
+
+    return StreamingHttpResponse(async_parts() if "asgi" in str(type(request)).lower() else parts())
+
+
+def login(request):
+    if request.method == "POST":
+        response = HttpResponse("in" if request.POST["user"] == "me" else "out")
+        response.set_cookie("who", request.POST["user"])
+        return response
+    return HttpResponse(get_token(request))
+
+
+def account(request):
+    query(2)
+    return HttpResponse(status=200 if request.COOKIES.get("who") == "me" else 403)
+
+
+urlpatterns = [
+    path("orders/<int:number>/", order),
+    path("items/", include([path("<int:number>/", item)])),
+    path("stream/", stream),
+    path("login/", login),
+    path("account/", account),
+]
+""",
+    "shop/wsgi.py": """
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+application = get_wsgi_application()
+""",
+    "shop/asgi.py": """
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+application = get_asgi_application()
+""",
+}
+REQUESTS = """
+import sys
+
+from placebench.profiler.integrations.application import load_application
+from placebench.profiler.integrations.in_process_client import Request, in_process_client
+
+with in_process_client(load_application(sys.argv[1])) as client:
+    for path in ("/orders/3/", "/items/2/", "/stream/", "/none/"):
+        response = client.send(Request("GET", path))
+        print(response.status, response.body[:7].decode())
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In the current folder; a Django project can be set up once per process, so each test starts one."""
+    for name, text in PROJECT.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    return tmp_path
+
+
+def run(*words: str) -> "subprocess.CompletedProcess[str]":
+    """A Python program in the project."""
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=dict(os.environ))
+
+
+@pytest.mark.parametrize("interface", ["wsgi", "asgi"])
+def test_each_request_is_recorded_under_its_route(project: Path, interface: str) -> None:
+    """Sync and async views, included routes, streamed parts, and what no route was found for."""
+    ran = run("-c", REQUESTS, f"shop.{interface}:application")
+
+    documents = [json.loads(path.read_text()) for path in (project / "recordings").glob("*.recording.json")]
+    assert (["200 order 3", "200 item 2", "200 xxx"], "404") == (
+        ran.stdout.splitlines()[:3],
+        ran.stdout[-12:].split()[0],
+    ), ran.stderr
+    assert [
+        ("GET /items/<int:number>/", 2),
+        ("GET /none/", 0),
+        ("GET /orders/<int:number>/", 3),
+        ("GET /stream/", 3),
+    ] == sorted((each["name"], len(each["statements"])) for each in documents)
+
+
+def test_a_project_is_found_and_its_login_is_made(project: Path) -> None:
+    """`profile run` without an application: manage.py names the settings; the cookie of the CSRF protection is sent."""
+    login = ("--login", "GET /login/", "--login", "POST /login/ user=me&password=secret")
+    ran = run("-m", "placebench", "profile", "run", "--mode", "full", *login, "--request", "GET /account/", "--json")
+
+    assert 0 == ran.returncode, ran.stderr
+    document = json.loads(ran.stdout)
+    assert ([200], 2) == (document["statuses"], document["summary"]["statements"])
+    assert "application shop.wsgi:application (Django, manage.py)" in ran.stderr
+    assert "secret" not in ran.stdout + Path("profile/recording.json").read_text()
+
+
+def test_a_management_command_is_a_program(project: Path) -> None:
+    """Its exit code is kept."""
+    good = run("-m", "placebench", "profile", "run", "--mode", "light", "manage.py", "check")
+    bad = run("-m", "placebench", "profile", "run", "--mode", "light", "manage.py", "check", "--no-such-option")
+
+    assert (0, 2) == (good.returncode, bad.returncode), good.stderr
+    assert "no issues" in good.stdout
+    assert "manage.py: " in good.stdout

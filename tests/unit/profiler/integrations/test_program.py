@@ -1,0 +1,221 @@
+"""Scripts and modules as programs, as Python itself runs them."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys
+import threading
+
+from helper import NAME
+from sqlalchemy import create_engine, text
+
+
+def main():
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        for number in range(6):
+            connection.execute(text("select :n"), {"n": number}).all()
+    engine.dispose()
+    print(__name__, NAME, sys.argv)
+    threading.Thread(target=lambda: print("a thread ends")).start()
+    sys.exit(int(sys.argv[-1]))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+FORKS = """
+import os
+import sys
+
+child = os.fork()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 6)
+"""
+
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+
+from sqlalchemy import create_engine, text
+
+engine = create_engine("sqlite:///shop.db")
+
+
+def query(number):
+    with engine.connect() as connection:
+        connection.execute(text("select :n"), {"n": number}).all()
+
+
+threads = [Thread(target=query, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(query, range(4)))
+for thread in threads:
+    thread.join()
+engine.dispose()
+"""
+
+
+POOLS = """
+import multiprocessing
+
+
+def double(number):
+    return number * 2
+
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(pool.map(double, [1, 2]), flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a script beside its helper, and the same as a package."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    for name, text in {
+        "jobs/report.py": SCRIPT,
+        "jobs/helper.py": "NAME = 'helper'",
+        "package/__init__.py": "",
+        "package/__main__.py": SCRIPT.replace("helper", "package.helper"),
+        "package/helper.py": "NAME = 'helper'",
+        "raises.py": "def main():\n    raise ValueError('by the program')\n\n\nmain()\n",
+        "says.py": "import sys\nsys.exit('a text')\n",
+        "missing.py": "import no_such_package\n",
+        "broken.py": "def :\n",
+        "forks.py": FORKS,
+        "pools.py": POOLS,
+        "threads.py": THREADS,
+        "waits.py": "import time\nprint('waiting', flush=True)\ntime.sleep(60)\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def run(*words: str, command: str = "run") -> "subprocess.CompletedProcess[str]":
+    """`placebench profile run --mode full` with these words."""
+    called = [sys.executable, "-m", "placebench", "profile", command, "--mode", "full", *words]
+    return subprocess.run(called, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments", "name"),
+    [
+        (["jobs/report.py", "--mode", "3"], ["jobs/report.py", "--mode", "3"], "report.py"),
+        (["jobs/report.py", "--", "--json", "3"], ["jobs/report.py", "--json", "3"], "report.py"),
+        (["--", "jobs/report.py", "--", "3"], ["jobs/report.py", "--", "3"], "report.py"),
+        (["-m", "package", "--mode", "3"], ["package/__main__.py", "--mode", "3"], "-m package"),
+        (["-m", "package", "--", "-m", "3"], ["package/__main__.py", "-m", "3"], "-m package"),
+    ],
+)
+def test_a_program_is_recorded_with_its_own_arguments(words: list[str], arguments: list[str], name: str) -> None:
+    """All that follows its name belongs to it; its exit code is kept, and its threads have ended."""
+    ran = run(*words)
+
+    said = ran.stdout.replace(f"{Path.cwd()}/", "").splitlines()
+    assert 3 == ran.returncode, ran.stderr
+    assert f"__main__ helper {arguments}" in said[:2]
+    assert "a thread ends" in said[:2]
+    assert said[2].startswith(f"{name}: ")
+    assert any(line.startswith("n+1: 6 times") for line in said)
+
+
+def test_json_is_alone_on_stdout() -> None:
+    """What the program writes goes to stderr."""
+    import json
+
+    ran = run("--json", "jobs/report.py", "4")
+
+    document = json.loads(ran.stdout)
+    assert (4, 6) == (document["exit_code"], document["summary"]["statements"])
+    assert "__main__ helper" in ran.stderr
+
+
+def test_a_program_that_raises_shows_its_own_frames_and_a_page() -> None:
+    """As Python does, with exit code 1."""
+    own = subprocess.run([sys.executable, "raises.py"], capture_output=True, text=True, check=False)
+    ran = run("raises.py")
+
+    assert 1 == ran.returncode
+    assert own.stderr.replace(f"{Path.cwd()}/", "") == ran.stderr.replace(f"{Path.cwd()}/", "")
+    assert "ended with ValueError" in ran.stdout
+    assert Path("profile/index.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["says.py"], 1, "a text"),
+        (["broken.py"], 1, "SyntaxError: invalid syntax"),
+        (["missing.py"], 1, "run placebench in the application's environment, or add the package"),
+        (["none.py"], 2, "there is no file 'none.py'"),
+        (["-m"], 2, "expected one program"),
+        (["--request", "GET /", "says.py"], 2, "requests are sent to an application only"),
+    ],
+)
+def test_what_is_wrong_is_the_last_line(words: list[str], code: int, line: str) -> None:
+    """The program's own errors have its exit code; ours have 2."""
+    ran = run(*words)
+
+    assert code == ran.returncode
+    assert line in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("mode", ["light", "flame"])
+def test_the_threads_of_a_program_are_recorded(mode: str) -> None:
+    """Those that it starts itself, and those of its pools."""
+    ran = run("--mode", mode, "threads.py")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert " statements 7 " in ran.stdout
+    assert "no recording saw them" not in ran.stdout
+
+
+def test_a_forked_child_writes_no_recording() -> None:
+    """It ends with its own exit code; the summary is printed once."""
+    ran = run("forks.py")
+
+    assert 6 == ran.returncode, ran.stderr
+    assert 1 == ran.stdout.count("forks.py: ")
+
+
+def test_the_processes_of_a_pool_end_as_usual() -> None:
+    """They are terminated by a signal, which the command has a handler for."""
+    ran = run("pools.py")
+
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert ["[2, 4]", "[2, 4]"] == ran.stdout.splitlines()[:2]
+
+
+def test_an_interrupted_program_is_recorded_until_then() -> None:
+    """With exit code 130, as of every interrupted command."""
+    called = [sys.executable, "-m", "placebench", "profile", "run", "--mode", "full", "waits.py"]
+    with subprocess.Popen(called, stdout=subprocess.PIPE, text=True) as process:
+        assert "waiting\n" == process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[0]
+
+    assert 130 == process.returncode
+    assert "ended with KeyboardInterrupt" in said
+    assert Path("profile/index.html").is_file()
+
+
+def test_a_gate_of_a_program_is_exit_code_1() -> None:
+    """Unless the program failed by itself."""
+    gate = ("--gate", "statements <= 5", "jobs/report.py")
+
+    assert [1, 7] == [run(*gate, code, command="check").returncode for code in ("0", "7")]

@@ -1,0 +1,91 @@
+"""The middleware on real applications of FastAPI and Starlette."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+fastapi = pytest.importorskip("fastapi")
+
+from fastapi.responses import StreamingResponse  # noqa: E402
+from starlette.applications import Starlette  # noqa: E402
+from starlette.middleware import Middleware  # noqa: E402
+from starlette.responses import PlainTextResponse  # noqa: E402
+from starlette.routing import Mount, Route  # noqa: E402
+
+from placebench.profiler.integrations.in_process_client import Request, Response, in_process_client  # noqa: E402
+from placebench.profiler.integrations.process_profiler import process_profiler  # noqa: E402
+from placebench.profiler.integrations.starlette import StarletteMiddleware  # noqa: E402
+
+
+def responses(application: Any, *requests: str) -> list[Response]:
+    """Those of the application, without a server."""
+    with in_process_client(application) as client:
+        return [client.send(Request.parse(each)) for each in requests]
+
+
+def recorded() -> list[tuple[str, int]]:
+    """Name and number of statements of each recording."""
+    return [(each.name, each.statement_count) for each in process_profiler().recordings]
+
+
+def test_each_request_to_fastapi_is_recorded_under_its_route(query: Callable[[int], None]) -> None:
+    """Views in the thread pool, async ones, those of a router, streamed responses; validation errors too."""
+    app = fastapi.FastAPI()
+    app.add_middleware(StarletteMiddleware)
+    router = fastapi.APIRouter(prefix="/items")
+
+    @app.get("/orders/{number}")
+    def order(number: int) -> int:
+        query(number)
+        return number
+
+    @router.get("/{number}")
+    async def item(number: int) -> int:
+        await asyncio.sleep(0)
+        query(number)
+        return number
+
+    @app.get("/stream")
+    def stream() -> StreamingResponse:
+        def parts() -> Iterator[str]:
+            for _ in range(3):
+                query(1)
+                yield "x"
+
+        return StreamingResponse(parts())
+
+    app.include_router(router)
+    sent = responses(app, "GET /orders/3", "GET /items/2", "GET /stream", "GET /orders/x", "GET /none")
+
+    assert [200, 200, 200, 422, 404] == [each.status for each in sent]
+    assert [b"3", b"2", b"xxx"] == [each.body for each in sent[:3]]
+    assert [
+        ("GET /orders/{number}", 3),
+        ("GET /items/{number}", 2),
+        ("GET /stream", 3),
+        ("GET /orders/{number}", 0),
+        ("GET /none", 0),
+    ] == recorded()
+
+
+def test_each_request_to_starlette_is_recorded_under_its_route(query: Callable[[int], None]) -> None:
+    """In a mounted application too; a request that fails is recorded with its error."""
+
+    async def order(request: Any) -> PlainTextResponse:
+        query(int(request.path_params["number"]))
+        return PlainTextResponse("an order")
+
+    async def fail(request: Any) -> None:
+        query(1)
+        raise ZeroDivisionError
+
+    routes = [Route("/orders/{number}", order), Mount("/inner", routes=[Route("/fail", fail)])]
+    app = Starlette(routes=routes, middleware=[Middleware(StarletteMiddleware)])
+    responses(app, "GET /orders/3")
+    with pytest.raises(ZeroDivisionError):
+        responses(app, "GET /inner/fail")
+
+    assert [("GET /orders/{number}", 3), ("GET /inner/fail", 1)] == recorded()
+    assert [None, "ZeroDivisionError"] == [each.error for each in process_profiler().recordings]

@@ -1,0 +1,293 @@
+"""`pytest --sql` in a pytest of its own: what it shows, its baseline, its files, and that it changes no outcome."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SHOP = """
+import asyncio
+from threading import Thread
+
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import StaticPool
+
+engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+
+
+def load(number):
+    with engine.connect() as connection:
+        return connection.execute(text("select :n as item"), {"n": number}).all()
+
+
+def page(numbers):
+    for number in numbers:
+        load(number)
+
+
+def in_thread():
+    thread = Thread(target=load, args=(1,))
+    thread.start()
+    thread.join()
+
+
+async def in_task():
+    other = create_async_engine("sqlite+aiosqlite://")
+    async with other.connect() as connection:
+        await connection.execute(text("select 'async'"))
+    await other.dispose()
+"""
+
+TESTS = """
+import asyncio
+import unittest
+from os import environ
+
+import pytest
+import shop
+from sqlalchemy import Column, Integer, MetaData, Table
+
+
+def test_page():
+    shop.page(range(int(environ.get("ITEMS", "6"))))
+
+
+def test_duplicates():
+    shop.page([1] * 3)
+
+
+def test_without_sql():
+    shop.page([])
+
+
+def test_thread():
+    shop.in_thread()
+
+
+def test_async():
+    asyncio.run(shop.in_task())
+
+
+class TestCase(unittest.IsolatedAsyncioTestCase):
+    async def test_in_an_event_loop_of_its_own(self):
+        await shop.in_task()
+
+
+def test_creating_tables():
+    table = Table("made", MetaData(), Column("id", Integer, primary_key=True))
+    table.create(shop.engine)
+    table.drop(shop.engine)
+
+
+@pytest.mark.sql_budget(statements=1)
+def test_beyond_its_budget():
+    shop.page([1, 2])
+
+
+def test_failing():
+    shop.load(1)
+    assert "seen" == "expected"
+
+
+def test_skipped():
+    shop.load(1)
+    pytest.skip("half way")
+
+
+@pytest.mark.xfail(strict=True)
+def test_expected_to_fail():
+    shop.load(1)
+    raise ValueError
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A function that runs the suite in a folder of its own."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "conftest.py").write_text("")
+    (tmp_path / "test_shop.py").write_text(TESTS)
+
+    def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", *arguments]
+        variables = {**os.environ, "PYTHONPATH": str(tmp_path), **environment}
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    return run
+
+
+PASSING = ("-k", "not budget and not failing")
+
+
+def section(printed: str) -> list[str]:
+    """The lines of the SQL profile."""
+    return printed.partition(" SQL profile ")[2].splitlines()[1:]
+
+
+def test_the_outcome_of_each_test_is_that_without_it(run: Run) -> None:
+    """Also of those that fail, skip, and break their budget."""
+    without, profiled = run("-rA", "--tb=no"), run("-rA", "--tb=no", "--sql")
+
+    def outcomes(printed: str) -> list[str]:
+        ends = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
+        return sorted(line for line in printed.splitlines() if line.startswith(ends))
+
+    assert outcomes(without.stdout) == outcomes(profiled.stdout)
+    assert "2 failed, 7 passed, 1 skipped, 1 xfailed" in profiled.stdout
+    assert (without.returncode, profiled.returncode) == (1, 1)
+
+
+def test_statements_are_shown_with_line_and_test(run: Run) -> None:
+    """The most repeated ones, n+1 and duplicates; what threads, tasks and DDL ran is counted."""
+    printed = run("--sql", *PASSING)
+
+    lines = section(printed.stdout)
+    shown = "\n".join(lines)
+    assert lines[0].startswith("9 tests, 8 with SQL: 16 statements in ")
+    assert "6 ×" in shown
+    assert "n+1: shop.py:14 load, 6 × in test_shop.py::test_page" in shown
+    assert "duplicate: shop.py:14 load, 2 × in test_shop.py::test_duplicates" in shown
+    assert "not known" not in shown
+    assert printed.returncode == 0
+
+
+def test_more_statements_than_in_the_baseline_are_one_line_and_exit_1(run: Run, tmp_path: Path) -> None:
+    """With the test, both counts, the statement and its line; the file has no SQL."""
+    written = run("--sql-baseline", "sql.json", "--sql-update", *PASSING)
+    same = run("--sql-baseline", "sql.json", *PASSING)
+    more = run("--sql-baseline", "sql.json", *PASSING, ITEMS="8")
+    fewer = run("--sql-baseline", "sql.json", *PASSING, ITEMS="5")
+
+    regressions = [line for line in section(more.stdout) if line.startswith("SQL regression: ")]
+    assert regressions == [
+        (
+            "SQL regression: test_shop.py::test_page: 8 statements (6 in the baseline); "
+            "+2 × select ? as item at shop.py:14 load"
+        )
+    ]
+    assert [each.returncode for each in (written, same, more, fewer)] == [0, 0, 1, 0]
+    assert "tests with fewer statements 1" in fewer.stdout
+    assert "select" not in (tmp_path / "sql.json").read_text().lower()
+
+
+def test_the_same_counts_are_the_same_file(run: Run, tmp_path: Path) -> None:
+    """Every test that passed is in it, by name, those without SQL too."""
+    files = []
+    for name in ("one.json", "two.json"):
+        run("--sql-baseline", name, "--sql-update")
+        files.append((tmp_path / name).read_text())
+
+    tests = json.loads(files[0])["tests"]
+    assert files[0] == files[1]
+    assert tests["test_shop.py::test_without_sql"] == {}
+    assert {name.rpartition("::")[2] for name in tests} == {
+        "test_page",
+        "test_duplicates",
+        "test_without_sql",
+        "test_thread",
+        "test_async",
+        "test_in_an_event_loop_of_its_own",
+        "test_creating_tables",
+    }
+
+
+def test_an_update_keeps_tests_that_did_not_run_and_those_that_are_excluded(run: Run, tmp_path: Path) -> None:
+    """A null is not compared and stays; a test whose file is gone goes."""
+    baseline = tmp_path / "sql.json"
+    before = {"gone.py::test": {}, "test_shop.py::test_page": None, "test_shop.py::test_thread": {"duplicates": 9}}
+    baseline.write_text(json.dumps({"format_version": 1, "tests": before}))
+
+    compared = run("--sql-baseline", "sql.json", "-k", "test_page")
+    run("--sql-baseline", "sql.json", "--sql-update", "-k", "test_page or test_without")
+
+    assert compared.returncode == 0
+    assert json.loads(baseline.read_text())["tests"] == {
+        "test_shop.py::test_page": None,
+        "test_shop.py::test_thread": {"duplicates": 9},
+        "test_shop.py::test_without_sql": {},
+    }
+
+
+def test_workers_of_xdist_hand_their_results_to_the_controller(run: Run, tmp_path: Path) -> None:
+    """The same counts, and the same exit code, as in one process."""
+    pytest.importorskip("xdist")
+    run("--sql-baseline", "one.json", "--sql-update", *PASSING)
+
+    spread = run("-n", "2", "--sql-baseline", "two.json", "--sql-update", *PASSING)
+    more = run("-n", "2", "--sql-baseline", "two.json", *PASSING, ITEMS="8")
+
+    assert section(spread.stdout)[0].startswith("9 tests, 8 with SQL: 16 statements in ")
+    assert (tmp_path / "one.json").read_text() == (tmp_path / "two.json").read_text()
+    assert more.returncode == 1
+
+
+def test_page_and_markdown_are_written_and_escape_what_they_show(run: Run, tmp_path: Path) -> None:
+    """The page loads and runs nothing; the step summary is appended to what is there."""
+    (tmp_path / "test_shop.py").write_text(
+        "import pytest, shop\n\n\n"
+        "@pytest.mark.parametrize('name', ['<script>', 'a|b', '`'])\n"
+        "def test_named(name):\n    shop.page(range(6))\n"
+    )
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+
+    run("--sql", "--sql-page", "page.html", "--sql-markdown", "change.md", GITHUB_STEP_SUMMARY=str(summary))
+
+    page, markdown = (tmp_path / "page.html").read_text(), (tmp_path / "change.md").read_text()
+    assert [word for word in ("<script", "http:", "https:", "<link", "url(") if word in page] == []
+    assert "test_named[&lt;script&gt;]" in page
+    assert "<script" not in markdown
+    assert {line.count("|") for line in markdown.splitlines() if line.startswith("| n+1")} == {6}
+    assert summary.read_text() == f"before\n{markdown}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        (("--sql-update",), "--sql-update needs --sql-baseline FILE"),
+        (("--sql-baseline", "none.json"), "--sql-baseline none.json: there is no such file; --sql-update writes it"),
+        (("--sql-baseline", "conftest.py"), "conftest.py cannot be read as an SQL baseline"),
+        (("--sql-page", "nowhere/page.html"), "there is no folder nowhere"),
+    ],
+)
+def test_a_wrong_option_ends_the_run_before_the_first_test(run: Run, arguments: tuple[str, ...], seen: str) -> None:
+    """One line, and pytest's exit code for usage."""
+    printed = run(*arguments)
+
+    assert seen in printed.stderr
+    assert "Traceback" not in printed.stderr
+    assert printed.returncode == pytest.ExitCode.USAGE_ERROR
+
+
+def test_without_the_option_nothing_is_loaded(run: Run, tmp_path: Path) -> None:
+    """Neither the profiler nor SQLAlchemy, and no file is written."""
+    (tmp_path / "test_shop.py").write_text(
+        "import sys\n\n\ndef test_it():\n    loaded = [name for name in sys.modules if 'placebench' in name]\n"
+        "    assert {'sqlalchemy', 'jinja2', 'rich'} & set(sys.modules) == set()\n    assert sorted(loaded) == [\n"
+        "        'placebench', 'placebench.profiler', 'placebench.profiler.integrations',\n"
+        "        'placebench.profiler.integrations.pytest_plugin',\n    ]\n"
+    )
+
+    printed = run()
+
+    assert "1 passed" in printed.stdout
+    assert "SQL profile" not in printed.stdout
+    assert not (tmp_path / "pytest-sql.html").exists()
+
+
+def test_the_documented_options_are_those_of_the_plugin(run: Run) -> None:
+    """docs/howto/pytest.md has each, and no other."""
+    page = (Path(__file__).parents[3] / "docs/howto/pytest.md").read_text(encoding="utf-8")
+
+    helped = run("--help").stdout
+
+    assert set(re.findall(r"--sql[a-z-]*", page)) == set(re.findall(r"^ +(--sql[a-z-]*)", helped, re.MULTILINE))
