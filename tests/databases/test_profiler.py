@@ -300,7 +300,7 @@ def test_a_flame_holds_sql_that_python_waited_for(profiler: SqlProfiler, engine:
     assert sum(leaves) == pytest.approx(recording.statements[0].execute_s)
 
 
-@pytest.mark.parametrize("driver", ["psycopg2", "psycopg"])
+@pytest.mark.parametrize("driver", ["psycopg2", pytest.param("psycopg", marks=since_2_0)])
 @pytest.mark.parametrize("pool", [{"poolclass": NullPool}, {"pool_size": 1, "max_overflow": 5}])
 def test_bytes_of_connections_that_come_and_go(database_url: str, driver: str, pool: dict[str, Any]) -> None:
     """A new connection may have the id of one that is gone, never its counters; its seconds stay in the sum."""

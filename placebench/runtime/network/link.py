@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import make_url
+from sqlalchemy.engine import make_url
 
 from placebench.errors import LoadError, PlacebenchError
 from placebench.limits import PROXIES
