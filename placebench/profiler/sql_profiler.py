@@ -271,7 +271,7 @@ class SqlProfiler:
         """What decides which requests are recorded, and where the recordings go."""
         keep = keep or Keep()
         store: Store = RecentRecordings(self.recordings, keep) if folder is None else RecordingFolder(folder, keep)
-        # In memory the last ones stay, so that there is always room for one more.
+        # In memory the last ones stay, so that there is always space for one more.
         admitted = Keep(0, "slowest") if folder is None else keep
         return RequestSampler(Options(mode=mode), admitted, sampling or Sampling()), store
 

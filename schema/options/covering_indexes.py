@@ -14,7 +14,7 @@ INDEXES = (
     ("placebench_trees_covering_idx", "resource_providers", ["root_provider_id"], ["id", "uuid", "parent_provider_id"]),
     # The root of a provider that is joined by its id.
     ("placebench_roots_covering_idx", "resource_providers", ["id"], ["root_provider_id"]),
-    # Providers with room for a class, and what a provider has of each class.
+    # Providers with capacity of a class, and what a provider has of each class.
     ("placebench_rooms_covering_idx", "inventories", ["resource_class_id", "resource_provider_id"], AMOUNTS),
     ("placebench_stocks_covering_idx", "inventories", ["resource_provider_id", "resource_class_id"], AMOUNTS),
     # Sums of a class; those of a provider have their index from Placement.

@@ -160,9 +160,9 @@ class ActiveRecording(RecordingContext):
         """Take over what a record inside of this one has seen."""
         limit = self.options.max_statements
         for own, theirs in ((self.statements, inner.statements), (self.steps, inner.steps)):
-            room = max(0, limit - len(own))
-            own.extend(theirs[:room])
-            self.dropped += len(theirs[room:])
+            free = max(0, limit - len(own))
+            own.extend(theirs[:free])
+            self.dropped += len(theirs[free:])
         self.spans.extend(inner.spans)
         self.dropped += inner.dropped
         self.note(*inner.notes)

@@ -282,7 +282,7 @@ class NetworkCursor(TimedCursor):
         return (self.trips_of_execute() or 0) + bool(_COPY_IN.search(str(statement)))
 
     def is_server_side(self) -> bool:
-        """Whether this is a server-side cursor."""
+        """Whether this is a server-side cursor; the class of each driver defines it."""
         raise NotImplementedError
 
     def trips_of_fetch(self) -> int:
@@ -347,7 +347,7 @@ class TimedConnection:
         return None
 
     def in_a_transaction(self) -> bool:
-        """Whether the driver has a transaction open."""
+        """Whether the driver has a transaction open; the class of each driver defines it."""
         raise NotImplementedError
 
     def begins(self, sql: str) -> bool:  # noqa: ARG002  sqlite3 begins before writes only

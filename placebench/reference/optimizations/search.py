@@ -55,7 +55,7 @@ def _track_usages(forest: Forest, solved: Solved, contended: Collection[int]) ->
         (provider_id, demand.class_id): forest.inventory(demand.class_id, *row[AMOUNTS])
         for demand in solved.demands
         if demand.class_id in contended
-        for provider_id, row in demand.room.items()
+        for provider_id, row in demand.providers.items()
     }
 
 

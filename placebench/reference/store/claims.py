@@ -154,16 +154,16 @@ def _amounts(
                 yield _Amount(claim.consumer, provider, name, (locked[provider].id, ids[name]), amount)
 
 
-def _check_amounts(wanted: Sequence[_Amount], rooms: Mapping[_Key, _InventoryUse]) -> None:
+def _check_amounts(wanted: Sequence[_Amount], uses: Mapping[_Key, _InventoryUse]) -> None:
     """Conflict at the first amount that has no inventory or does not fit, alone or with the others."""
     sums: Counter[_Key] = Counter()
     for each in wanted:
-        if each.key not in rooms:
+        if each.key not in uses:
             raise Conflict(f"resource provider {each.provider} has no inventory of {each.resource_class}")
-        rooms[each.key].check_unit(each.amount)
+        uses[each.key].check_unit(each.amount)
         sums[each.key] += each.amount
     for key, amount in sums.items():
-        rooms[key].check_sum(amount)
+        uses[key].check_sum(amount)
 
 
 def _read_inventory_uses(

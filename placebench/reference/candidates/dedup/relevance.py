@@ -75,12 +75,12 @@ class Assessor:
 
     def relevance(self, provider_class: ProviderClass) -> Relevance:
         """Return what counts of the provider; whether in_tree names its tree is not looked at."""
-        room, eligibility = self._satisfiable(provider_class.inventories), self._eligibility(provider_class)
+        satisfiable, eligibility = self._satisfiable(provider_class.inventories), self._eligibility(provider_class)
         solves = 0
         for bit, demanded in self._alone:
-            if eligibility.admitted & bit and room & demanded == demanded:
+            if eligibility.admitted & bit and satisfiable & demanded == demanded:
                 solves |= bit
-        gives = room & self._spread if eligibility.spreads else 0
+        gives = satisfiable & self._spread if eligibility.spreads else 0
         if not (solves or gives):
             return _IRRELEVANT
         meets, member = (eligibility.meets, eligibility.ruling.member) if gives else (0, False)
@@ -99,13 +99,13 @@ class Assessor:
 
     def _satisfiable(self, inventories: Iterable[ClassInventory]) -> int:
         """The demands, as bits, that the inventories have capacity for, each by itself."""
-        room, demands = 0, self._demands
+        satisfiable, demands = 0, self._demands
         for inventory in inventories:
             if inventory.class_name in demands:
                 for bit, amount in demands[inventory.class_name]:
                     if _has_capacity(inventory, amount):
-                        room |= bit
-        return room
+                        satisfiable |= bit
+        return satisfiable
 
     def _free(self, inventories: Iterable[ClassInventory]) -> tuple[int, ...]:
         """The largest possible sum that each inventory can give; what is between two sums makes no difference."""

@@ -113,7 +113,7 @@ class ClassDemand:
 
     class_id: int
     amount: int
-    room: ProvidersWithCapacity
+    providers: ProvidersWithCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +159,11 @@ def _class_ids(search: Search, group: RequestGroup) -> dict[str, int]:
 
 
 def _demand(search: Search, class_id: int, amount: int) -> ClassDemand:
-    room = read_providers_with_capacity(search.reader, class_id, amount)
-    if not room:
+    providers = read_providers_with_capacity(search.reader, class_id, amount)
+    if not providers:
         raise NothingFitsError
-    search.root_of.update((provider_id, row[1]) for provider_id, row in room.items())
-    return ClassDemand(class_id, amount, room)
+    search.root_of.update((provider_id, row[1]) for provider_id, row in providers.items())
+    return ClassDemand(class_id, amount, providers)
 
 
 _Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class, or the one provider of all
@@ -180,10 +180,10 @@ def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[Class
 
 def _able_providers(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[int]:
     """Providers of the named tree that have capacity for every class."""
-    first, *others = (demand.room for demand in demands)
-    having = [search.collection(room) for room in others]
+    first, *others = (demand.providers for demand in demands)
+    having = [search.collection(providers) for providers in others]
     for provider_id in first:
-        if all(provider_id in room for room in having) and filters.in_tree(search.root_of[provider_id]):
+        if all(provider_id in providers for providers in having) and filters.in_tree(search.root_of[provider_id]):
             yield provider_id
 
 
@@ -200,7 +200,7 @@ def _providers_without_resources(search: Search, filters: _GroupFilters) -> Coll
 
 def _solve_spread(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
     """A provider for each class, all serving one anchor and together holding every required trait."""
-    first, *others = (_by_anchor(search, filters, demand.room) for demand in demands)
+    first, *others = (_by_anchor(search, filters, demand.providers) for demand in demands)
     serving = [search.collection(choices) for choices in others]
     for anchor_id in first:
         if all(anchor_id in anchors for anchors in serving):
@@ -209,10 +209,10 @@ def _solve_spread(search: Search, filters: _GroupFilters, demands: Sequence[Clas
                     yield anchor_id, providers
 
 
-def _by_anchor(search: Search, filters: _GroupFilters, room: ProvidersWithCapacity) -> dict[int, list[int]]:
+def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithCapacity) -> dict[int, list[int]]:
     """The providers that may give to each tree."""
     choices: dict[int, list[int]] = defaultdict(list)
-    for provider_id in room:
+    for provider_id in providers:
         for anchor_id in _anchors(search, filters, provider_id):
             if filters.admit_at(anchor_id, provider_id):
                 choices[anchor_id].append(provider_id)
