@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from placebench.profiler.integrations.sampling import Keep, Sampling
     from placebench.profiler.model.plan import PlanNode
     from placebench.profiler.model.statement import Caller, Span, Statement, Transaction
+    from placebench.profiler.model.statement_statistics import StatementStatistics
     from placebench.profiler.output.dataframes import plans_frame, statements_frame, transactions_frame
     from placebench.profiler.output.pages import (
         write_difference_page,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         write_recording_page,
         write_speedscope,
     )
+    from placebench.profiler.output.prometheus import write_prometheus_text
     from placebench.profiler.recording import Recording
     from placebench.profiler.sql_profiler import SqlProfiler
 
@@ -41,6 +43,7 @@ __all__ = [
     "SqlProfiler",
     "Statement",
     "StatementGroup",
+    "StatementStatistics",
     "Transaction",
     "merge_sessions",
     "plans_frame",
@@ -48,6 +51,7 @@ __all__ = [
     "transactions_frame",
     "write_difference_page",
     "write_flame_page",
+    "write_prometheus_text",
     "write_recording_page",
     "write_speedscope",
 ]
@@ -61,8 +65,10 @@ _MODULES = {
     "integrations.sampling": ("Keep", "Sampling"),
     "model.plan": ("PlanNode",),
     "model.statement": ("Caller", "Span", "Statement", "Transaction"),
+    "model.statement_statistics": ("StatementStatistics",),
     "output.dataframes": ("plans_frame", "statements_frame", "transactions_frame"),
     "output.pages": ("write_difference_page", "write_flame_page", "write_recording_page", "write_speedscope"),
+    "output.prometheus": ("write_prometheus_text",),
     "recording": ("Recording",),
     "sql_profiler": ("SqlProfiler",),
 }

@@ -18,6 +18,7 @@ from placebench.profiler.capture.auto_explain import disable_plans, enable_plans
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
+from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, transaction_step
 
@@ -50,6 +51,7 @@ class DriverRecorder:
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
+    collector: counts what no recording sees, and what recordings have seen; None if nothing is counted.
     connecting: the CONNECT that runs there. pool_wait_s: between the pool's queue and its checkout, the wait.
     """
 
@@ -62,6 +64,8 @@ class DriverRecorder:
         self.timed_classes: dict[tuple[type, type], type] = {}
         self.running: set[ActiveRecording] = set()
         self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
+        self.collector: StatisticsCollector | None = None
+        self._own: ContextVar[bool] = ContextVar("placebench_own", default=False)
         self._logged: set[str] = set()
 
     def report_failure(self, error: Exception) -> None:
@@ -95,16 +99,21 @@ class DriverRecorder:
         recording = self.active_recording()
         if recording is None:
             self.count_missed()
+            cursor.placebench_pending = self._measure(sql)
+            return cursor.placebench_pending
         # What runs while connecting is part of the CONNECT.
-        connecting = recording is None or self.connecting.get() is not None
-        cursor.placebench_pending = None if recording is None or connecting else self._start(recording, cursor, sql)
+        connecting = self.connecting.get() is not None
+        cursor.placebench_pending = None if connecting else self._start(recording, cursor, sql)
         return cursor.placebench_pending
 
     @guarded
     def driver_step(self, connection: TimedConnection, step: str) -> PendingStatement | None:
         """A new transaction step; None for the pool's rollback of what is not open, and in a CONNECT."""
         recording = self.active_recording()
-        if recording is None or self.connecting.get() is not None:
+        if recording is None:
+            ends = step in ("COMMIT", "ROLLBACK") and self.collector is not None and connection.in_a_transaction()
+            return self._measure(step) if ends else None
+        if self.connecting.get() is not None:
             return None
         state = recording.connection_state(connection)
         if step == "BEGIN":
@@ -146,9 +155,13 @@ class DriverRecorder:
         """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
         how(self, *args, **kwargs)
 
+    def _measure(self, sql: object) -> PendingStatement | None:
+        """A statement outside of recordings that is counted, if any are and it is not the profiler's own."""
+        return None if self.collector is None or self._own.get() else self.collector.measure(sql)
+
     def _start(self, recording: ActiveRecording, cursor: Any, sql: object) -> PendingStatement:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
-        text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+        text = as_text(sql)
         # Between the pool's queue and its checkout event only the pool's own test of a connection runs.
         ping = self.pool_wait_s.get() is not None and _PING.match(text)
         pending = recording.start_statement(cursor.connection, text, "PING" if ping else transaction_step(text))
@@ -212,9 +225,11 @@ class DriverRecorder:
         recording, unprofiled = self.current.get(), self.unprofiled.get()
         self.current.set(None)
         self.unprofiled.set(True)
+        self._own.set(True)
         try:
             yield
         finally:
+            self._own.set(False)
             self.current.set(recording)
             self.unprofiled.set(unprofiled)
 

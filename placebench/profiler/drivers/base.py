@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.pending_statement import PendingStatement
+from placebench.profiler.capture.statistics_collector import StatisticsCollector
 
 _T = TypeVar("_T")
 _COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
@@ -24,6 +25,7 @@ class CallRecorder(Protocol):
     """What the timed classes need of the profiler; none of these raises."""
 
     current: CurrentRecording
+    collector: StatisticsCollector | None
     timed_classes: dict[tuple[type, type], type]
 
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
@@ -127,9 +129,10 @@ class TimedCursor:
         """The driver's execute, timed; written out, for it runs for every statement."""
         pending = self.placebench_pending
         if pending is None or not pending.executing:
-            if self.placebench_recorder.current.get() is None:
-                if self.placebench_recorder.running:
-                    self.placebench_recorder.count_missed()
+            recorder = self.placebench_recorder
+            if recorder.collector is None and recorder.current.get() is None:
+                if recorder.running:
+                    recorder.count_missed()
                 return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
             return self._run(super().execute, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
         trips = self.trips_of_execute()
@@ -207,7 +210,7 @@ class TimedCursor:
         pending = self.placebench_pending
         if pending is None:
             return super().fetchall()  # type: ignore[misc]
-        pending.entered = pending.recording.clock()
+        pending.entered = pending.clock()
         try:
             fetched = super().fetchall()  # type: ignore[misc]
         except BaseException as error:
@@ -247,7 +250,7 @@ class TimedCursor:
     def timing(self, sql: Any, trips: int | None, *, executions: int = 1) -> TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
         recorder = self.placebench_recorder
-        idle = recorder.current.get() is None and not recorder.running
+        idle = recorder.current.get() is None and not recorder.running and recorder.collector is None
         pending = None if idle else recorder.driver_call(self, sql)
         if pending is not None:
             pending.executions = executions
