@@ -37,11 +37,13 @@ class Sampling:
     rate: the share of requests, evenly spread: at 0.1 every tenth.
     token: a request whose header says it is always profiled; None: no header is read. After the token it may
         name a mode: `X-Placebench-Profile: TOKEN plans`. Nothing is ever sent back to the client.
+    attach: whether `placebench profile attach PID`, by the same user or root, may record all requests for a while.
     """
 
     rate: float = 1.0
     token: str | None = None
     header: str = "X-Placebench-Profile"
+    attach: bool = True
 
 
 @dataclass(slots=True)
@@ -80,6 +82,11 @@ class RequestSampler:
     def header(self) -> str | None:
         """The header to read; None if there is no token."""
         return None if self._sampling.token is None else self._sampling.header
+
+    @property
+    def attachable(self) -> bool:
+        """Whether a command may have all requests recorded."""
+        return self._sampling.attach
 
     def options_for(self, header: str | None) -> Options | None:
         """How the next request is profiled, or None: not at all; counts it. *header*: its value of `header`."""

@@ -33,6 +33,7 @@ NEEDED = {
     "profile check": (["no_such_module:app"], ["--request", "GET /", "--gate", "rows <= 1"]),
     "profile show": (["no_such_recording"], []),
     "profile diff": (["no_such_recording"] * 2, []),
+    "profile attach": (["4194304"], []),
     "compare": (["naive", "tuned"], []),
     "report open": (["no_such_run"], []),
     "report list": (["no_such_folder"], []),
