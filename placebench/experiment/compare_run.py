@@ -25,7 +25,7 @@ from placebench.experiment.replicate_series import ReplicateSeries
 from placebench.experiment.run_folder import RunFolder, Say, ignore
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.trials import Trial
-from placebench.experiment.validity import RULES
+from placebench.experiment.validity import Rules
 from placebench.experiment.variants import Variant, in_place
 from placebench.runtime.postgres import Server
 from placebench.stats import PRIMARY, compare_blocks
@@ -82,7 +82,13 @@ class CompareSettings:
         kept = {name: value for name, value in asdict(self).items() if name not in ("variants", "request", "trials")}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
-        return {**kept, "variants": variants, "trials": trials, "confidence": self.confidence, "rules": RULES.to_json()}
+        return {
+            **kept,
+            "variants": variants,
+            "trials": trials,
+            "confidence": self.confidence,
+            "rules": Rules().to_json(),
+        }
 
 
 class CompareRun:
