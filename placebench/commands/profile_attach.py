@@ -51,7 +51,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="how much is recorded (default: full)",
     )
     options.add_out(parser, "folder of the page and the recording (default: ./profile)", default=Path("profile"))
-    options.add_output(parser, page=True)
+    options.add_output(parser, markdown=True, page=True)
 
 
 def _run(arguments: Namespace) -> int:

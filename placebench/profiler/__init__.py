@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         write_speedscope,
     )
     from placebench.profiler.output.prometheus import write_prometheus_text
+    from placebench.profiler.output.sarif import write_sarif
     from placebench.profiler.recording import Recording
     from placebench.profiler.sql_profiler import SqlProfiler
 
@@ -53,6 +54,7 @@ __all__ = [
     "write_flame_page",
     "write_prometheus_text",
     "write_recording_page",
+    "write_sarif",
     "write_speedscope",
 ]
 
@@ -69,6 +71,7 @@ _MODULES = {
     "output.dataframes": ("plans_frame", "statements_frame", "transactions_frame"),
     "output.pages": ("write_difference_page", "write_flame_page", "write_recording_page", "write_speedscope"),
     "output.prometheus": ("write_prometheus_text",),
+    "output.sarif": ("write_sarif",),
     "recording": ("Recording",),
     "sql_profiler": ("SqlProfiler",),
 }

@@ -67,40 +67,40 @@ class AttachmentChannel:
         session = None if recording.session is None else recording.session.to_json()
         document = {"pid": os.getpid(), "recording": recording.to_json(), "session": session}
         text = json.dumps(document).encode()
-        self._unsaved += 1
         if os.getpid() != self._pid:
             self._start_anew()
-        if not self._lock.acquire(timeout=_LONGEST_WAIT_S):
-            return 1
-        try:
-            with _writing(self._file):
-                self._unsaved -= self._append(text)
-        except (OSError, struct.error, TimeoutError):
-            return 1
-        finally:
-            self._lock.release()
-        return int(self._unsaved > 0)
+        if self._lock.acquire(timeout=_LONGEST_WAIT_S):
+            try:
+                with _writing(self._file):
+                    return self._append(text)
+            except (OSError, struct.error, TimeoutError):
+                pass
+            finally:
+                self._lock.release()
+        self._unsaved += 1
+        return 1
 
     def beside(self, store: Store) -> Store:
         """A store that saves in *store* too."""
         return _Both(self, store)
 
     def _append(self, text: bytes) -> int:
-        """Write behind the other recordings; returns how many are now taken care of."""
-        magic, until, end, dropped, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
-        if magic != _MAGIC or _identity(self._file) != self._identity:
-            return 0
+        """Write behind the other recordings; returns 1 if it was left out."""
+        if _identity(self._file) != self._identity:
+            return 1
+        _, until, end, dropped, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
         if not _is_locked(self._file):
             # The command was killed: give its memory back, and record no more.
             os.ftruncate(self._file, _HEADER.size)
             os.pwrite(self._file, _HEADER.pack(_MAGIC, 0.0, _HEADER.size, 0, b""), 0)
-            return self._unsaved
+            return 1
         saved = end + _LENGTH.size + len(text) <= _MOST_BYTES
         if saved:
             os.pwrite(self._file, _LENGTH.pack(len(text)) + text, end)
             end += _LENGTH.size + len(text)
-        os.pwrite(self._file, _HEADER.pack(_MAGIC, until, end, dropped + self._unsaved - saved, mode), 0)
-        return self._unsaved
+        os.pwrite(self._file, _HEADER.pack(_MAGIC, until, end, dropped + self._unsaved + (not saved), mode), 0)
+        self._unsaved = 0
+        return int(not saved)
 
     def _start_anew(self) -> None:
         """A lock of this process's own: another thread of its parent may have held the inherited one."""

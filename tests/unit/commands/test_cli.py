@@ -115,7 +115,7 @@ def test_a_number_is_in_its_range(option: Option, tmp_path: Path, capsys: pytest
         except argparse.ArgumentTypeError:
             assert 2 == main(option.line(text, tmp_path))
             (line,) = capsys.readouterr().err.splitlines()
-            names = "/".join(option.action.option_strings)
+            names = "/".join(option.action.option_strings) or option.action.metavar
             assert line.startswith(f"placebench {option.command}: argument {names}:")
             assert " expected a " in line
         else:

@@ -152,3 +152,18 @@ def test_no_sqlalchemy_is_needed() -> None:
 
     assert printed.split()[0] == "5"
     assert "n+1" in printed
+
+
+def test_two_profilers_may_wait_for_a_driver() -> None:
+    """It is imported once, and both see it; one looks for it behind the other."""
+    program = (
+        "from placebench.profiler import SqlProfiler\n"
+        "profilers = [SqlProfiler.for_drivers('sqlite3') for _ in range(2)] + [SqlProfiler(), SqlProfiler()]\n"
+        "import psycopg2\n"
+        "[each.remove() for each in profilers]\n"
+        "print(psycopg2.__name__)"
+    )
+
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert printed.split() == ["psycopg2"]

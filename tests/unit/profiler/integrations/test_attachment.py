@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from placebench.errors import ProfilerError
-from placebench.profiler import Sampling, SqlProfiler
+from placebench.profiler import Sampling
 from placebench.profiler.integrations import attachment
 from placebench.profiler.integrations.attachment import Attachment, AttachmentChannel, find_channels, process_tree
 from placebench.profiler.integrations.process_profiler import process_profiler
@@ -290,6 +290,6 @@ def _recording() -> Any:
 def test_signal_handlers_stay_as_they_are(query: Callable[[int], None]) -> None:
     """None is installed: those of a server or an application are its own."""
     before = [signal.getsignal(number) for number in signal.valid_signals()]
-    SqlProfiler().wsgi(lambda *_: query(1) or [])({}, None)
+    process_profiler().wsgi(lambda *_: query(1) or [])({}, None)
 
     assert [signal.getsignal(number) for number in signal.valid_signals()] == before
