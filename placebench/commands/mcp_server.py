@@ -63,7 +63,7 @@ class _Tools:
         from placebench.profiler import Recording
 
         try:
-            return str(Recording.load(self._inside(path)))
+            return Recording.load(self._inside(path)).to_markdown()
         except PlacebenchError as error:
             raise ToolError(str(error)) from error
 

@@ -59,7 +59,7 @@ def test_reads_in_the_workspace_alone(tmp_path: Path) -> None:
 
     assert [name for name, each in tools.items() if not each.read_only_hint] == ["compare"]
     assert not inside[0]
-    assert "SELECT 7 AS seven" in inside[1]
+    assert "SELECT ? AS seven" in inside[1]
     assert [outside[0], run[0], option[0]] == [True, True, True]
     assert "outside of the workspace" in outside[1]
     assert "no run in" in run[1]
