@@ -30,7 +30,8 @@ def _configure(parser: ArgumentParser) -> None:
         help="interim analyses: may stop after 12, 24 or 36 replicates, with confidence intervals of 97.79 %%",
     )
     options.add_preset(parser, **{name: f"{number} replicates" for name, number in _REPLICATES.items()})
-    options.add_comparison(parser, rounds="the plan's, or 24")
+    options.add_requests(parser, default="the plan's")
+    options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
     parser.add_argument(
         "--gate",
         action="append",
@@ -44,6 +45,7 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when the run is interrupted or fails."""
     from placebench.experiment.trials import read_plan
+    from placebench.http_session import Request
     from placebench.report import parse_gates
 
     gates = parse_gates(arguments.gate)
@@ -55,7 +57,14 @@ def _run(arguments: Namespace) -> int:
         raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}")
     if arguments.preset and arguments.replicates is None:
         plan = replace(plan, replicates=_REPLICATES[arguments.preset])
-    compare_plan(arguments, plan, gates=gates, sequential=arguments.sequential)
+    compare_plan(
+        arguments,
+        plan,
+        gates=gates,
+        sequential=arguments.sequential,
+        requests=options.read_requests(arguments),
+        login=[Request.parse(each) for each in arguments.login],
+    )
     return 0
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
     from placebench.experiment.trials import Experiment
     from placebench.gates import Gate
+    from placebench.http_session import Request
     from placebench.report import Report
     from placebench.topology import Topology
 
@@ -35,13 +36,16 @@ def compare_plan(
     postgres: Mapping[str, str] = {},
     gates: "Sequence[Gate]" = (),
     sequential: bool = False,
+    requests: "Sequence[Request]" = (),
+    login: "Sequence[Request]" = (),
 ) -> None:
-    """Compare the variants of *plan*; the options override what it says.
+    """Compare the variants of *plan*; the options override what it says, and so do *requests* and *login*.
 
     postgres: settings of PostgreSQL that every variant has too.
     """
     from placebench.experiment.compare_run import ROUNDS, SCREEN, CompareSettings
     from placebench.experiment.variants import read_variants
+    from placebench.experiment.workload import read_workload
     from placebench.seeding import find_topology
 
     topology = find_topology(
@@ -54,7 +58,14 @@ def compare_plan(
     names = dict(zip(plan.variants, (each.name for each in variants), strict=True)) if plan.trials else {}
     settings = CompareSettings(
         variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
-        request=arguments.request or plan.request or topology.request,
+        workload=read_workload(
+            plan.workload,
+            source=plan.source,
+            seed=topology.seed,
+            requests=requests,
+            login=login,
+            placement=topology.request if any(each.speaks_placement for each in variants) else None,
+        ),
         replicates=_first(arguments.replicates, plan.replicates, SCREEN),
         sequential=sequential,
         rounds=_first(arguments.rounds, plan.rounds, ROUNDS),

@@ -7,6 +7,7 @@ from pathlib import Path
 from placebench.experiment.compare_run import INTERIM_ANALYSES, SEQUENTIAL_CONFIDENCE, CompareRun, CompareSettings
 from placebench.experiment.records import Block, append_lines
 from placebench.experiment.variants import read_variants
+from placebench.experiment.workload import placement_workload
 from placebench.seeding import find_topology
 from placebench.stats import hodges_lehmann
 
@@ -40,7 +41,9 @@ def made(folder: Path, *, sequential: bool) -> CompareRun:
             folder / "blocks.jsonl",
             [Block(number, 0, place, variant, 1, [cost_s], cost_s) for place, (variant, cost_s) in order],
         )
-    settings = CompareSettings(variants, "/", replicates=INTERIM_ANALYSES[-1], sequential=sequential, rounds=1)
+    settings = CompareSettings(
+        variants, placement_workload("/"), replicates=INTERIM_ANALYSES[-1], sequential=sequential, rounds=1
+    )
     return CompareRun(find_topology("nested-perfload", trees=1), settings, folder, server=None)
 
 
