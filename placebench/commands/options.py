@@ -141,6 +141,22 @@ def add_replicates(parser: "_ActionsContainer", default: int | str, *, at_least:
     )
 
 
+def add_sequential(parser: ArgumentParser) -> None:
+    """--sequential and --width."""
+    parser.add_argument(
+        "--sequential",
+        action="store_true",
+        help="stop measuring a variant as soon as it has a verdict: its interval holds whenever that is, and --resume "
+        "goes on with a larger -n",
+    )
+    parser.add_argument(
+        "--width",
+        type=number(0, 100, above=True),
+        metavar="PERCENT",
+        help="with --sequential: stop at a CPU interval of so many percentage points, rather than at a verdict",
+    )
+
+
 def add_preset(parser: ArgumentParser, **presets: str) -> None:
     """--preset with one of these names; each value says what the preset is."""
     described = "; ".join(f"{name}: {meaning}" for name, meaning in presets.items())

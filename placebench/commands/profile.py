@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MODES = ("light", "full", "sampled", "flame", "plans")
 _OUT = Path("profile")
+_FORMATS = {"sarif": ".sarif", "speedscope": ".speedscope.json"}
+"""What a recording is written as with --format, and how the name of the file ends."""
 
 
 class _ReadTarget(Action):
@@ -96,7 +98,8 @@ def _configure_run(parser: ArgumentParser) -> None:
         "--explain", action="store_true", help="with --mode plans: estimated plans where the role may see no real one"
     )
     options.add_out(parser, f"folder of the page and the recording (default: ./{_OUT})", default=_OUT)
-    options.add_output(parser, page=True)
+    _add_format(parser)
+    options.add_output(parser, markdown=True, page=True)
 
 
 def _configure_check(parser: ArgumentParser) -> None:
@@ -114,14 +117,25 @@ def _configure_check(parser: ArgumentParser) -> None:
 def _configure_show(parser: ArgumentParser) -> None:
     _add_recording(parser, "path", "PATH")
     options.add_out(parser, "folder of its page (default: beside the recording)")
-    options.add_output(parser, page=True)
+    _add_format(parser)
+    options.add_output(parser, markdown=True, page=True)
 
 
 def _configure_diff(parser: ArgumentParser) -> None:
     _add_recording(parser, "before", "A")
     _add_recording(parser, "after", "B")
     options.add_out(parser, f"folder of the page difference.html (default: ./{_OUT})", default=_OUT)
-    options.add_output(parser, page=True)
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _add_format(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        action="append",
+        default=[],
+        choices=tuple(_FORMATS),
+        help="also write the recording in this format, for another program; may be repeated",
+    )
 
 
 def _add_recording(parser: ArgumentParser, name: str, metavar: str) -> None:
@@ -178,7 +192,7 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
     interrupted = False
     profiler = SqlProfiler(clocks=Clocks(cpu=time.process_time))  # of all its threads
     try:
-        with stdout_to_stderr() if arguments.json else nullcontext():
+        with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
             try:
                 with _record(profiler, str(program), arguments) as recording:
                     code = program.run()
@@ -191,10 +205,11 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
                     warn(f"placebench profile run: {hint}")
     finally:
         profiler.remove()
-    files = _write(recording, arguments.out)
+    files = _write(recording, arguments.out, arguments.format)
     emit(
         arguments,
         text=lambda: _text(recording),
+        markdown=recording.to_markdown,
         document=lambda: {**_document(recording, files), "exit_code": None if interrupted else code},
         page=files["page"],
     )
@@ -216,15 +231,16 @@ def _run_requests(arguments: Namespace) -> int:
     done = [each for each in recorded if each.recordings]
     folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]
     for each, folder in zip(done, folders, strict=True):
-        each.files = _write(each.merged, folder)
+        each.files = _write(each.merged, folder, arguments.format)
         say(f"{each.request}: status {', '.join(map(str, sorted(set(each.statuses))))}")
     merged, files = done[0].merged, done[0].files
     if len(done) > 1:
         merged = Recording.merge([each.merged for each in done], name=", ".join(str(each.request) for each in done))
-        files = _write(merged, arguments.out)
+        files = _write(merged, arguments.out, arguments.format)
     emit(
         arguments,
         text=lambda: "\n\n".join(_text(each.merged) for each in done),
+        markdown=lambda: "\n".join(each.merged.to_markdown() for each in done),
         document=lambda: {
             **_document(merged, files),
             "statuses": [status for each in done for status in each.statuses],
@@ -271,10 +287,12 @@ def _show(arguments: Namespace) -> int:
     path = _recording_file(arguments.path)
     recording = _load(path)
     folder = make_folder(arguments.out) if arguments.out else path.parent
-    files = _write_pages(recording, folder, path.name.removesuffix(".json"))
+    name = path.name.removesuffix(".json")
+    files = {**_write_pages(recording, folder, name), **_write_formats(recording, folder, name, arguments.format)}
     emit(
         arguments,
         text=lambda: _text(recording),
+        markdown=recording.to_markdown,
         document=lambda: _document(recording, files),
         page=files["page"],
     )
@@ -284,11 +302,18 @@ def _show(arguments: Namespace) -> int:
 def _diff(arguments: Namespace) -> int:
     """Write the page of what changed between two recordings, and print it."""
     from placebench.profiler import write_difference_page
+    from placebench.profiler.output.markdown import difference_markdown
 
     difference = _load(_recording_file(arguments.before)).diff(_load(_recording_file(arguments.after)))
     page = make_folder(arguments.out) / "difference.html"
     write_difference_page(difference, page)
-    emit(arguments, text=lambda: str(difference), document=difference.to_json, page=page)
+    emit(
+        arguments,
+        text=lambda: str(difference),
+        markdown=lambda: difference_markdown(difference),
+        document=difference.to_json,
+        page=page,
+    )
     return 0
 
 
@@ -412,8 +437,8 @@ def _application(arguments: Namespace) -> Any:
         sys.argv = before
 
 
-def _write(recording: "Recording", folder: Path) -> dict[str, Path]:
-    """Write the recording, its pages and its speedscope file; return their paths by kind."""
+def _write(recording: "Recording", folder: Path, formats: "Sequence[str]") -> dict[str, Path]:
+    """Write the recording, its pages, its speedscope file and other *formats*; return their paths by kind."""
     from placebench.profiler import write_speedscope
 
     files = {**_write_pages(recording, folder, "index", flame="flame"), "recording": folder / "recording.json"}
@@ -421,6 +446,22 @@ def _write(recording: "Recording", folder: Path) -> dict[str, Path]:
     if recording.session is not None:
         files["speedscope"] = folder / "flame.speedscope.json"
         write_speedscope(recording.session, files["speedscope"])
+    return {**files, **_write_formats(recording, folder, "recording", formats)}
+
+
+def _write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
+    """Write what other programs read, as `profile show --format` requests it; return the paths by format."""
+    from placebench.profiler import write_sarif, write_speedscope
+
+    files = {each: folder / f"{name}{_FORMATS[each]}" for each in formats}
+    for each, path in files.items():
+        if each == "sarif":
+            write_sarif(recording, path)
+        elif recording.session is None:
+            raise ProfilerError(f"{recording.name} has no flame graph to write as {each}: see --mode of `profile run`")
+        else:
+            write_speedscope(recording.session, path)
+        say(f"{each}: {path}")
     return files
 
 

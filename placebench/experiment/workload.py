@@ -5,6 +5,7 @@ The main class is `Workload`. `read_workload` makes one from the keys of a plan 
 """
 
 import hashlib
+import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,9 @@ class Workload(Struct, frozen=True, kw_only=True):
             ],
             "login": [call.label for call in self.login],
             "same_responses": {
-                name: value for name, value in msgspec.to_builtins(self.rules).items() if value or name == "off"
+                name: value
+                for name, value in json.loads(msgspec.json.encode(self.rules)).items()
+                if value or name == "off"
             },
             "notes": list(self.notes),
             "digest": hashlib.sha256(msgspec.json.encode(self)).hexdigest(),
@@ -118,7 +121,7 @@ class RequestTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     headers: dict[str, str] = {}
     body: str | None = None
     """As text."""
-    json: Any = msgspec.UNSET
+    content: Any = msgspec.field(default=msgspec.UNSET, name="json")
     """As what becomes JSON."""
     expect_status: Annotated[int, Meta(ge=100, le=599)] | None = None
     weight: Annotated[int, Meta(ge=1, le=_LONGEST_CYCLE)] = 1
@@ -127,13 +130,13 @@ class RequestTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     def request(self) -> Request:
         """The request of this table; raises PlacebenchError for two bodies."""
-        if self.json is not msgspec.UNSET:
+        if self.content is not msgspec.UNSET:
             if self.body is not None:
                 raise PlacebenchError(f"{self.method} {self.path} has a body and json: expected one of them")
-            body = msgspec.json.encode(self.json)
+            body = msgspec.json.encode(self.content)
         else:
             body = (self.body or "").encode()
-        kind = "application/json" if self.json is not msgspec.UNSET else content_type(body)
+        kind = "application/json" if self.content is not msgspec.UNSET else content_type(body)
         typed = any(name.lower() == "content-type" for name in self.headers)
         headers = {"Content-Type": kind, **self.headers} if kind and not typed else self.headers
         return Request(self.method.upper(), self.path, headers, body)
