@@ -50,7 +50,7 @@ class DriverRecorder:
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
-    connecting: the CONNECT that runs there. pool_wait_s: between the pool's queue and its checkout, the wait.
+    connecting: the CONNECT that runs there. pool_request: between the pool's queue and its checkout.
     """
 
     def __init__(self, *, whole_process: bool = False) -> None:
@@ -58,7 +58,7 @@ class DriverRecorder:
             ProcessRecording() if whole_process else ContextVar("placebench_recording", default=None)
         )
         self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
-        self.pool_wait_s: ContextVar[float | None] = ContextVar("placebench_pool_wait", default=None)
+        self.pool_request: ContextVar[Any] = ContextVar("placebench_pool_request", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}
         self.running: set[ActiveRecording] = set()
         self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
@@ -150,7 +150,7 @@ class DriverRecorder:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
         text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
         # Between the pool's queue and its checkout event only the pool's own test of a connection runs.
-        ping = self.pool_wait_s.get() is not None and _PING.match(text)
+        ping = self.pool_request.get() is not None and _PING.match(text)
         pending = recording.start_statement(cursor.connection, text, "PING" if ping else transaction_step(text))
         pending.compile_s = 0.0
         locate(pending, text)
