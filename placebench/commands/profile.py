@@ -5,9 +5,9 @@ import sys
 import time
 import traceback
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,8 +18,9 @@ from placebench.errors import GateFailedError, PlacebenchError, ProfilerError, U
 from placebench.paths import make_folder
 
 if TYPE_CHECKING:
+    from placebench.http_session import Request
     from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.integrations.in_process_client import InProcessClient, Request
+    from placebench.profiler.integrations.in_process_client import InProcessClient
     from placebench.profiler.integrations.program import Program
 
 _MODES = ("light", "full", "sampled", "flame", "plans")
@@ -55,22 +56,13 @@ class _ReadTarget(Action):
             parser.parse_args(rest, namespace)
 
 
-class _ReadRequest(Action):
-    """Reads --request, and --header and --body, which belong to the request before them, or to all requests."""
-
-    def __call__(
-        self, _parser: ArgumentParser, namespace: Namespace, values: object, option: str | None = None
-    ) -> None:
-        namespace.requests_given = [*namespace.requests_given, (option, values)]
-
-
 def _configure_run(parser: ArgumentParser) -> None:
     parser.usage = (
         f"{parser.prog} [options] [APP]\n"
         f"       {parser.prog} [options] SCRIPT [ARGUMENTS ...]\n"
         f"       {parser.prog} [options] -m MODULE [ARGUMENTS ...]"
     )
-    parser.set_defaults(target=None, arguments=[], module=None, requests_given=[])
+    parser.set_defaults(target=None, arguments=[], module=None)
     parser.add_argument(
         "target",
         action=_ReadTarget,
@@ -82,27 +74,7 @@ def _configure_run(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-m", dest="module", nargs=REMAINDER, metavar="MODULE", help="module to run as a program, with its arguments"
     )
-    parser.add_argument(
-        "--request",
-        action=_ReadRequest,
-        metavar="'GET /x'",
-        help="method, path with its query, and body, as in 'POST /x {\"a\": 1}' or 'POST /x @FILE' (default: GET /); "
-        "may be repeated",
-    )
-    parser.add_argument(
-        "--header",
-        action=_ReadRequest,
-        metavar="'NAME: VALUE'",
-        help="header of the request before it, or of all requests where none is before it; may be repeated",
-    )
-    parser.add_argument("--body", action=_ReadRequest, metavar="FILE", help="body of the request before it")
-    parser.add_argument(
-        "--login",
-        action="append",
-        default=[],
-        metavar="'POST /login …'",
-        help="request that is sent first and not recorded; its cookies, or its access token, are kept; may be repeated",
-    )
+    options.add_requests(parser, default="GET /")
     parser.add_argument(
         "--expect-status",
         type=options.whole(100, 599),
@@ -255,9 +227,10 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
 
 def _run_requests(arguments: Namespace) -> int:
     """Record requests to an application; exit code 1 if one of them failed or a gate does not hold."""
+    from placebench.http_session import Request
     from placebench.profiler import Recording
 
-    requests = _requests(arguments)
+    requests = options.read_requests(arguments) or [Request("GET", "/")]
     recorded = _recorded(arguments, requests)
     done = [each for each in recorded if each.recordings]
     folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]
@@ -378,8 +351,9 @@ class _Recorded:
 
 def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
     """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
+    from placebench.http_session import Request
     from placebench.profiler import SqlProfiler
-    from placebench.profiler.integrations.in_process_client import Request, in_process_client
+    from placebench.profiler.integrations.in_process_client import in_process_client
 
     logins = [Request.parse(text) for text in arguments.login]
     recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
@@ -440,46 +414,6 @@ def _send(
 
 def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "AbstractContextManager[Recording]":
     return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
-
-
-def _requests(arguments: Namespace) -> "list[Request]":
-    """The requests, with the headers and bodies that follow each of them, or that come before all."""
-    from placebench.profiler.integrations.in_process_client import Request, read_body
-
-    requests: list[Request] = []
-    common: dict[str, str] = {}
-    body: bytes | None = None
-    for option, text in arguments.requests_given:
-        if option == "--request":
-            requests.append(Request.parse(text))
-        elif option == "--header":
-            header = _header(text)
-            if requests:
-                requests[-1] = replace(requests[-1], headers={**requests[-1].headers, **header})
-            else:
-                common |= header
-        elif requests:
-            requests[-1] = replace(requests[-1], body=read_body(f"@{text}"))
-        else:
-            body = read_body(f"@{text}")
-    requests = requests or [Request("GET", "/")]
-    return [
-        replace(each, headers={**each.headers, **_without(common, each.headers)}, body=each.body or body or b"")
-        for each in requests
-    ]
-
-
-def _without(common: dict[str, str], own: "Mapping[str, str]") -> dict[str, str]:
-    """The headers of all requests that a request has no header of its own for."""
-    names = {name.lower() for name in own}
-    return {name: value for name, value in common.items() if name.lower() not in names}
-
-
-def _header(text: str) -> dict[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon:
-        raise ProfilerError(f"header {text!r}: expected 'NAME: VALUE'")
-    return {name.strip(): value.strip()}
 
 
 def _folder_name(number: int, request: "Request") -> str:

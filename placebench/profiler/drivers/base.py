@@ -17,6 +17,8 @@ from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.pending_statement import PendingStatement
 
 _T = TypeVar("_T")
+_OFTEN_CALLED = ("cursor", "execute", "fetchone", "fetchall", "close")
+"""The driver's own methods, as `placebench_execute` and so on, of a timed class."""
 _COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 
 
@@ -110,6 +112,8 @@ def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
     if key not in recorder.timed_classes:
         name = f"Timed{base.__name__.capitalize()}"
         body: dict[str, Any] = {"placebench_recorder": recorder}
+        # What super() would look up anew in each call, which takes as long as a short call itself.
+        body |= {f"placebench_{call}": getattr(base, call) for call in _OFTEN_CALLED if hasattr(base, call)}
         if base.__dictoffset__ or "__slots__" in vars(mixin):
             body["__slots__"] = ()  # the same layout: an object's class can be replaced by the timed one
         recorder.timed_classes[key] = type(name, (mixin, base), body)
@@ -121,24 +125,29 @@ class TimedCursor:
 
     placebench_recorder: ClassVar[CallRecorder]
     placebench_pending: PendingStatement | None = None
+    placebench_execute: Callable[..., Any]
+    placebench_fetchone: Callable[[], Any]
+    placebench_fetchall: Callable[[], Any]
+    placebench_close: Callable[[], Any]
     rowcount: int
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed; written out, for it runs for every statement."""
         pending = self.placebench_pending
         if pending is None or not pending.executing:
-            if self.placebench_recorder.current.get() is None:
-                if self.placebench_recorder.running:
-                    self.placebench_recorder.count_missed()
-                return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
-            return self._run(super().execute, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
+            recorder = self.placebench_recorder
+            if recorder.current.get() is None:
+                if recorder.running:
+                    recorder.count_missed()
+                return self.placebench_execute(sql, *args, **kwargs)
+            return self._run(self.placebench_execute, sql, args, kwargs, self.trips_of_execute())
         trips = self.trips_of_execute()
         recording = pending.recording
         now = pending.entered = recording.clock()
         pending.fetched_rows = 0  # from here on its fetches are seen
         recording.overhead_s += now - pending.started
         try:
-            return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
+            return self.placebench_execute(sql, *args, **kwargs)
         except BaseException as error:
             pending.set_error(error)
             raise
@@ -154,12 +163,12 @@ class TimedCursor:
     def fetchone(self) -> Any:
         """The driver's fetchone, timed."""
         if self.placebench_pending is None:  # called for every row: an idle profiler must not cost a call more
-            return super().fetchone()  # type: ignore[misc]
+            return self.placebench_fetchone()
         pending = self.placebench_pending
         clock = pending.clock
         began = clock()
         try:
-            row = super().fetchone()  # type: ignore[misc]
+            row = self.placebench_fetchone()
         except BaseException as error:
             pending.entered = began
             pending.leave_fetch((), self.trips_of_fetch())
@@ -206,10 +215,10 @@ class TimedCursor:
         """The driver's fetchall, timed; written out like `execute`."""
         pending = self.placebench_pending
         if pending is None:
-            return super().fetchall()  # type: ignore[misc]
+            return self.placebench_fetchall()
         pending.entered = pending.recording.clock()
         try:
-            fetched = super().fetchall()  # type: ignore[misc]
+            fetched = self.placebench_fetchall()
         except BaseException as error:
             pending.leave_fetch((), self.trips_of_fetch())
             pending.set_error(error)
@@ -296,9 +305,9 @@ class NetworkCursor(TimedCursor):
     def close(self) -> Any:
         """The driver's close, timed if it takes a round trip."""
         if self.placebench_pending is None or not self.trips_of_fetch():
-            return super().close()  # type: ignore[misc]
+            return self.placebench_close()
         with self.timing_close():
-            return super().close()  # type: ignore[misc]
+            return self.placebench_close()
 
     def timing_close(self) -> TimedFetch:
         """Around the driver's close: a server-side cursor's plan comes only then."""
@@ -366,13 +375,13 @@ class AdaptedConnection(TimedConnection):
     """
 
     __slots__ = ()
-    placebench_cursor: ClassVar[Callable[["AdaptedConnection"], Any]]
-    placebench_stream: ClassVar[Callable[["AdaptedConnection"], Any]]
+    placebench_cursor_class: ClassVar[Callable[["AdaptedConnection"], Any]]
+    placebench_stream_class: ClassVar[Callable[["AdaptedConnection"], Any]]
 
     def cursor(self, server_side: bool = False) -> Any:
         """A timed cursor; before SQLAlchemy 2.1 the adapters name its class in this method only."""
         made = type(self)
-        return (made.placebench_stream if server_side else made.placebench_cursor)(self)
+        return (made.placebench_stream_class if server_side else made.placebench_cursor_class)(self)
 
     def commit(self) -> None:
         """The adapter's commit, timed."""
@@ -392,8 +401,8 @@ def time_adapter(recorder: CallRecorder, connection: Any, driver: str, mixins: t
     module = sys.modules[adapter.__module__]
     own, cursor, stream = mixins
     made = timed_class(own, adapter, recorder)
-    made.placebench_cursor = timed_class(cursor, getattr(module, f"AsyncAdapt_{driver}_cursor"), recorder)
-    made.placebench_stream = timed_class(stream, getattr(module, f"AsyncAdapt_{driver}_ss_cursor"), recorder)
+    made.placebench_cursor_class = timed_class(cursor, getattr(module, f"AsyncAdapt_{driver}_cursor"), recorder)
+    made.placebench_stream_class = timed_class(stream, getattr(module, f"AsyncAdapt_{driver}_ss_cursor"), recorder)
     connection.__class__ = made
 
 
