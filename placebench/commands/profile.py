@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MODES = ("light", "full", "sampled", "flame", "plans")
 _OUT = Path("profile")
 _FORMATS = {
+    "firefox": (".firefox.json.gz",),
     "otlp": (".traces.jsonl", ".metrics.jsonl"),
     "sarif": (".sarif",),
     "speedscope": (".speedscope.json",),
@@ -455,11 +456,18 @@ def _write(recording: "Recording", folder: Path, formats: "Sequence[str]") -> di
 
 def _write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
     """Write what other programs read, as --format requests it; return the paths by their kinds."""
-    from placebench.profiler import write_otlp_metrics, write_otlp_traces, write_sarif, write_speedscope
+    from placebench.profiler import (
+        write_firefox_profile,
+        write_otlp_metrics,
+        write_otlp_traces,
+        write_sarif,
+        write_speedscope,
+    )
 
     if "speedscope" in formats and recording.session is None:
         raise ProfilerError(f"{recording.name} has no flame graph to write for speedscope: see --mode of `profile run`")
     writers: dict[str, tuple[Callable[..., None], ...]] = {
+        "firefox": (write_firefox_profile,),
         "otlp": (write_otlp_traces, write_otlp_metrics),
         "sarif": (write_sarif,),
         "speedscope": (lambda each, path: write_speedscope(each.session, path),),

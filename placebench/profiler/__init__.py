@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Transaction,
     )
     from placebench.profiler.output.dataframes import plans_frame, statements_frame, transactions_frame
+    from placebench.profiler.output.firefox import write_firefox_profile
     from placebench.profiler.output.otlp import write_otlp_metrics, write_otlp_traces
     from placebench.profiler.output.pages import (
         write_difference_page,
@@ -60,6 +61,7 @@ __all__ = [
     "statements_frame",
     "transactions_frame",
     "write_difference_page",
+    "write_firefox_profile",
     "write_flame_page",
     "write_otlp_metrics",
     "write_otlp_traces",
@@ -86,6 +88,7 @@ _MODULES = {
         "Transaction",
     ),
     "output.dataframes": ("plans_frame", "statements_frame", "transactions_frame"),
+    "output.firefox": ("write_firefox_profile",),
     "output.otlp": ("write_otlp_metrics", "write_otlp_traces"),
     "output.pages": ("write_difference_page", "write_flame_page", "write_recording_page", "write_speedscope"),
     "output.sarif": ("write_sarif",),
