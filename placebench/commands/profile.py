@@ -19,7 +19,7 @@ from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.http_session import Request
-    from placebench.profiler import Recording, SqlProfiler
+    from placebench.profiler import Clocks, Recording, SqlProfiler
     from placebench.profiler.integrations.in_process_client import InProcessClient
     from placebench.profiler.integrations.program import Program
 
@@ -96,6 +96,14 @@ def _configure_run(parser: ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="number of times that each request is sent before, not recorded (default: 1)",
+    )
+    parser.add_argument(
+        "--drivers",
+        type=_names,
+        default=(),
+        metavar="NAME,…",
+        help="record what these database drivers execute, and nothing else (default: SQLAlchemy and every driver that "
+        "the program imports)",
     )
     parser.add_argument("--mode", choices=_MODES, default="flame", help="how much is recorded (default: flame)")
     parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; they may be secrets")
@@ -190,12 +198,12 @@ def _program(arguments: Namespace) -> "Program | None":
 
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
-    from placebench.profiler import Clocks, SqlProfiler
+    from placebench.profiler import Clocks
     from placebench.profiler.integrations.application import missing_package
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
     interrupted = False
-    profiler = SqlProfiler(clocks=Clocks(cpu=time.process_time))  # of all its threads
+    profiler = _profiler(arguments, Clocks(cpu=time.process_time))  # of all its threads
     try:
         with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
             try:
@@ -210,6 +218,7 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
                     warn(f"placebench profile run: {hint}")
     finally:
         profiler.remove()
+    _note_nothing_seen(profiler, [recording])
     files = _write(recording, arguments.out, arguments.format)
     emit(
         arguments,
@@ -353,13 +362,12 @@ class _Recorded:
 def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
     """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
     from placebench.http_session import Request
-    from placebench.profiler import SqlProfiler
     from placebench.profiler.integrations.in_process_client import in_process_client
 
     logins = [Request.parse(text) for text in arguments.login]
     recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
     # Before the application is imported: connections that it makes at once are timed too.
-    profiler = SqlProfiler()
+    profiler = _profiler(arguments)
     try:
         with in_process_client(_application(arguments), arguments.interface) as client:
             for login in logins:
@@ -370,6 +378,7 @@ def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Reco
             _record_all(profiler, client, recorded, arguments)
     finally:
         profiler.remove()
+    _note_nothing_seen(profiler, [recording for each in recorded for recording in each.recordings])
     return recorded
 
 
@@ -415,6 +424,25 @@ def _send(
 
 def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "AbstractContextManager[Recording]":
     return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
+
+
+def _profiler(arguments: Namespace, clocks: "Clocks | None" = None) -> "SqlProfiler":
+    from placebench.profiler import SqlProfiler
+
+    if arguments.drivers:
+        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks)
+    return SqlProfiler(clocks=clocks)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
+
+
+def _note_nothing_seen(profiler: "SqlProfiler", recordings: "Sequence[Recording]") -> None:
+    """Note in all recordings, if none has a statement, what was looked for."""
+    if not any(each.statements or each.transactions for each in recordings):
+        for each in recordings:
+            each.notes = (*each.notes, profiler.nothing_seen)
 
 
 def _folder_name(number: int, request: "Request") -> str:

@@ -17,28 +17,29 @@ from sqlalchemy.pool import Pool
 
 from placebench.profiler.capture.active_recording import ActiveRecording, PendingCheckout
 from placebench.profiler.capture.connection_state import driver_connection
-from placebench.profiler.capture.driver_recorder import DriverRecorder, locate, while_recording
+from placebench.profiler.capture.driver_hooks import DriverPatches
+from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
 from placebench.profiler.capture.engine import PoolRequest, PoolTimer, idle_switch_of, raw_connection
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
-from placebench.profiler.drivers import time_connection, use_timed_classes
+from placebench.profiler.drivers import adopt_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
 from placebench.profiler.model.statement import DatabaseAddress
 
-_LONGEST_PARAMETERS = 1000
 # What SQLAlchemy 2.0 or a late patch release of 1.4 has under another name, or not at all, in 1.4.0.
 _CACHE_HIT: Any = DefaultDialect.CACHE_HIT
 _INSERTMANYVALUES: Any = getattr(getattr(interfaces, "ExecuteStyle", None), "INSERTMANYVALUES", "not before 2.0")
 
 
 class Hooks(DriverRecorder):
-    """Installed on one engine, or on all of them, until `remove`."""
+    """Installed on one engine, or on all of them and on the drivers, until `remove`."""
 
     def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
         super().__init__(whole_process=whole_process)
         self.installed = False
+        self.patches = None if isinstance(target, Engine) else DriverPatches(self)
         self._target = target
         self._idle_switch = idle_switch_of(target)
         self._pools = PoolTimer(clock, self._waited)
@@ -60,6 +61,11 @@ class Hooks(DriverRecorder):
             "rollback": self._rollback,
         }
 
+    @property
+    def sources(self) -> str:
+        """What statements are looked for."""
+        return "one engine of SQLAlchemy" if self.patches is None else f"SQLAlchemy and {self.patches}"
+
     def install(self) -> None:
         """Listen. Connections that are open already stay of the driver's own class: their fetches are not measured."""
         with self._idle_switch.installing():
@@ -70,6 +76,8 @@ class Hooks(DriverRecorder):
         gc.callbacks.append(self.garbage_collected)
         if isinstance(self._target, Engine):
             self._pools.time(self._target.pool)
+        if self.patches is not None:
+            self.patches.install()
         self.installed = True
 
     def remove(self) -> None:
@@ -81,15 +89,17 @@ class Hooks(DriverRecorder):
             event.remove(self._target, name, listener)
         gc.callbacks.remove(self.garbage_collected)
         self._pools.remove()
+        if self.patches is not None:
+            self.patches.remove()
 
     def recording_started(self, recording: ActiveRecording) -> None:
         """SQLAlchemy is to call the statement hooks."""
-        self.running.add(recording)
+        super().recording_started(recording)
         self._idle_switch.recording_started()
 
     def recording_ended(self, recording: ActiveRecording) -> None:
         """It need not call them any more, unless another recording runs."""
-        self.running.discard(recording)
+        super().recording_ended(recording)
         self._idle_switch.recording_ended()
 
     # The pool's and the connection's life.
@@ -107,7 +117,7 @@ class Hooks(DriverRecorder):
 
     @guarded
     def _connect(self, dbapi_connection: object, _record: object) -> None:
-        time_connection(self, dbapi_connection)
+        adopt_connection(self, dbapi_connection)
 
     @guarded
     def _checkin(self, dbapi_connection: object, record: Any) -> None:
@@ -382,7 +392,7 @@ def _describe(
     pending.key = info.key
     pending.relationship = info.relationship
     if recording.options.parameters:
-        pending.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
+        pending.parameters = repr(parameters)[:LONGEST_PARAMETERS]
 
 
 def _failed_before_cursor(recording: ActiveRecording, connection: Connection, sql: str) -> PendingStatement:
