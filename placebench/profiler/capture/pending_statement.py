@@ -356,6 +356,8 @@ class PendingStatement:
             repeated=self.repeated,
             relationship=self.relationship,
             batch=self.batch,
+            connection=self.connection.number,
+            database=self.connection.database,
         )
 
     def to_transaction(self, origin: float) -> Transaction:
@@ -368,6 +370,8 @@ class PendingStatement:
             round_trips=self.round_trips,
             number=self.number,
             error=self.error,
+            connection=self.connection.number,
+            database=self.connection.database,
         )
 
     def _rows(self) -> int | None:
