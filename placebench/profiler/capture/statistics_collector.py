@@ -105,6 +105,9 @@ class _MeasuredStatement(PendingStatement):
     """A statement of which nothing is kept but its seconds, its rows and whether it failed."""
 
     executing = False
+    rows_come_alone = False
+    fetched_rows = None
+    round_trips = None
     recording: Any = None
     _seconds = 0.0
     _executed = False
