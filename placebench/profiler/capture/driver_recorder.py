@@ -138,6 +138,8 @@ class DriverRecorder:
         elif step != "PING" and state.transaction is None and not connection.in_a_transaction():
             return None
         pending = recording.start_statement(connection, step, step)
+        # Statistics count, recorded or not, what ends a transaction of the driver's.
+        pending.counted = self.collector is not None and not connection.in_a_transaction()
         if step in _ENDS:
             state.transaction = None
         return pending
