@@ -14,6 +14,7 @@ from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
 if TYPE_CHECKING:
+    from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
 # What is shorter is left to the flame graph's sampler: a fetch of one row costs less than noting its stack.
@@ -138,7 +139,7 @@ class RecordingContext:
         options: Options,
         clock: Clock,
         report_failure: Callable[[Exception], None],
-        flame_graph: "FlameGraphRecorder | None",
+        flame_graph: "FlameGraphRecorder | ExternalFlameGraph | None",
     ) -> None:
         self.options = options
         self.clock = clock
@@ -153,12 +154,22 @@ class RecordingContext:
         self.notes.extend(remark for remark in remarks if remark not in self.notes)
 
     def add_leaf(
-        self, started: float, ended: float, label: str, kind: str, pending: "PendingStatement | None" = None
+        self,
+        started: float,
+        ended: float,
+        label: str,
+        kind: str,
+        pending: "PendingStatement | None" = None,
+        *,
+        server_worked: bool = True,
     ) -> None:
-        """Put an interval on the frame that runs now, if there is a flame graph; below it the plan of *pending*."""
+        """Put an interval on the frame that runs now, if there is a flame graph.
+
+        Below it belongs the plan of *pending*, if the server worked on it meanwhile.
+        """
         try:
             if self.flame_graph is not None:
-                self.flame_graph.add(started, ended, label, kind, pending)
+                self.flame_graph.add(started, ended, label, kind, pending, server_worked=server_worked)
         except Exception as error:  # noqa: BLE001  called inside of the application's own calls
             self.report_failure(error)
 
@@ -241,7 +252,8 @@ class PendingStatement:
         self.fetch_s = seconds if self.fetch_s is None else self.fetch_s + seconds
         if recording.flame_graph is not None and seconds >= _SHORTEST_LEAF_S:
             # The server worked meanwhile only if there was a round trip: only then its plan's nodes belong below.
-            recording.add_leaf(self.entered, now, f"fetch {self._shown()}", "sql", self if round_trips else None)
+            fetch = f"fetch {self._shown()}"
+            recording.add_leaf(self.entered, now, fetch, "sql", self, server_worked=bool(round_trips))
         self.fetched_rows = (self.fetched_rows or 0) + len(rows)
         if round_trips:
             self._add_round_trips(round_trips)
@@ -258,7 +270,8 @@ class PendingStatement:
         self.connection.measured_s += seconds
         if seconds >= _SHORTEST_LEAF_S and self.recording.flame_graph is not None:
             now = self.clock()
-            self.recording.add_leaf(now - seconds, now, f"fetch {self._shown()}", "sql")
+            fetch = f"fetch {self._shown()}"
+            self.recording.add_leaf(now - seconds, now, fetch, "sql", self, server_worked=False)
         self.fetch_s += seconds  # type: ignore[operator]  # the first row has set it, and the number of rows
         if row is None:
             self.count_redundant_rows()
