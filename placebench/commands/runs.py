@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from placebench.commands import options
 from placebench.commands.output import emit_report, say, steps
-from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError
+from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
 
 if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
@@ -34,13 +34,18 @@ def compare_plan(
     *,
     postgres: Mapping[str, str] = {},
     gates: "Sequence[Gate]" = (),
-    sequential: bool = False,
-) -> None:
-    """Compare the variants of *plan*; the options override what it says.
+) -> Path:
+    """Compare the variants of *plan*, and return the run's folder; the options override what it says.
 
     postgres: settings of PostgreSQL that every variant has too.
     """
-    from placebench.experiment.compare_run import ROUNDS, SCREEN, CompareSettings
+    from placebench.experiment.compare_run import (
+        ROUNDS,
+        SCREEN,
+        SEQUENTIAL_MOST,
+        SEQUENTIAL_ROUNDS,
+        CompareSettings,
+    )
     from placebench.experiment.variants import read_variants
     from placebench.seeding import find_topology
 
@@ -52,12 +57,16 @@ def compare_plan(
     )
     variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
     names = dict(zip(plan.variants, (each.name for each in variants), strict=True)) if plan.trials else {}
+    sequential, width = getattr(arguments, "sequential", False), getattr(arguments, "width", None)
+    if width is not None and not sequential:
+        raise UsageError("--width is for --sequential: without it the number of replicates decides")
     settings = CompareSettings(
         variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
         request=arguments.request or plan.request or topology.request,
-        replicates=_first(arguments.replicates, plan.replicates, SCREEN),
+        replicates=_first(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
         sequential=sequential,
-        rounds=_first(arguments.rounds, plan.rounds, ROUNDS),
+        width=None if width is None else width / 100,
+        rounds=_first(arguments.rounds, plan.rounds, SEQUENTIAL_ROUNDS if sequential else ROUNDS),
         trials=tuple(
             replace(
                 each,
@@ -68,7 +77,8 @@ def compare_plan(
             for each in plan.trials
         ),
     )
-    run_comparison(arguments, topology, settings, name=plan.name, gates=gates, emit=partial(emit_report, arguments))
+    emit = partial(emit_report, arguments)
+    return run_comparison(arguments, topology, settings, name=plan.name, gates=gates, emit=emit)
 
 
 def _first(*values: T) -> T:

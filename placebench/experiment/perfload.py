@@ -192,7 +192,7 @@ class PerfloadRun:
                 folder=self._run.path,
                 block_s=settings.block_s,
             )
-            series = ReplicateSeries(self._run, self._same, variants=len(names), rounds=settings.rounds)
+            series = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
             series.measure(prepared, settings.replicates)
         except (UndecidedError, *REPLICATE_FAILURES) as error:
             self._run.fail_part("comparison", "", error_text(error))

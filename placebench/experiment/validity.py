@@ -8,10 +8,12 @@ measured stays on the disk.
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from placebench.errors import UsageError
 from placebench.experiment.records import LoadResult
 from placebench.loadgen.options import MAX_CONCURRENT
 from placebench.loadgen.samples import MISSED_AFTER_S
@@ -22,11 +24,23 @@ _GUEST = 8
 """From here on, times that are in the first two already."""
 
 
+def _steal_at_most() -> float:
+    """$PLACEBENCH_STEAL_AT_MOST, a share; 0.25 without it.
+
+    Raises UsageError for anything but a number from 0 to 1.
+    """
+    given = os.environ.get("PLACEBENCH_STEAL_AT_MOST", "0.25")
+    with suppress(ValueError):
+        if 0 <= (share := float(given)) <= 1:
+            return share
+    raise UsageError(f"PLACEBENCH_STEAL_AT_MOST is {given!r}: a share of the CPU time from 0 to 1 was expected")
+
+
 @dataclass(frozen=True)
 class Rules:
     """The limits; part of the run's settings."""
 
-    steal_at_most: float = 0.10
+    steal_at_most: float = field(default_factory=_steal_at_most)
     """Share of the machine's CPU time that its host gave to others."""
     load_rise_at_most_per_core: float = 2.0
     """How far the load average of a minute may rise from the beginning of a replicate to its end."""
@@ -38,9 +52,6 @@ class Rules:
     def to_json(self) -> dict[str, float]:
         """For the run's head."""
         return asdict(self)
-
-
-RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -74,8 +85,11 @@ class MachineSample:
         return cls(time.time(), time.monotonic(), stolen, total, os.getloadavg()[0])
 
 
-def machine_problem(before: MachineSample, after: MachineSample, *, cores: int, rules: Rules = RULES) -> str | None:
-    """Why a replicate between these moments is discarded, with what was seen and what is allowed; None if it does."""
+def machine_problem(
+    before: MachineSample, after: MachineSample, *, cores: int, rules: Rules | None = None
+) -> str | None:
+    """Why a replicate between these moments is discarded, with what was seen and allowed; else None."""
+    rules = rules or Rules()
     step_s = (after.wall_s - before.wall_s) - (after.monotonic_s - before.monotonic_s)
     if abs(step_s) > rules.clock_step_at_most_s:
         return f"the clock stepped by {step_s:+.1f} s, at most {rules.clock_step_at_most_s:g} s allowed"
@@ -89,10 +103,11 @@ def machine_problem(before: MachineSample, after: MachineSample, *, cores: int, 
     return None
 
 
-def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, rules: Rules = RULES) -> str | None:
+def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, rules: Rules | None = None) -> str | None:
     """The same for one block of requests: failures, or a client that had no time to wait."""
     if failures:
         return f"{len(failures)} requests failed, first: {failures[0]}"
+    rules = rules or Rules()
     share = client_cpu_s / wall_s if wall_s else 0.0
     if share > rules.client_cpu_at_most:
         return f"the client used {share:.0%} of a core, at most {rules.client_cpu_at_most:.0%} allowed"

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from placebench.errors import UsageError
 from placebench.experiment.records import LoadResult
 from placebench.experiment.validity import (
-    RULES,
     MachineSample,
+    Rules,
     block_problem,
     describe,
     late_arrivals,
@@ -30,13 +31,26 @@ def test_a_quiet_machine_is_no_reason() -> None:
     [
         ({"wall_s": 1013.2}, "the clock stepped by +3.2 s, at most 0.5 s allowed"),
         ({"wall_s": 410.0}, "the clock stepped by -600.0 s, at most 0.5 s allowed"),
-        ({"stolen": 400}, "the host took 15% of the CPU time, at most 10% allowed"),
+        ({"stolen": 700}, "the host took 30% of the CPU time, at most 25% allowed"),
         ({"load": 6.0}, "the load average rose by 5.0, at most 4.0 allowed on 2 cores"),
     ],
 )
 def test_what_the_machine_did(change: dict[str, float], reason: str) -> None:
     """Each rule says what was seen and what is allowed."""
-    assert machine_problem(BEFORE, replace(AFTER, **change), cores=2) == reason
+    assert machine_problem(BEFORE, replace(AFTER, **change), cores=2, rules=Rules(steal_at_most=0.25)) == reason
+
+
+def test_a_machine_with_a_busy_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment says how much the host may take: all of it here, a word is refused, and a quarter otherwise."""
+    busy = replace(AFTER, stolen=1500)
+
+    monkeypatch.setenv("PLACEBENCH_STEAL_AT_MOST", "1")
+    assert machine_problem(BEFORE, busy, cores=2) is None
+    monkeypatch.setenv("PLACEBENCH_STEAL_AT_MOST", "25%")
+    with pytest.raises(UsageError, match=r"'25%'"):
+        machine_problem(BEFORE, busy, cores=2)
+    monkeypatch.delenv("PLACEBENCH_STEAL_AT_MOST")
+    assert Rules().steal_at_most == 0.25
 
 
 def test_a_failed_request() -> None:
@@ -64,7 +78,7 @@ def test_a_moment_reads_the_kernel(tmp_path: Path) -> None:
 
 def test_the_rules_in_words() -> None:
     """The sentence of the report holds every limit."""
-    sentence = describe(RULES.to_json())
+    sentence = describe(Rules(steal_at_most=0.1).to_json())
 
     assert all(limit in sentence for limit in ("70%", "10%", "2 a core", "0.5 s"))
 
