@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
     from placebench.experiment.trials import Experiment
     from placebench.gates import Gate
+    from placebench.http_session import Request
     from placebench.report import Report
     from placebench.topology import Topology
 
@@ -34,10 +35,12 @@ def compare_plan(
     *,
     postgres: Mapping[str, str] = {},
     gates: "Sequence[Gate]" = (),
+    requests: "Sequence[Request]" = (),
+    login: "Sequence[Request]" = (),
 ) -> Path:
     """Compare the variants of *plan*, and return the run's folder; the options override what it says.
 
-    postgres: settings of PostgreSQL that every variant has too.
+    postgres: settings of PostgreSQL that every variant has too. requests, login: of the command line.
     """
     from placebench.experiment.compare_run import (
         ROUNDS,
@@ -47,6 +50,7 @@ def compare_plan(
         CompareSettings,
     )
     from placebench.experiment.variants import read_variants
+    from placebench.experiment.workload import read_workload
     from placebench.seeding import find_topology
 
     topology = find_topology(
@@ -62,7 +66,14 @@ def compare_plan(
         raise UsageError("--width is for --sequential: without it the number of replicates decides")
     settings = CompareSettings(
         variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
-        request=arguments.request or plan.request or topology.request,
+        workload=read_workload(
+            plan.workload,
+            source=plan.source,
+            seed=topology.seed,
+            requests=requests,
+            login=login,
+            placement=topology.request if any(each.speaks_placement for each in variants) else None,
+        ),
         replicates=_first(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
         sequential=sequential,
         width=None if width is None else width / 100,

@@ -15,10 +15,16 @@ from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import LoadError
-from placebench.experiment.http_request import fetch, get
+from placebench.experiment.client_process import Client, Driven, responses_folder
+from placebench.experiment.http_request import get
 from placebench.experiment.load_run import responses_of
 from placebench.experiment.passes import PassSetup
-from placebench.experiment.profiled_pass import discard_recordings, fresh_log_folder, wait_for_recordings
+from placebench.experiment.profiled_pass import (
+    discard_recordings,
+    fresh_log_folder,
+    recording_names,
+    wait_for_recordings,
+)
 from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.same_responses import SameResponses
@@ -66,12 +72,14 @@ class Statistics:
 
 @dataclass(frozen=True)
 class _Request:
-    """What one request took."""
+    """What one request took, on average over a cycle of them."""
 
-    statements: int | None
-    rows: int | None
-    traffic: Traffic
-    body_bytes: int
+    statements: float | None
+    rows: float | None
+    round_trips: float
+    bytes_sent: float
+    bytes_received: float
+    body_bytes: float
 
 
 @contextmanager
@@ -90,39 +98,46 @@ def open_statistics(server: Server, database: str) -> Iterator[Statistics]:
 def count_on_the_wire(
     prepared: PreparedVariants, name: str, *, requests: int, read: Statistics, same: SameResponses | None
 ) -> WirePass:
-    """Count *requests* requests of the variant *name*; its response is compared first.
+    """Count *requests* cycles of requests of the variant *name*; its responses are compared.
 
-    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError when it does not respond with 200.
+    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError for another status than expected.
     """
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"
-    request = variant.request or prepared.request
+    workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
+    client = Client(folder)
     with (
         open_database_link(database_url, log=log / "link.log") as link,
         serve(variant.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
     ):
+        if same is not None and workload.rules.candidates:
+            for call in workload.calls:
+                same.request(name, call.path, server.url)
+        warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         if same is not None:
-            same.request(name, request, server.url)
-        for _ in range(_WARM_UP_REQUESTS):
-            fetch(server.url, request)
+            same.check_all(name, warm.responses, folder)
         database = str(make_url(database_url).database)
         counted, before = [], read.each(database)
         for _ in range(requests):
             traffic, work = link.traffic(), read(database)
-            body = fetch(server.url, request).body
-            counted.append(_request(link.traffic().since(traffic), work, read(database), len(body)))
-        by_statement = _by_statement(before, read.each(database), requests)
+            driven = client.drive(server.url, workload).check()
+            counted.append(_request(link.traffic().since(traffic), work, read(database), driven))
+            if same is not None:
+                same.check_all(name, driven.responses, folder)
+        by_statement = _by_statement(before, read.each(database), requests * workload.requests_each)
     made = _pass(name, counted, by_statement)
     made.save(prepared.folder / f"wire-{name}.json")
     return made
 
 
 def _request(
-    traffic: Traffic, before: tuple[int, int] | None, after: tuple[int, int] | None, body_bytes: int
+    traffic: Traffic, before: tuple[int, int] | None, after: tuple[int, int] | None, driven: Driven
 ) -> _Request:
-    if before is None or after is None:
-        return _Request(None, None, traffic, body_bytes)
-    return _Request(after[0] - before[0], after[1] - before[1], traffic, body_bytes)
+    requests = len(driven.wall_s)
+    work = [None, None] if before is None or after is None else [after[at] - before[at] for at in (0, 1)]
+    statements, rows = (None if each is None else each / requests for each in work)
+    sent, received = traffic.bytes_sent / requests, traffic.bytes_received / requests
+    return _Request(statements, rows, traffic.round_trips / requests, sent, received, driven.body_bytes / requests)
 
 
 def _by_statement(
@@ -146,12 +161,12 @@ def _pass(name: str, counted: list[_Request], by_statement: list[StatementCount]
     rows = [each.rows for each in counted if each.rows is not None]
     return WirePass(
         variant=name,
-        statements=[float(each) for each in statements] or None,
-        rows=[float(each) for each in rows] or None,
-        round_trips=[float(each.traffic.round_trips) for each in counted],
-        bytes_sent=[float(each.traffic.bytes_sent) for each in counted],
-        bytes_received=[float(each.traffic.bytes_received) for each in counted],
-        body_bytes=[float(each.body_bytes) for each in counted],
+        statements=statements or None,
+        rows=rows or None,
+        round_trips=[each.round_trips for each in counted],
+        bytes_sent=[each.bytes_sent for each in counted],
+        bytes_received=[each.bytes_received for each in counted],
+        body_bytes=[each.body_bytes for each in counted],
         by_statement=by_statement,
     )
 
@@ -171,16 +186,17 @@ def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str |
     variant: what is served; None: the name is that of a variant.
     """
     recordings = fresh_log_folder(setup.folder / "log" / f"counted-{name}")
+    names = recording_names(setup.request)
     profile = {"PLACEBENCH_PROFILE": "light", "PLACEBENCH_PROFILE_DIR": str(recordings)}
     with setup.serve(variant or name, setup.part(f"{name}-counted"), **profile) as server:
         setup.warm_up(server)
-        discard_recordings(recordings, setup.request, setup.warm_up_requests)
+        discard_recordings(recordings, names, setup.warm_up_requests)
         with responses_of(server):
             replies = [get(server.url, setup.request) for _ in range(requests)]
     if wrong := [reply.status for reply in replies if reply.status != HTTPStatus.OK]:
         raise LoadError(f"{server.url}{setup.request} returned {wrong[0]}, expected 200")
     body_bytes = sum(len(reply.body) for reply in replies)
-    counted = _count(name, [each for _, each in wait_for_recordings(recordings, setup.request)], body_bytes)
+    counted = _count(name, [each for _, each in wait_for_recordings(recordings, names)], body_bytes)
     counted.save(setup.folder / f"counted-{name}.json")
     shutil.rmtree(recordings)
     return counted

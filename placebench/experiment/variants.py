@@ -32,6 +32,7 @@ from placebench.runtime.wsgi_servers import ServerSpec, uwsgi_program
 
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.reference.wsgi:application"
+_PLACEMENT_MODULE = "placement.wsgi.api:application"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@-]+")
 # No authentication, no debug log, and nothing written at its start.
 _PLACEMENT_VARIABLES = {
@@ -107,6 +108,11 @@ class Variant:
     """Settings of its PostgreSQL; none: it shares the comparison's."""
     origin: Origin | None = None
     """The revision and the packages that have to be put in place for it."""
+
+    @property
+    def speaks_placement(self) -> bool:
+        """Whether it serves Placement's API, as far as its name says."""
+        return self.ours or self.module == _PLACEMENT_MODULE
 
     def spec(self, database_url: str, *, hash_seed: int, log: Path) -> ServerSpec:
         """The variant on its own database; one worker with one thread where it does not say otherwise."""
@@ -240,7 +246,7 @@ def _placement(python: Path | None) -> Variant:
         )
     return Variant(
         PLACEMENT,
-        module="placement.wsgi.api:application",
+        module=_PLACEMENT_MODULE,
         variables=_PLACEMENT_VARIABLES,
         python=str(_existing(python)),
         ours=False,

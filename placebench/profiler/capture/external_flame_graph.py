@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import nextafter
 from types import FrameType
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from pyinstrument.session import Session
 
@@ -53,20 +53,14 @@ _SAMPLER = f"\x00{PROFILER_FOLDER}/capture/external_sampler.py\x00"
 _DRIVERS = f"\x00{PROFILER_FOLDER}/drivers/"
 
 
-class _Located(Protocol):
-    """A statement with its call site, and the next line of the application above it."""
-
-    caller: Caller | None
-    outer_caller: Caller | None
-
-
 class _Interval(NamedTuple):
-    """An interval of a thread with a leaf of its own."""
+    """An interval of a thread with a leaf of its own; *caller* and *outer_caller*: of its statement, if it is one's."""
 
     started: float
     ended: float
     leaf: str
-    statement: _Located | None
+    caller: Caller | None
+    outer_caller: Caller | None
 
 
 class ExternalFlameGraph:
@@ -83,7 +77,7 @@ class ExternalFlameGraph:
         self._report_failure = report_failure
         self._thread = threading.get_ident()
         self._roots = {self._thread: root_of_thread()}
-        self._noted: list[tuple[int, float, float, str, str, _Located | None]] = []
+        self._noted: list[tuple[int, float, float, Callable[[], str], str]] = []
         self._segments: list[StackChanges] = []
         self._use: Callable[[Session], None] | None = None
         self._span = (0.0, 0.0)
@@ -97,22 +91,16 @@ class ExternalFlameGraph:
         self._cpu_started = time.process_time()
         self._cpu_s = 0.0
 
-    def add(
-        self,
-        started: float,
-        ended: float,
-        label: str,
-        kind: str,
-        statement: _Located | None = None,
-        *,
-        server_worked: bool = True,  # noqa: ARG002  there are no plans in this mode
-    ) -> None:
-        """Something from *started* to *ended* in the running thread, unless the flame graph is full."""
+    def add(self, started: float, ended: float, label: Callable[[], str], kind: str, _statement: object = None) -> None:
+        """Something from *started* to *ended* in the running thread, unless the flame graph is full.
+
+        label: its text, called when the flame graph ends; of a statement it is a method of the statement's.
+        """
         thread = threading.get_ident()
         if thread not in self._roots:
             self._roots[thread] = root_of_thread()
         if len(self._noted) < _MOST_INTERVALS:
-            self._noted.append((thread, started, ended, label, kind, statement))
+            self._noted.append((thread, started, ended, label, kind))
 
     def end(self, started: float, ended: float) -> None:
         """The record was from *started* to *ended*."""
@@ -160,11 +148,12 @@ class ExternalFlameGraph:
     def _line(self, thread: int) -> "_TimeLine":
         """What a thread did, as far as it belongs to the record."""
         changes = [change for segment in self._segments for change in segment.get(thread, ())]
-        intervals = [
-            _Interval(began, ended, leaf(label, kind), statement)
-            for noted, began, ended, label, kind, statement in list(self._noted)
-            if noted == thread
-        ]
+        intervals = []
+        for noted, began, ended, label, kind in list(self._noted):
+            if noted == thread:
+                owner = getattr(label, "__self__", None)
+                callers = getattr(owner, "caller", None), getattr(owner, "outer_caller", None)
+                intervals.append(_Interval(began, ended, leaf(label(), kind), *callers))
         started, ended = self._span
         above = self._above if thread == self._thread else [self._roots[thread]]
         if thread != self._thread:
@@ -216,8 +205,7 @@ class _TimeLine:
         inside = [stack for taken, stack in self.samples[after : after + 1] if taken <= interval.ended]
         beside = [stack for _, stack in self.samples[max(0, after - 1) : after + 1]]
         between = inside[0] if inside else common_frames(*beside) if len(beside) == 2 else self._above
-        caller = None if interval.statement is None else interval.statement.caller
-        outer = None if interval.statement is None else interval.statement.outer_caller
+        caller, outer = interval.caller, interval.outer_caller
         if caller is None:
             return between
         for stack in (*inside, *beside):

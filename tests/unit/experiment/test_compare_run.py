@@ -7,6 +7,7 @@ from placebench.experiment.compare_run import CompareRun, CompareSettings
 from placebench.experiment.records import Block, append_lines
 from placebench.experiment.trials import Trial
 from placebench.experiment.variants import read_variants
+from placebench.experiment.workload import placement_workload
 from placebench.seeding import find_topology
 
 NAMES = ("naive", "tuned", "dedup")
@@ -35,7 +36,9 @@ def opened(
         ]
         append_lines(folder / "blocks.jsonl", blocks)
     variants = read_variants(NAMES)
-    made = CompareSettings(variants, "/", rounds=1, **{"replicates": 50, "sequential": True, **settings})  # type: ignore[arg-type]
+    made = CompareSettings(
+        variants, placement_workload("/"), rounds=1, **{"replicates": 50, "sequential": True, **settings}
+    )  # type: ignore[arg-type]
     return CompareRun(find_topology("nested-perfload", trees=1), made, folder, server=None)  # type: ignore[arg-type]
 
 
@@ -78,7 +81,9 @@ def test_a_run_goes_on_with_more_replicates_and_keeps_those_of_fewer_variants(tm
     left = [Block(3, 0, place, name, 1, [0.1], 1.0) for place, name in enumerate(("naive", "dedup", "dedup", "naive"))]
     cut = [Block(4, 0, place, name, 1, [0.1], 1.0) for place, name in enumerate(("naive", "dedup", "dedup"))]
     append_lines(tmp_path / "run" / "blocks.jsonl", [*left, *cut])
-    settings = CompareSettings(read_variants(NAMES), "/", replicates=80, sequential=True, width=0.01, rounds=1)
+    settings = CompareSettings(
+        read_variants(NAMES), placement_workload("/"), replicates=80, sequential=True, width=0.01, rounds=1
+    )
 
     resumed = CompareRun(find_topology("nested-perfload", trees=1), settings, tmp_path / "run", server=None)  # type: ignore[arg-type]
 
