@@ -32,6 +32,19 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_preset(parser, **{name: f"{number} replicates" for name, number in _REPLICATES.items()})
     options.add_comparison(parser, rounds="the plan's, or 24")
     parser.add_argument(
+        "--setup",
+        type=options.text,
+        metavar="COMMAND",
+        help="shell command that fills the database at $DATABASE_URL, which is then copied for each variant "
+        "(default: the plan's)",
+    )
+    parser.add_argument(
+        "--template-db",
+        type=options.text,
+        metavar="URL",
+        help="database, PostgreSQL or SQLite, that is copied for each variant and stays as it is (default: the plan's)",
+    )
+    parser.add_argument(
         "--gate",
         action="append",
         default=[],
@@ -53,6 +66,8 @@ def _run(arguments: Namespace) -> int:
     if len(plan.variants) < 2:
         where = arguments.plan or "[tool.placebench] of ./pyproject.toml"
         raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}")
+    own = {"setup": arguments.setup, "template_db": arguments.template_db}
+    plan = replace(plan, **{name: given for name, given in own.items() if given})
     if arguments.preset and arguments.replicates is None:
         plan = replace(plan, replicates=_REPLICATES[arguments.preset])
     compare_plan(arguments, plan, gates=gates, sequential=arguments.sequential)

@@ -11,6 +11,7 @@ from placebench import limits
 from placebench.addresses import REQUEST
 from placebench.decoding import Seed, check, read_toml
 from placebench.errors import MissingExtraError, PlacebenchError
+from placebench.experiment.data_setup import DatabaseKind
 from placebench.experiment.variants import VariantTable, VariantTables, check_tables
 from placebench.paths import is_file
 from placebench.reference.optimizations.optimization import OBJECTS, Optimization
@@ -59,6 +60,13 @@ class Experiment:
     replicates: int | None = None
     rounds: int | None = None
     utilization: float | None = None
+    setup: str | None = None
+    """A shell command that fills the database which the variants get copies of."""
+    template_db: str | None = None
+    """URL of a database that is copied first, and only read."""
+    database: DatabaseKind | None = None
+    may_change: tuple[str, ...] = ()
+    """Tables of one's own data that requests may change."""
     tables: VariantTables = field(default_factory=VariantTables)
     """What the names of the variants mean."""
 
@@ -119,6 +127,7 @@ def _further(step: Optimization) -> Iterator[Trial]:
 
 _METRICS = (*METRICS, *COUNTED)
 _DATA = ("request", "topology", "trees", "seed", "replicates", "rounds", "utilization")
+_OWN_DATA = ("setup", "template_db", "database", "may_change")
 _STEPS = {each.name: each for each in CATALOGUE}
 
 
@@ -149,6 +158,10 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
     rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
     utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
+    setup: str | None = None
+    template_db: str | None = None
+    database: DatabaseKind | None = None
+    may_change: tuple[str, ...] = ()
 
 
 def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
@@ -214,7 +227,7 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
         variants=names,
         trials=tuple(own) or tuple(_own(names[0], variant) for variant in names[1:]),
         tables=VariantTables(tables, given.app, path.parent),
-        **{key: getattr(given, key) for key in _DATA},
+        **{key: getattr(given, key) for key in (*_DATA, *_OWN_DATA)},
     )
 
 

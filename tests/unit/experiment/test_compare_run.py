@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 from placebench.experiment.compare_run import INTERIM_ANALYSES, SEQUENTIAL_CONFIDENCE, CompareRun, CompareSettings
+from placebench.experiment.data_setup import TopologyData
 from placebench.experiment.records import Block, append_lines
 from placebench.experiment.variants import read_variants
 from placebench.seeding import find_topology
@@ -41,7 +42,7 @@ def made(folder: Path, *, sequential: bool) -> CompareRun:
             [Block(number, 0, place, variant, 1, [cost_s], cost_s) for place, (variant, cost_s) in order],
         )
     settings = CompareSettings(variants, "/", replicates=INTERIM_ANALYSES[-1], sequential=sequential, rounds=1)
-    return CompareRun(find_topology("nested-perfload", trees=1), settings, folder, server=None)
+    return CompareRun(TopologyData(find_topology("nested-perfload", trees=1)), settings, folder, server=None)
 
 
 def test_a_sequential_run_stops_at_its_looks_alone(tmp_path: Path) -> None:
