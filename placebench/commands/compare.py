@@ -22,13 +22,8 @@ def _configure(parser: ArgumentParser) -> None:
         "service, noop, or placement",
     )
     options.add_plan(parser)
-    amount = parser.add_mutually_exclusive_group()
-    options.add_replicates(amount, "the plan's, or 12")
-    amount.add_argument(
-        "--sequential",
-        action="store_true",
-        help="interim analyses: may stop after 12, 24 or 36 replicates, with confidence intervals of 97.79 %%",
-    )
+    options.add_replicates(parser, "the plan's, or 12; with --sequential the most: 100")
+    options.add_sequential(parser)
     options.add_preset(parser, **{name: f"{number} replicates" for name, number in _REPLICATES.items()})
     options.add_comparison(parser, rounds="the plan's, or 24")
     parser.add_argument(
@@ -68,9 +63,11 @@ def _run(arguments: Namespace) -> int:
         raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}")
     own = {"setup": arguments.setup, "template_db": arguments.template_db}
     plan = replace(plan, **{name: given for name, given in own.items() if given})
+    if arguments.preset and arguments.sequential:
+        raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")
     if arguments.preset and arguments.replicates is None:
         plan = replace(plan, replicates=_REPLICATES[arguments.preset])
-    compare_plan(arguments, plan, gates=gates, sequential=arguments.sequential)
+    compare_plan(arguments, plan, gates=gates)
     return 0
 
 

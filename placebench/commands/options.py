@@ -5,8 +5,9 @@ command's parser. The types (`whole`, `number`, `path` …) refuse a value with 
 """
 
 import os
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from placebench.errors import DatabaseError, PlacebenchError
 
 if TYPE_CHECKING:
     from argparse import _ActionsContainer
+
+    from placebench.http_session import Request
 
 TOPOLOGY, SEED = "nested-perfload", 1
 DATABASE_VARIABLE = "PLACEBENCH_DATABASE_URL"
@@ -137,6 +140,22 @@ def add_replicates(parser: "_ActionsContainer", default: int | str, *, at_least:
     )
 
 
+def add_sequential(parser: ArgumentParser) -> None:
+    """--sequential and --width."""
+    parser.add_argument(
+        "--sequential",
+        action="store_true",
+        help="stop measuring a variant as soon as it has a verdict: its interval holds whenever that is, and --resume "
+        "goes on with a larger -n",
+    )
+    parser.add_argument(
+        "--width",
+        type=number(0, 100, above=True),
+        metavar="PERCENT",
+        help="with --sequential: stop at a CPU interval of so many percentage points, rather than at a verdict",
+    )
+
+
 def add_preset(parser: ArgumentParser, **presets: str) -> None:
     """--preset with one of these names; each value says what the preset is."""
     described = "; ".join(f"{name}: {meaning}" for name, meaning in presets.items())
@@ -195,6 +214,75 @@ def add_placement(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="Python of the environment that the real Placement is installed in (default: that of `tox -e oracle`)",
     )
+
+
+class _ReadRequest(Action):
+    """Reads --request, and what belongs to the request before it, or to all requests."""
+
+    def __call__(
+        self, _parser: ArgumentParser, namespace: Namespace, values: object, option: str | None = None
+    ) -> None:
+        namespace.requests_given = [*namespace.requests_given, (option, values)]
+
+
+def add_requests(parser: ArgumentParser, *, default: str) -> None:
+    """--request, --header, --body and --login, which `read_requests` and `Request.parse` read."""
+    parser.set_defaults(requests_given=[])
+    parser.add_argument(
+        "--request",
+        action=_ReadRequest,
+        metavar="'GET /x'",
+        help="method, path with its query, and body, as in 'POST /x {\"a\": 1}' or 'POST /x @FILE' "
+        f"(default: {default}); may be repeated",
+    )
+    parser.add_argument(
+        "--header",
+        action=_ReadRequest,
+        metavar="'NAME: VALUE'",
+        help="header of the request before it, or of all requests where none is before it; may be repeated",
+    )
+    parser.add_argument("--body", action=_ReadRequest, metavar="FILE", help="body of the request before it")
+    parser.add_argument(
+        "--login",
+        action="append",
+        default=[],
+        metavar="'POST /login …'",
+        help="request that is sent first and not measured; its cookies, or its access token, are kept; may be repeated",
+    )
+
+
+def read_requests(arguments: Namespace) -> "list[Request]":
+    """The requests, with the headers and bodies that follow each of them, or that come before all."""
+    from placebench.http_session import Request, parse_header, read_body
+
+    requests: list[Request] = []
+    common: dict[str, str] = {}
+    body: bytes | None = None
+    for option, text in arguments.requests_given:
+        if option == "--request":
+            requests.append(Request.parse(text))
+        elif option == "--header":
+            header = parse_header(text)
+            if requests:
+                requests[-1] = replace(requests[-1], headers={**requests[-1].headers, **header})
+            else:
+                common |= header
+        elif requests:
+            requests[-1] = replace(requests[-1], body=read_body(f"@{text}"))
+        else:
+            body = read_body(f"@{text}")
+    if not requests and (common or body):
+        requests = [Request("GET", "/")]
+    return [
+        replace(each, headers={**each.headers, **_without(common, each.headers)}, body=each.body or body or b"")
+        for each in requests
+    ]
+
+
+def _without(common: dict[str, str], own: "Mapping[str, str]") -> dict[str, str]:
+    """The headers of all requests that a request has no header of its own for."""
+    names = {name.lower() for name in own}
+    return {name: value for name, value in common.items() if name.lower() not in names}
 
 
 def whole(at_least: int, at_most: int) -> Callable[[str], int]:

@@ -5,9 +5,9 @@ import sys
 import time
 import traceback
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,12 +18,15 @@ from placebench.errors import GateFailedError, PlacebenchError, ProfilerError, U
 from placebench.paths import make_folder
 
 if TYPE_CHECKING:
-    from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.integrations.in_process_client import InProcessClient, Request
+    from placebench.http_session import Request
+    from placebench.profiler import Clocks, Recording, SqlProfiler
+    from placebench.profiler.integrations.in_process_client import InProcessClient
     from placebench.profiler.integrations.program import Program
 
 _MODES = ("light", "full", "sampled", "flame", "plans")
 _OUT = Path("profile")
+_FORMATS = {"sarif": ".sarif", "speedscope": ".speedscope.json"}
+"""What a recording is written as with --format, and how the name of the file ends."""
 
 
 class _ReadTarget(Action):
@@ -49,22 +52,13 @@ class _ReadTarget(Action):
             parser.parse_args(rest, namespace)
 
 
-class _ReadRequest(Action):
-    """Reads --request, and --header and --body, which belong to the request before them, or to all requests."""
-
-    def __call__(
-        self, _parser: ArgumentParser, namespace: Namespace, values: object, option: str | None = None
-    ) -> None:
-        namespace.requests_given = [*namespace.requests_given, (option, values)]
-
-
 def _configure_run(parser: ArgumentParser) -> None:
     parser.usage = (
         f"{parser.prog} [options] [APP]\n"
         f"       {parser.prog} [options] SCRIPT [ARGUMENTS ...]\n"
         f"       {parser.prog} [options] -m MODULE [ARGUMENTS ...]"
     )
-    parser.set_defaults(target=None, arguments=[], module=None, requests_given=[])
+    parser.set_defaults(target=None, arguments=[], module=None)
     parser.add_argument(
         "target",
         action=_ReadTarget,
@@ -76,27 +70,7 @@ def _configure_run(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-m", dest="module", nargs=REMAINDER, metavar="MODULE", help="module to run as a program, with its arguments"
     )
-    parser.add_argument(
-        "--request",
-        action=_ReadRequest,
-        metavar="'GET /x'",
-        help="method, path with its query, and body, as in 'POST /x {\"a\": 1}' or 'POST /x @FILE' (default: GET /); "
-        "may be repeated",
-    )
-    parser.add_argument(
-        "--header",
-        action=_ReadRequest,
-        metavar="'NAME: VALUE'",
-        help="header of the request before it, or of all requests where none is before it; may be repeated",
-    )
-    parser.add_argument("--body", action=_ReadRequest, metavar="FILE", help="body of the request before it")
-    parser.add_argument(
-        "--login",
-        action="append",
-        default=[],
-        metavar="'POST /login …'",
-        help="request that is sent first and not recorded; its cookies, or its access token, are kept; may be repeated",
-    )
+    options.add_requests(parser, default="GET /")
     parser.add_argument(
         "--expect-status",
         type=options.whole(100, 599),
@@ -118,13 +92,22 @@ def _configure_run(parser: ArgumentParser) -> None:
         metavar="N",
         help="number of times that each request is sent before, not recorded (default: 1)",
     )
+    parser.add_argument(
+        "--drivers",
+        type=_names,
+        default=(),
+        metavar="NAME,…",
+        help="record what these database drivers execute, and nothing else (default: SQLAlchemy and every driver that "
+        "the program imports)",
+    )
     parser.add_argument("--mode", choices=_MODES, default="flame", help="how much is recorded (default: flame)")
     parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; they may be secrets")
     parser.add_argument(
         "--explain", action="store_true", help="with --mode plans: estimated plans where the role may see no real one"
     )
     options.add_out(parser, f"folder of the page and the recording (default: ./{_OUT})", default=_OUT)
-    options.add_output(parser, page=True)
+    _add_format(parser)
+    options.add_output(parser, markdown=True, page=True)
 
 
 def _configure_check(parser: ArgumentParser) -> None:
@@ -142,14 +125,25 @@ def _configure_check(parser: ArgumentParser) -> None:
 def _configure_show(parser: ArgumentParser) -> None:
     _add_recording(parser, "path", "PATH")
     options.add_out(parser, "folder of its page (default: beside the recording)")
-    options.add_output(parser, page=True)
+    _add_format(parser)
+    options.add_output(parser, markdown=True, page=True)
 
 
 def _configure_diff(parser: ArgumentParser) -> None:
     _add_recording(parser, "before", "A")
     _add_recording(parser, "after", "B")
     options.add_out(parser, f"folder of the page difference.html (default: ./{_OUT})", default=_OUT)
-    options.add_output(parser, page=True)
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _add_format(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        action="append",
+        default=[],
+        choices=tuple(_FORMATS),
+        help="also write the recording in this format, for another program; may be repeated",
+    )
 
 
 def _add_recording(parser: ArgumentParser, name: str, metavar: str) -> None:
@@ -199,14 +193,14 @@ def _program(arguments: Namespace) -> "Program | None":
 
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
-    from placebench.profiler import Clocks, SqlProfiler
+    from placebench.profiler import Clocks
     from placebench.profiler.integrations.application import missing_package
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
     interrupted = False
-    profiler = SqlProfiler(clocks=Clocks(cpu=time.process_time))  # of all its threads
+    profiler = _profiler(arguments, Clocks(cpu=time.process_time))  # of all its threads
     try:
-        with stdout_to_stderr() if arguments.json else nullcontext():
+        with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
             try:
                 with _record(profiler, str(program), arguments) as recording:
                     code = program.run()
@@ -219,10 +213,12 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
                     warn(f"placebench profile run: {hint}")
     finally:
         profiler.remove()
-    files = _write(recording, arguments.out)
+    _note_nothing_seen(profiler, [recording])
+    files = _write(recording, arguments.out, arguments.format)
     emit(
         arguments,
         text=lambda: _text(recording),
+        markdown=recording.to_markdown,
         document=lambda: {**_document(recording, files), "exit_code": None if interrupted else code},
         page=files["page"],
     )
@@ -236,22 +232,24 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
 
 def _run_requests(arguments: Namespace) -> int:
     """Record requests to an application; exit code 1 if one of them failed or a gate does not hold."""
+    from placebench.http_session import Request
     from placebench.profiler import Recording
 
-    requests = _requests(arguments)
+    requests = options.read_requests(arguments) or [Request("GET", "/")]
     recorded = _recorded(arguments, requests)
     done = [each for each in recorded if each.recordings]
     folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]
     for each, folder in zip(done, folders, strict=True):
-        each.files = _write(each.merged, folder)
+        each.files = _write(each.merged, folder, arguments.format)
         say(f"{each.request}: status {', '.join(map(str, sorted(set(each.statuses))))}")
     merged, files = done[0].merged, done[0].files
     if len(done) > 1:
         merged = Recording.merge([each.merged for each in done], name=", ".join(str(each.request) for each in done))
-        files = _write(merged, arguments.out)
+        files = _write(merged, arguments.out, arguments.format)
     emit(
         arguments,
         text=lambda: "\n\n".join(_text(each.merged) for each in done),
+        markdown=lambda: "\n".join(each.merged.to_markdown() for each in done),
         document=lambda: {
             **_document(merged, files),
             "statuses": [status for each in done for status in each.statuses],
@@ -298,10 +296,12 @@ def _show(arguments: Namespace) -> int:
     path = _recording_file(arguments.path)
     recording = _load(path)
     folder = make_folder(arguments.out) if arguments.out else path.parent
-    files = _write_pages(recording, folder, path.name.removesuffix(".json"))
+    name = path.name.removesuffix(".json")
+    files = {**_write_pages(recording, folder, name), **_write_formats(recording, folder, name, arguments.format)}
     emit(
         arguments,
         text=lambda: _text(recording),
+        markdown=recording.to_markdown,
         document=lambda: _document(recording, files),
         page=files["page"],
     )
@@ -311,11 +311,18 @@ def _show(arguments: Namespace) -> int:
 def _diff(arguments: Namespace) -> int:
     """Write the page of what changed between two recordings, and print it."""
     from placebench.profiler import write_difference_page
+    from placebench.profiler.output.markdown import difference_markdown
 
     difference = _load(_recording_file(arguments.before)).diff(_load(_recording_file(arguments.after)))
     page = make_folder(arguments.out) / "difference.html"
     write_difference_page(difference, page)
-    emit(arguments, text=lambda: str(difference), document=difference.to_json, page=page)
+    emit(
+        arguments,
+        text=lambda: str(difference),
+        markdown=lambda: difference_markdown(difference),
+        document=difference.to_json,
+        page=page,
+    )
     return 0
 
 
@@ -349,13 +356,13 @@ class _Recorded:
 
 def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
     """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
-    from placebench.profiler import SqlProfiler
-    from placebench.profiler.integrations.in_process_client import Request, in_process_client
+    from placebench.http_session import Request
+    from placebench.profiler.integrations.in_process_client import in_process_client
 
     logins = [Request.parse(text) for text in arguments.login]
     recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
     # Before the application is imported: connections that it makes at once are timed too.
-    profiler = SqlProfiler()
+    profiler = _profiler(arguments)
     try:
         with in_process_client(_application(arguments), arguments.interface) as client:
             for login in logins:
@@ -366,6 +373,7 @@ def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Reco
             _record_all(profiler, client, recorded, arguments)
     finally:
         profiler.remove()
+    _note_nothing_seen(profiler, [recording for each in recorded for recording in each.recordings])
     return recorded
 
 
@@ -413,44 +421,23 @@ def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "Abstra
     return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
 
 
-def _requests(arguments: Namespace) -> "list[Request]":
-    """The requests, with the headers and bodies that follow each of them, or that come before all."""
-    from placebench.profiler.integrations.in_process_client import Request, read_body
+def _profiler(arguments: Namespace, clocks: "Clocks | None" = None) -> "SqlProfiler":
+    from placebench.profiler import SqlProfiler
 
-    requests: list[Request] = []
-    common: dict[str, str] = {}
-    body: bytes | None = None
-    for option, text in arguments.requests_given:
-        if option == "--request":
-            requests.append(Request.parse(text))
-        elif option == "--header":
-            header = _header(text)
-            if requests:
-                requests[-1] = replace(requests[-1], headers={**requests[-1].headers, **header})
-            else:
-                common |= header
-        elif requests:
-            requests[-1] = replace(requests[-1], body=read_body(f"@{text}"))
-        else:
-            body = read_body(f"@{text}")
-    requests = requests or [Request("GET", "/")]
-    return [
-        replace(each, headers={**each.headers, **_without(common, each.headers)}, body=each.body or body or b"")
-        for each in requests
-    ]
+    if arguments.drivers:
+        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks)
+    return SqlProfiler(clocks=clocks)
 
 
-def _without(common: dict[str, str], own: "Mapping[str, str]") -> dict[str, str]:
-    """The headers of all requests that a request has no header of its own for."""
-    names = {name.lower() for name in own}
-    return {name: value for name, value in common.items() if name.lower() not in names}
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
-def _header(text: str) -> dict[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon:
-        raise ProfilerError(f"header {text!r}: expected 'NAME: VALUE'")
-    return {name.strip(): value.strip()}
+def _note_nothing_seen(profiler: "SqlProfiler", recordings: "Sequence[Recording]") -> None:
+    """Note in all recordings, if none has a statement, what was looked for."""
+    if not any(each.statements or each.transactions for each in recordings):
+        for each in recordings:
+            each.notes = (*each.notes, profiler.nothing_seen)
 
 
 def _folder_name(number: int, request: "Request") -> str:
@@ -478,8 +465,8 @@ def _application(arguments: Namespace) -> Any:
         sys.argv = before
 
 
-def _write(recording: "Recording", folder: Path) -> dict[str, Path]:
-    """Write the recording, its pages and its speedscope file; return their paths by kind."""
+def _write(recording: "Recording", folder: Path, formats: "Sequence[str]") -> dict[str, Path]:
+    """Write the recording, its pages, its speedscope file and other *formats*; return their paths by kind."""
     from placebench.profiler import write_speedscope
 
     files = {**_write_pages(recording, folder, "index", flame="flame"), "recording": folder / "recording.json"}
@@ -487,6 +474,22 @@ def _write(recording: "Recording", folder: Path) -> dict[str, Path]:
     if recording.session is not None:
         files["speedscope"] = folder / "flame.speedscope.json"
         write_speedscope(recording.session, files["speedscope"])
+    return {**files, **_write_formats(recording, folder, "recording", formats)}
+
+
+def _write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
+    """Write what other programs read, as `profile show --format` requests it; return the paths by format."""
+    from placebench.profiler import write_sarif, write_speedscope
+
+    files = {each: folder / f"{name}{_FORMATS[each]}" for each in formats}
+    for each, path in files.items():
+        if each == "sarif":
+            write_sarif(recording, path)
+        elif recording.session is None:
+            raise ProfilerError(f"{recording.name} has no flame graph to write as {each}: see --mode of `profile run`")
+        else:
+            write_speedscope(recording.session, path)
+        say(f"{each}: {path}")
     return files
 
 

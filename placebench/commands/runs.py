@@ -35,24 +35,33 @@ def compare_plan(
     *,
     postgres: Mapping[str, str] = {},
     gates: "Sequence[Gate]" = (),
-    sequential: bool = False,
-) -> None:
-    """Compare the variants of *plan*; the options override what it says.
+) -> Path:
+    """Compare the variants of *plan*, and return the run's folder; the options override what it says.
 
     postgres: settings of PostgreSQL that every variant has too.
     """
-    from placebench.experiment.compare_run import ROUNDS, SCREEN, CompareSettings
+    from placebench.experiment.compare_run import (
+        ROUNDS,
+        SCREEN,
+        SEQUENTIAL_MOST,
+        SEQUENTIAL_ROUNDS,
+        CompareSettings,
+    )
     from placebench.experiment.variants import read_variants
 
     variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
     data, request = _data(arguments, plan, variants)
     names = dict(zip(plan.variants, (each.name for each in variants), strict=True)) if plan.trials else {}
+    sequential, width = getattr(arguments, "sequential", False), getattr(arguments, "width", None)
+    if width is not None and not sequential:
+        raise UsageError("--width is for --sequential: without it the number of replicates decides")
     settings = CompareSettings(
         variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
         request=arguments.request or plan.request or request,
-        replicates=_first(arguments.replicates, plan.replicates, SCREEN),
+        replicates=_first(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
         sequential=sequential,
-        rounds=_first(arguments.rounds, plan.rounds, ROUNDS),
+        width=None if width is None else width / 100,
+        rounds=_first(arguments.rounds, plan.rounds, SEQUENTIAL_ROUNDS if sequential else ROUNDS),
         trials=tuple(
             replace(
                 each,
@@ -63,7 +72,8 @@ def compare_plan(
             for each in plan.trials
         ),
     )
-    run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=partial(emit_report, arguments))
+    emit = partial(emit_report, arguments)
+    return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
 
 
 def _data(

@@ -6,10 +6,10 @@ the rules do not look at what was measured.
 """
 
 import shutil
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,12 @@ from placebench.experiment.validity import Rules
 from placebench.experiment.variants import Variant, in_place
 from placebench.runtime.postgres import Server
 from placebench.stats import PRIMARY, compare_blocks
+from placebench.stats.verdict import INCONCLUSIVE
 
 SCREEN, PUBLISH = 12, 30
 ROUNDS = 24
-INTERIM_ANALYSES = (12, 24, 36)
-"""The only numbers of replicates at which a sequential run may stop; 36 is its end."""
-SEQUENTIAL_CONFIDENCE = 1 - 0.0221
-"""So that the three analyses together call identical variants different at most 5 times in 100 (Pocock 1977)."""
+SEQUENTIAL_MOST, SEQUENTIAL_ROUNDS = 100, 8
+"""Of a sequential run: small replicates, each of one start of the servers, and at most so many."""
 _COLLECTED_REQUESTS = 6
 
 
@@ -49,7 +48,9 @@ class CompareSettings:
     request: str
     replicates: int = SCREEN
     sequential: bool = False
-    """Ends at one of INTERIM_ANALYSES alone, instead of after a fixed number of replicates."""
+    """Whether a pair is measured until it is decided (`placebench.stats.sequential`), and *replicates* is the most."""
+    width: float | None = None
+    """What decides a pair of a sequential run instead of a verdict: an interval so wide, as a share of the baseline."""
     rounds: int = ROUNDS
     block_s: float = 0.1
     """Short, so that the variants of a round meet the same machine."""
@@ -68,25 +69,22 @@ class CompareSettings:
             raise PlacebenchError(f"the request {self.request!r} is no path: expected /path?query")
 
     @property
-    def confidence(self) -> float:
-        """Of the intervals and the verdicts."""
-        return SEQUENTIAL_CONFIDENCE if self.sequential else 0.95
-
-    @property
-    def most(self) -> int:
-        """Maximum number of valid replicates."""
-        return INTERIM_ANALYSES[-1] if self.sequential else self.replicates
+    def pairs(self) -> list[tuple[str, str]]:
+        """What is compared with what, by name."""
+        baseline, *others = (variant.name for variant in self.variants)
+        return [(each.baseline, each.variant) for each in self.trials] or [(baseline, other) for other in others]
 
     def to_json(self) -> dict[str, Any]:
-        """For the head of the run; the same for the same question."""
-        kept = {name: value for name, value in asdict(self).items() if name not in ("variants", "request", "trials")}
+        """For the head of the run; the same for the same question, which a sequential run may go on with at will."""
+        free = ("replicates", "width") if self.sequential else ("sequential", "width")
+        left_out = ("variants", "request", "trials", *free)
+        kept = {name: value for name, value in asdict(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
         return {
             **kept,
             "variants": variants,
             "trials": trials,
-            "confidence": self.confidence,
             "rules": Rules().to_json(),
         }
 
@@ -112,15 +110,14 @@ class CompareRun:
         )
         self._run = RunFolder.resume(folder, head)
         self._same = SameResponses(self._run.save)
-        self.replicates = ReplicateSeries(
-            self._run, self._same, variants=len(settings.variants), rounds=settings.rounds
-        )
+        self.replicates = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
 
     @property
     def steps(self) -> int:
-        """How many steps are announced, if every replicate is valid and no interim analysis ends the run."""
-        each = 2 if self._settings.most else 1
-        return 1 + each * len(self._settings.variants) + max(0, self._settings.most - len(self.replicates.valid()))
+        """How many steps are announced, if every replicate is valid and none ends the run."""
+        each = 2 if self._settings.replicates else 1
+        missing = self._settings.replicates - len(self.replicates.valid())
+        return 1 + each * len(self._settings.variants) + max(0, missing)
 
     def run(self, say: Say, note: Say = ignore) -> None:
         """Measure everything, in order; the folder is readable whatever is raised.
@@ -138,7 +135,7 @@ class CompareRun:
             self._count(prepared, databases)
             self._count_collections(prepared)
             self._profile(prepared)
-            self.replicates.measure(prepared, self._settings.most, decided=self._decided)
+            self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
             shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         (self._run.path / "data.dump").unlink(missing_ok=True)
 
@@ -203,19 +200,21 @@ class CompareRun:
 
     def _profile(self, prepared: PreparedVariants) -> None:
         """Profile each variant, for its flame graph; not again in a later session, nor where nothing is timed."""
-        for variant in prepared.variants if self._settings.most else ():
+        for variant in prepared.variants if self._settings.replicates else ():
             if not (self._run.path / f"profiled-{variant.name}.json").is_file():
                 self._run.say(f"{variant.name}: profile")
                 profile_requests(self._run, prepared, variant.name)
 
-    def _decided(self, valid: Sequence[int]) -> bool:
-        """Whether a sequential run is at an interim analysis, and every comparison has a verdict there."""
-        if not self._settings.sequential or len(valid) not in INTERIM_ANALYSES:
-            return False
-        baseline, *others = (variant.name for variant in self._settings.variants)
-        confidence = self._settings.confidence
-        verdicts = [
-            compare_blocks(self.replicates.blocks, baseline, other, PRIMARY, confidence=confidence).verdict
-            for other in others
-        ]
-        return "inconclusive" not in verdicts
+    def _undecided(self) -> list[str]:
+        """The variants that the next replicate needs: all, or in a sequential run those of pairs without a decision."""
+        names = [variant.name for variant in self._settings.variants]
+        if not self._settings.sequential:
+            return names
+        needed = set(chain.from_iterable(pair for pair in self._settings.pairs if not self._is_decided(*pair)))
+        return [name for name in names if name in needed]
+
+    def _is_decided(self, baseline: str, variant: str) -> bool:
+        made = compare_blocks(self.replicates.blocks, baseline, variant, PRIMARY, sequential=True)
+        if self._settings.width is None or made.low is None or made.high is None:
+            return self._settings.width is None and made.verdict != INCONCLUSIVE
+        return made.high - made.low <= self._settings.width

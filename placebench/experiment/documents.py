@@ -129,9 +129,10 @@ class _Interleaved(TypedDict, total=False):
     counted_requests: Count
     profiled_requests: Count
     replicates: Count
+    """Missing in a sequential run, which may go on with another number."""
+    sequential: bool
     rounds: Count
     block_s: Amount
-    confidence: Annotated[float, Meta(ge=0.5, lt=1)]
     steps: dict[str, _Step]
     trials: list[_Trial]
     rules: _Rules

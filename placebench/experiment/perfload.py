@@ -194,7 +194,7 @@ class PerfloadRun:
                 block_s=settings.block_s,
                 contents=TopologyData(self._topology).contents,
             )
-            series = ReplicateSeries(self._run, self._same, variants=len(names), rounds=settings.rounds)
+            series = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
             series.measure(prepared, settings.replicates)
         except (UndecidedError, *REPLICATE_FAILURES) as error:
             self._run.fail_part("comparison", "", error_text(error))

@@ -303,16 +303,21 @@ def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
     return max(1, min(at_most, round(block_s / request_s)))
 
 
-def keep_whole_replicates(path: Path, *, blocks_each: int) -> list[Block]:
+def keep_whole_replicates(path: Path, *, rounds: int) -> list[Block]:
     """Take out of blocks.jsonl what a kill left of a replicate under way; returns the blocks that stay.
 
-    Whole is a replicate of *blocks_each* blocks, or one that says why it is discarded.
+    Whole is a replicate in which each variant has both blocks of each of its *rounds*, or one that says why it is
+    discarded.
     """
     blocks = read_blocks(path)
     made: dict[int, list[Block]] = defaultdict(list)
     for block in blocks:
         made[block.replicate].append(block)
-    whole = {number for number, each in made.items() if len(each) == blocks_each or any(b.invalid for b in each)}
+    whole = {number for number, each in made.items() if _is_whole(each, rounds)}
     kept = [block for block in blocks if block.replicate in whole]
     rewrite_lines(path, kept)
     return kept
+
+
+def _is_whole(blocks: list[Block], rounds: int) -> bool:
+    return len(blocks) == 2 * rounds * len({each.variant for each in blocks}) or any(each.invalid for each in blocks)

@@ -27,13 +27,13 @@ _SOON_READ_S = 2.0
 class ReplicateSeries:
     """The replicates in the folder of a run, those of earlier sessions too."""
 
-    def __init__(self, run: RunFolder, same: SameResponses, *, variants: int, rounds: int) -> None:
-        """variants: how many take part; rounds: of one replicate."""
+    def __init__(self, run: RunFolder, same: SameResponses, *, rounds: int) -> None:
+        """rounds: of one replicate."""
         self._run = run
         self._same = same
         self._rounds = rounds
         self._path = run.path / "blocks.jsonl"
-        self.blocks = keep_whole_replicates(self._path, blocks_each=2 * variants * rounds)
+        self.blocks = keep_whole_replicates(self._path, rounds=rounds)
 
     def valid(self) -> list[int]:
         """The numbers of the valid replicates, from 0."""
@@ -44,35 +44,42 @@ class ReplicateSeries:
         return sorted({block.replicate for block in self.blocks if block.invalid is not None})
 
     def measure(
-        self, prepared: PreparedVariants, wanted: int, *, decided: Callable[[Sequence[int]], bool] = lambda _: False
+        self, prepared: PreparedVariants, wanted: int, *, needed: Callable[[], Sequence[str]] | None = None
     ) -> None:
-        """Make replicates until *wanted* of them are valid, or the valid ones have *decided*.
+        """Make replicates until *wanted* of them are valid, or no variant is needed in another.
 
-        Raises GateFailedError when responses or data differ, UndecidedError when three in a row are invalid.
+        needed: names the variants of the next replicate; without it all take part in each. Raises GateFailedError when
+        responses or data differ, UndecidedError when three in a row are invalid.
         """
         before = prepared.before or self._read_data(prepared)
         is_soon_read = sum(each.elapsed_s for each in before.values()) < _SOON_READ_S
 
-        def missing() -> Iterator[int]:
-            while (valid := len(self.valid())) < wanted and not decided(self.valid()):
-                self._run.say(f"replicate {valid + 1} of {wanted}: {', '.join(prepared.named)}")
-                yield valid
+        def missing() -> Iterator[Sequence[str]]:
+            while (valid := len(self.valid())) < wanted:
+                names = list(prepared.named) if needed is None else needed()
+                if not names:
+                    return
+                self._run.say(f"replicate {valid + 1} of {wanted}: {', '.join(names)}")
+                yield names
 
-        def give_up(valid: int, reason: str) -> None:
-            counts = f"{valid} of {wanted} replicates count"
+        def give_up(_: Sequence[str], reason: str) -> None:
+            counts = f"{len(self.valid())} of {wanted} replicates count"
             raise UndecidedError(f"{counts}: 3 in a row do not, the last because {reason}")
 
-        measure_each(missing(), lambda _: self._make_one(prepared, before if is_soon_read else {}), give_up)
+        kept = before if is_soon_read else {}
+        measure_each(missing(), lambda names: self._make_one(prepared, names, kept), give_up)
         if not is_soon_read:
             self._check_data(before, self._read_data(prepared))
 
-    def _make_one(self, prepared: PreparedVariants, before: Mapping[str, TableContents]) -> str | None:
-        """Check its responses and the data against what they should be, and keep it; return why it is invalid.
+    def _make_one(
+        self, prepared: PreparedVariants, names: Sequence[str], before: Mapping[str, TableContents]
+    ) -> str | None:
+        """Make a replicate of these variants, check its responses and the data, and keep it; return why it is invalid.
 
         In this order: a replicate that is on the disk was checked, or its run is known to have failed.
         """
         number = max((block.replicate for block in self.blocks), default=-1) + 1  # one that was used is not used again
-        plan = plan_replicate(list(prepared.named), number, rounds=self._rounds, seed=self._run.head.seed)
+        plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed)
         with prepared.timer.measure("replicates"):
             blocks = make_replicate(prepared, plan)
             now: Mapping[str, TableContents] = {}

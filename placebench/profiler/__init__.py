@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         write_recording_page,
         write_speedscope,
     )
+    from placebench.profiler.output.sarif import write_sarif
     from placebench.profiler.recording import Recording
     from placebench.profiler.sql_profiler import SqlProfiler
 
@@ -49,6 +50,7 @@ __all__ = [
     "write_difference_page",
     "write_flame_page",
     "write_recording_page",
+    "write_sarif",
     "write_speedscope",
 ]
 
@@ -63,6 +65,7 @@ _MODULES = {
     "model.statement": ("Caller", "Span", "Statement", "Transaction"),
     "output.dataframes": ("plans_frame", "statements_frame", "transactions_frame"),
     "output.pages": ("write_difference_page", "write_flame_page", "write_recording_page", "write_speedscope"),
+    "output.sarif": ("write_sarif",),
     "recording": ("Recording",),
     "sql_profiler": ("SqlProfiler",),
 }

@@ -37,6 +37,12 @@ class Recording(RecordingData):
 
         return diff_recordings(self, after)
 
+    def to_markdown(self) -> str:
+        """Its figures, findings and most expensive statements as Markdown, for a pull request or an agent."""
+        from placebench.profiler.output.markdown import recording_markdown
+
+        return recording_markdown(self)
+
     def write_page(self, path: Path | str, *, flame_page: str | None = None) -> None:
         """Write it as one HTML file that opens without a network, runs no script and escapes everything.
 

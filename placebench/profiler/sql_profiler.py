@@ -104,7 +104,10 @@ class _Timed:
 
 
 class SqlProfiler:
-    """Records the SQL of one engine, sync or async, or of every engine of the process if none is given.
+    """Records the SQL of one engine, sync or async, or of the whole process if none is given.
+
+    That is of every engine, and of what does not go through SQLAlchemy: of each driver that the process imports, now or
+    later. A statement is counted once, whoever sends it.
 
     application: folders or packages, such as "keystone", that are the application's own code although they are
         installed. Without any, what is installed is a library: call sites and findings name the lines that call it.
@@ -142,13 +145,13 @@ class SqlProfiler:
         whole_process: bool = False,
         application: Sequence[str] = (),
     ) -> Self:
-        """Return a profiler of database drivers, for programs without SQLAlchemy: Django, peewee, or SQL by hand.
+        """Return a profiler of database drivers alone, which loads no SQLAlchemy.
 
         Make it before the program connects: connections that are open already are not seen. Statements of SQLAlchemy
         are seen as those of its driver. Plans are not available.
 
-        drivers: names of packages among "asyncpg", "MySQLdb", "psycopg", "psycopg2", "pymysql" and "sqlite3"; by
-            default all that are installed, which are imported.
+        drivers: names of packages among "aiosqlite", "asyncpg", "MySQLdb", "psycopg", "psycopg2", "pymysql" and
+            "sqlite3", which are imported; by default all, each as soon as it is imported.
         whole_process, application: as of `SqlProfiler`.
         Raises ProfilerError for a driver that is unknown or not installed.
         """
@@ -171,6 +174,14 @@ class SqlProfiler:
     def active(self) -> bool:
         """Whether the hooks record: not after `remove`."""
         return self._hooks.installed
+
+    @property
+    def nothing_seen(self) -> str:
+        """One line for a report without statements: what was looked for, and what is not seen."""
+        return (
+            f"no statement was seen: placebench looked for {self._hooks.sources}; connections that were open before "
+            "it began are not seen, nor are processes that the program starts"
+        )
 
     def remove(self) -> None:
         """Take the hooks away, and their cost; again is harmless."""

@@ -87,8 +87,11 @@ def _estimate_note(figures: Figures, primary: Comparison) -> str:
         for each in figures.comparisons
         if (each.baseline, each.variant) == pair
     )
+    interval = "the exact signed-rank interval"
+    if primary.is_sequential:
+        interval = "the interval of a confidence sequence, which holds whenever the run stops,"
     return (
-        f"Estimate: Hodges-Lehmann of the replicates' log ratios, with the exact signed-rank interval at "
+        f"Estimate: Hodges-Lehmann of the replicates' log ratios, with {interval} at "
         f"{units.level(primary.confidence)}. Margins, fixed before the run: {margins}. A change below its margin is "
         "reported as below the margin or equivalent."
     )
@@ -235,8 +238,8 @@ def _replicate_number(number: float) -> str:
 
 
 def _power_chart(made: Comparison) -> Chart | None:
-    """How often a true change of which size would be found; None where the replicates do not show it."""
-    if not made.detectable:
+    """How often a true change of which size would be found; None where the replicates, or their number, do not say."""
+    if not made.detectable or made.is_sequential:
         return None
     widest = max(2.2 * math.expm1(made.detectable), 1.5 * made.margin)
     curves = [Curve(f"{made.replicates} replicates, as here", _power(made, widest, made.replicates), "variant", POWER)]

@@ -215,8 +215,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
     """
     if not run.head.same_responses.get("equal"):
         return []
-    confidence = float(run.head.settings.get("confidence", 0.95))
-    pairs = (_pair_comparisons(run, each.baseline, each.variant, confidence) for each in _compared_pairs(run))
+    pairs = (_pair_comparisons(run, each.baseline, each.variant) for each in _compared_pairs(run))
     return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons])
 
 
@@ -253,22 +252,27 @@ def _ends(variant: str, parts: int) -> str:
     return variant if len(rest) <= parts else "+".join([head, "…", *rest[-parts:]])
 
 
-def _pair_comparisons(run: Run, baseline: str, variant: str, confidence: float) -> Iterator[Comparison]:
+def _pair_comparisons(run: Run, baseline: str, variant: str) -> Iterator[Comparison]:
     for metric in METRICS:
-        made = compare_blocks(run.blocks, baseline, variant, metric, confidence=confidence)
+        made = compare_blocks(run.blocks, baseline, variant, metric, sequential=_is_sequential(run))
         if made.measured or metric in TIMES:
             yield made
     watched = [counted.gc_s_each if (counted := run.counted.get(each)) else [] for each in (baseline, variant)]
     if run.wire and any(watched):
         for metric in PROFILED:
-            yield compare_profiled(watched[0], watched[1], baseline, variant, metric, confidence=confidence)
+            yield compare_profiled(watched[0], watched[1], baseline, variant, metric)
     before, after = run.wire.get(baseline), run.wire.get(variant)
     if before is None or after is None:
         return
     for metric in COUNTED:
         then, now = _counted_samples(before, metric), _counted_samples(after, metric)
         if then is not None and now is not None:
-            yield compare_counts(then, now, baseline, variant, metric, confidence=confidence)
+            yield compare_counts(then, now, baseline, variant, metric)
+
+
+def _is_sequential(run: Run) -> bool:
+    """Whether its replicates may have stopped at any moment."""
+    return bool(run.head.settings.get("sequential"))
 
 
 def _counted_samples(counted: WirePass, metric: str) -> Sequence[float] | None:
@@ -281,8 +285,7 @@ def _all_changes(run: Run) -> Comparison | None:
     names = _series_ends(run)
     if names is None:
         return None
-    confidence = float(run.head.settings.get("confidence", 0.95))
-    made = compare_blocks(run.blocks, *names, PRIMARY, confidence=confidence)
+    made = compare_blocks(run.blocks, *names, PRIMARY, sequential=_is_sequential(run))
     return made if made.measured else None
 
 

@@ -187,6 +187,10 @@ _SETTINGS = (
     (("counted_requests",), "Counted pass: {counted_requests} requests per variant."),
     (("profiled_requests",), "Profiled pass: {profiled_requests} requests, merged into one flame graph."),
     (
+        ("sequential", "rounds", "block_s"),
+        "Comparison: replicates of {rounds} rounds, in blocks of about {block_s:g} s, until there was a decision.",
+    ),
+    (
         ("replicates", "rounds", "block_s"),
         "Comparison: {replicates} replicates of {rounds} rounds, in blocks of about {block_s:g} s.",
     ),

@@ -18,6 +18,7 @@ from placebench.stats.percentiles import (
     samples_needed,
 )
 from placebench.stats.replicates import COUNTED, METRICS, PRIMARY, PROFILED
+from placebench.stats.sequential import sequential_interval
 
 __all__ = [
     "COUNTED",
@@ -36,4 +37,5 @@ __all__ = [
     "median_interval",
     "percentile",
     "samples_needed",
+    "sequential_interval",
 ]

@@ -20,7 +20,16 @@ from placebench.stats.replicates import (
     reduce_blocks,
     valid_replicates,
 )
-from placebench.stats.verdict import FASTER, INCONCLUSIVE, SLOWER, Verdict, decide, minimum_detectable_effect
+from placebench.stats.sequential import sequential_detectable, sequential_interval, sequential_p
+from placebench.stats.verdict import (
+    FASTER,
+    INCONCLUSIVE,
+    SLOWER,
+    IntervalMethod,
+    Verdict,
+    decide,
+    minimum_detectable_effect,
+)
 
 _OF_THE_INTERFACE = (
     "baseline",
@@ -75,6 +84,8 @@ class Comparison:
     variant_low: float | None = None
     """The interval of the variant's own value; None for a count, and where the replicates are too few."""
     variant_high: float | None = None
+    is_sequential: bool = False
+    """Whether interval and p hold at any moment (`placebench.stats.sequential`), not for a fixed number alone."""
 
     @property
     def measured(self) -> bool:
@@ -97,15 +108,24 @@ class Comparison:
 
 
 def compare_blocks(
-    blocks: Iterable[MeasuredBlock], baseline: str, variant: str, metric: str, *, confidence: float = 0.95
+    blocks: Iterable[MeasuredBlock],
+    baseline: str,
+    variant: str,
+    metric: str,
+    *,
+    confidence: float = 0.95,
+    sequential: bool = False,
 ) -> Comparison:
     """Compare two variants by *metric* (cpu_s, wall_s or pss_bytes); too few replicates are a verdict, not an error.
 
+    sequential: for replicates that may have stopped at any moment, on account of what they showed.
     Raises KeyError for a metric that does not exist.
     """
     kept, rule = list(blocks), METRICS[metric]
     reduced = reduce_blocks(kept, baseline, variant, rule)
-    made = _compare_reduced(baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence)
+    made = _compare_reduced(
+        baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence, sequential=sequential
+    )
     if made.low is not None:
         level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=confidence)
         return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
@@ -175,28 +195,35 @@ def _compare_reduced(
     margin: float,
     confidence: float,
     middle: Callable[[Iterable[float]], float] = median,
+    sequential: bool = False,
 ) -> Comparison:
-    interval, verdict, reason = _judge(reduced, margin, confidence)
-    p = signed_rank_p(reduced.log_ratios) if reduced.log_ratios else None
+    log_ratios = reduced.log_ratios
+    method = sequential_interval if sequential else hodges_lehmann
+    interval, verdict, reason = _judge(log_ratios, margin, confidence, method)
+    p = (sequential_p if sequential else signed_rank_p)(log_ratios) if log_ratios else None
+    detectable = minimum_detectable_effect(log_ratios, confidence=confidence)
+    if sequential:
+        detectable = sequential_detectable(log_ratios, interval) if interval else None
     return Comparison(
         baseline=baseline,
         variant=variant,
         metric=metric,
-        ratio=math.exp(pseudo_median(reduced.log_ratios)) if reduced.log_ratios else None,
+        ratio=math.exp(interval.estimate if interval else pseudo_median(log_ratios)) if log_ratios else None,
         low=math.exp(interval.low) if interval else None,
         high=math.exp(interval.high) if interval else None,
         confidence=confidence,
-        replicates=len(reduced.log_ratios),
+        replicates=len(log_ratios),
         invalidated=reduced.invalidated,
         verdict=verdict,
-        detectable=minimum_detectable_effect(reduced.log_ratios, confidence=confidence),
+        detectable=detectable,
         margin=margin,
         reason=reason,
-        log_ratios=reduced.log_ratios,
+        log_ratios=log_ratios,
         p=p,
         p_adjusted=p,
         baseline_value=middle(before for before, _ in reduced.levels) if reduced.levels else None,
         variant_value=middle(after for _, after in reduced.levels) if reduced.levels else None,
+        is_sequential=sequential,
     )
 
 
@@ -210,13 +237,13 @@ def _judge_values(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, str]:
 
 
 def _judge(
-    reduced: ReducedReplicates, margin: float, confidence: float
+    log_ratios: Sequence[float], margin: float, confidence: float, method: IntervalMethod
 ) -> tuple[ConfidenceInterval | None, Verdict, str]:
     try:
-        interval = hodges_lehmann(reduced.log_ratios, confidence=confidence)
+        interval = method(log_ratios, confidence=confidence)
     except TooFewReplicatesError as error:
         return None, INCONCLUSIVE, str(error)
-    verdict = decide(reduced.log_ratios, interval, margin)
+    verdict = decide(log_ratios, interval, margin, method=method)
     reason = (
         "inconclusive: the interval holds both no change and one beyond the margin" if verdict == INCONCLUSIVE else ""
     )

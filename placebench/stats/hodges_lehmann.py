@@ -40,12 +40,12 @@ def hodges_lehmann(log_ratios: Sequence[float], *, confidence: float = 0.95) -> 
     needed = _replicates_needed(confidence)
     if len(log_ratios) < needed:
         raise TooFewReplicatesError(f"inconclusive: {count_replicates(len(log_ratios))}, {needed} needed")
-    return _interval(_finite(log_ratios), confidence)
+    return _interval(finite_values(log_ratios), confidence)
 
 
 def pseudo_median(log_ratios: Sequence[float]) -> float:
     """The Hodges-Lehmann estimate alone, from one value on: the median of the Walsh averages."""
-    return _middle(*walsh_averages(_finite(log_ratios), _middle_ranks(len(log_ratios))))
+    return _middle(*walsh_averages(finite_values(log_ratios), _middle_ranks(len(log_ratios))))
 
 
 def _replicates_needed(confidence: float) -> int:
@@ -75,7 +75,8 @@ def _middle(lower: float, upper: float) -> float:
     return lower + (upper - lower) / 2
 
 
-def _finite(log_ratios: Sequence[float]) -> list[float]:
+def finite_values(log_ratios: Sequence[float]) -> list[float]:
+    """The same as floats; raises ValueError for one that is no finite number."""
     values = [float(each) for each in log_ratios]
     strange = [each for each in values if not math.isfinite(each)]
     if strange:

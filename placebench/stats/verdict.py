@@ -6,7 +6,7 @@ The main function is `decide`; it is never "no difference".
 import math
 from collections.abc import Sequence
 from statistics import NormalDist, stdev
-from typing import Literal
+from typing import Literal, Protocol
 
 from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann
 
@@ -26,8 +26,21 @@ ROUGH_BELOW = 20
 """With fewer replicates the minimum detectable effect is a rough figure."""
 
 
-def decide(log_ratios: Sequence[float], interval: ConfidenceInterval, margin: float) -> Verdict:
-    """The verdict on *interval*, which `hodges_lehmann` made of *log_ratios*.
+class IntervalMethod(Protocol):
+    """`hodges_lehmann` for a fixed number of replicates, `sequential_interval` for a run that stops when decided."""
+
+    def __call__(self, log_ratios: Sequence[float], /, *, confidence: float = 0.95) -> ConfidenceInterval:
+        """The interval of log ratios."""
+
+
+def decide(
+    log_ratios: Sequence[float],
+    interval: ConfidenceInterval,
+    margin: float,
+    *,
+    method: IntervalMethod = hodges_lehmann,
+) -> Verdict:
+    """The verdict on *interval*, which *method* made of *log_ratios*.
 
     faster, slower    the interval excludes no change, and the estimate reaches the margin
     equivalent        both one-sided tests at the interval's level put the change inside ±margin
@@ -37,7 +50,7 @@ def decide(log_ratios: Sequence[float], interval: ConfidenceInterval, margin: fl
     excludes_no_change = interval.high < 0 or interval.low > 0
     if excludes_no_change and abs(interval.estimate) >= margin:
         return FASTER if interval.estimate < 0 else SLOWER
-    if _equivalent(log_ratios, interval.confidence, margin):
+    if _equivalent(method(log_ratios, confidence=2 * interval.confidence - 1), margin):
         return EQUIVALENT
     return BELOW_MARGIN if excludes_no_change else INCONCLUSIVE
 
@@ -45,8 +58,8 @@ def decide(log_ratios: Sequence[float], interval: ConfidenceInterval, margin: fl
 def minimum_detectable_effect(log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
     """The smallest log ratio that so many replicates with this spread find in about 4 of 5 runs; None for one alone.
 
-    2.87 σ/√n with intervals of 95 %, 3.20 σ/√n with those of an interim analysis. It holds
-    from some twenty replicates on; six of them have to agree to the last and find it half the time.
+    2.87 σ/√n with intervals of 95 %. It holds from some twenty replicates on; six of them have to agree to the last and
+    find it half the time.
     """
     if len(log_ratios) < 2:
         return None
@@ -70,7 +83,6 @@ def _beyond_noise(confidence: float) -> float:
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
-def _equivalent(log_ratios: Sequence[float], confidence: float, margin: float) -> bool:
-    """Two one-sided tests at 1 - confidence each: the interval of twice that error lies inside ±margin."""
-    both_sides = hodges_lehmann(log_ratios, confidence=2 * confidence - 1)
+def _equivalent(both_sides: ConfidenceInterval, margin: float) -> bool:
+    """Two one-sided tests, each with the whole error: the interval of twice that error lies inside ±margin."""
     return -margin < both_sides.low and both_sides.high < margin

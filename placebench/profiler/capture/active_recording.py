@@ -50,6 +50,7 @@ class ActiveRecording(RecordingContext):
         self.plan_setup_s = 0.0
         self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
+        self.known_state = self._connections.get
         self._states: list[ConnectionState] = []
         self._kept: list[object] = []
         self._cpu = clocks.cpu
@@ -101,7 +102,11 @@ class ActiveRecording(RecordingContext):
 
     def start_statement(self, dbapi_connection: object, sql: str, step: str | None = None) -> PendingStatement:
         """A new statement, or with *step* a transaction step, on that connection; kept unless the recording is full."""
-        pending = PendingStatement(self, self.connection_state(dbapi_connection), sql, step)
+        return self.start_on(self.connection_state(dbapi_connection), sql, step)
+
+    def start_on(self, state: ConnectionState, sql: str, step: str | None) -> PendingStatement:
+        """The same on a connection whose state the caller has."""
+        pending = PendingStatement(self, state, sql, step)
         kept = self.statements if step is None else self.steps
         if len(kept) < self.options.max_statements:
             kept.append(pending)

@@ -61,6 +61,7 @@ class ConnectionState:
     compilations: (start, measured_s then) of each statement between SQLAlchemy's before_execute and its cursor; a
         Python default that queries nests there. A failed compilation fires no further event, hence the limited length.
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
+    pool_wait_s: the wait of this checkout, which its first statement takes: the next ones get 0.
     plans: where the server's plans arrive; None if none will.
     quiet: whether there is nothing to read after a round trip: no bytes, no plans.
     """
@@ -89,7 +90,9 @@ class ConnectionState:
         if not self.compilations:
             return 0.0
         started, measured_s = self.compilations.pop()
-        seconds = max(0.0, now - started - (self.measured_s - measured_s))
+        seconds = now - started - (self.measured_s - measured_s)
+        if seconds < 0.0:
+            return 0.0
         self.measured_s += seconds
         return seconds
 
@@ -104,10 +107,3 @@ class ConnectionState:
             return None
         before, self._read = self._read, now
         return now[0] - before[0], now[1] - before[1]
-
-    def take_pool_wait(self) -> float | None:
-        """The wait of this checkout, once: it is charged to its first statement, and the next ones get 0."""
-        wait_s = self.pool_wait_s
-        if wait_s:
-            self.pool_wait_s = 0.0
-        return wait_s

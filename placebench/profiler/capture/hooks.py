@@ -15,27 +15,28 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.connection_state import driver_connection
-from placebench.profiler.capture.driver_recorder import DriverRecorder, locate, while_recording
+from placebench.profiler.capture.driver_hooks import DriverPatches
+from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
 from placebench.profiler.capture.engine import PoolTimer, idle_switch_of, raw_connection
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
-from placebench.profiler.drivers import time_connection, use_timed_classes
+from placebench.profiler.drivers import adopt_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
 
-_LONGEST_PARAMETERS = 1000
 # What SQLAlchemy 2.0 or a late patch release of 1.4 has under another name, or not at all, in 1.4.0.
 _CACHE_HIT: Any = DefaultDialect.CACHE_HIT
 _INSERTMANYVALUES: Any = getattr(getattr(interfaces, "ExecuteStyle", None), "INSERTMANYVALUES", "not before 2.0")
 
 
 class Hooks(DriverRecorder):
-    """Installed on one engine, or on all of them, until `remove`."""
+    """Installed on one engine, or on all of them and on the drivers, until `remove`."""
 
     def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
         super().__init__(whole_process=whole_process)
         self.installed = False
+        self.patches = None if isinstance(target, Engine) else DriverPatches(self)
         self._target = target
         self._idle_switch = idle_switch_of(target)
         self._pools = PoolTimer(clock, self._waited)
@@ -55,14 +56,23 @@ class Hooks(DriverRecorder):
             "rollback": self._rollback,
         }
 
+    @property
+    def sources(self) -> str:
+        """What statements are looked for."""
+        return "one engine of SQLAlchemy" if self.patches is None else f"SQLAlchemy and {self.patches}"
+
     def install(self) -> None:
         """Listen. Connections that are open already stay of the driver's own class: their fetches are not measured."""
         with self._idle_switch.installing():
             for name, listener in self._listeners.items():
-                event.listen(self._target, name, listener)
+                # What returns nothing SQLAlchemy wraps into one more function, which every statement would call.
+                returns = {"retval": True} if name in ("before_execute", "before_cursor_execute") else {}
+                event.listen(self._target, name, listener, **returns)
         gc.callbacks.append(self.garbage_collected)
         if isinstance(self._target, Engine):
             self._pools.time(self._target.pool)
+        if self.patches is not None:
+            self.patches.install()
         self.installed = True
 
     def remove(self) -> None:
@@ -74,15 +84,17 @@ class Hooks(DriverRecorder):
             event.remove(self._target, name, listener)
         gc.callbacks.remove(self.garbage_collected)
         self._pools.remove()
+        if self.patches is not None:
+            self.patches.remove()
 
     def recording_started(self, recording: ActiveRecording) -> None:
         """SQLAlchemy is to call the statement hooks."""
-        self.running.add(recording)
+        super().recording_started(recording)
         self._idle_switch.recording_started()
 
     def recording_ended(self, recording: ActiveRecording) -> None:
         """It need not call them any more, unless another recording runs."""
-        self.running.discard(recording)
+        super().recording_ended(recording)
         self._idle_switch.recording_ended()
 
     # The pool's and the connection's life.
@@ -100,7 +112,7 @@ class Hooks(DriverRecorder):
 
     @guarded
     def _connect(self, dbapi_connection: object, _record: object) -> None:
-        time_connection(self, dbapi_connection)
+        adopt_connection(self, dbapi_connection)
 
     @guarded
     def _checkin(self, dbapi_connection: object, _record: object) -> None:
@@ -164,20 +176,24 @@ class Hooks(DriverRecorder):
 
     # Statements.
 
-    # These three run for every statement: the guard is written out in them, which saves a call each.
+    # These three run for every statement, and a call costs as much as what it does: the guard, and what most statements
+    # need, is written out in them.
 
-    def _before_execute(self, connection: Connection, *_statement: object) -> None:
+    def _before_execute(
+        self, connection: Connection, statement: Any, sets: Any, parameters: Any, _options: object
+    ) -> tuple[Any, Any, Any]:
         recording = self.current.get()
-        if recording is None or recording.ended:
-            return
-        try:
-            # The attribute behind `Connection.connection`, which connects anew where there is none.
-            fairy = connection._dbapi_connection
-            if fairy is not None:
-                state = recording.connection_state(raw_connection(fairy))
-                state.compilations.append((recording.clock(), state.measured_s))
-        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-            self.report_failure(error)
+        if recording is not None and not recording.ended:
+            try:
+                # The attribute behind `Connection.connection`, which connects anew where there is none.
+                fairy = connection._dbapi_connection
+                if fairy is not None:
+                    dbapi_connection = raw_connection(fairy)
+                    state = recording.known_state(id(dbapi_connection)) or recording.connection_state(dbapi_connection)
+                    state.compilations.append((recording.clock(), state.measured_s))
+            except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+                self.report_failure(error)
+        return statement, sets, parameters
 
     def _before_cursor_execute(
         self,
@@ -187,32 +203,30 @@ class Hooks(DriverRecorder):
         parameters: object,
         context: ExecutionContext,
         _executemany: bool,
-    ) -> None:
+    ) -> tuple[str, Any]:
         recording = self.current.get()
-        if recording is None or recording.ended:
-            # Else its cursor counts it.
-            if not isinstance(cursor, TimedCursor) and not isinstance(getattr(cursor, "_cursor", None), TimedCursor):
-                self.count_missed()
-            return
         try:
-            dbapi_connection = raw_connection(connection.connection)
+            timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
+            if recording is None or recording.ended:
+                if not isinstance(timed, TimedCursor):  # else its cursor counts it
+                    self.count_missed()
+                return statement, parameters
+            dbapi_connection = raw_connection(connection._dbapi_connection or connection.connection)
             if recording.options.mode == "plans":
                 self.request_plans(recording, dbapi_connection)
-            compiled = context.compiled
-            info = _info_of_text(statement) if compiled is None else _info_of_compiled(compiled, statement)
-            pending = recording.start_statement(dbapi_connection, statement, info.step)
+            state = recording.known_state(id(dbapi_connection)) or recording.connection_state(dbapi_connection)
+            info = getattr(context.compiled, "placebench_info", None) or _info_of(context.compiled, statement)
+            pending = recording.start_on(state, statement, info.step)
             recording.executing[id(context)] = pending
-            try:
-                _describe(pending, info, context, statement, parameters)
-            except Exception as error:  # noqa: BLE001  its times and rows are recorded all the same
-                self.report_failure(error)
-            timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
             if isinstance(timed, TimedCursor):
                 timed.placebench_pending = pending
+                _describe(pending, info, context, statement, parameters)
             else:
+                _describe(pending, info, context, statement, parameters)
                 pending.hand_over()
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.report_failure(error)
+        return statement, parameters
 
     def _after_cursor_execute(
         self,
@@ -281,21 +295,19 @@ class _StatementInfo(NamedTuple):
     relationship: str | None = None
 
 
-def _info_of_compiled(compiled: Any, statement: str) -> _StatementInfo:
-    """Of a statement that SQLAlchemy compiled into *compiled*, and sent as *statement*."""
-    try:
-        info: _StatementInfo = compiled.placebench_info
-    except AttributeError:
-        # The template: its IN lists are not expanded, and no other listener has rewritten it.
-        template = compiled.string or statement
-        key, relationship = _key_column(compiled), _relationship(compiled)
-        info = _info_of_text(template)._replace(key=key, relationship=relationship)
-        compiled.placebench_info = info
-    return info
+def _info_of(compiled: Any, statement: str) -> _StatementInfo:
+    """Of *statement*, which SQLAlchemy compiled into *compiled*, and keeps there; of text, which is None, anew."""
+    if compiled is None:
+        return _info_of_text(statement)
+    # The template: its IN lists are not expanded, and no other listener has rewritten it.
+    template = compiled.string or statement
+    key, relationship = _key_column(compiled), _relationship(compiled)
+    compiled.placebench_info = _info_of_text(template)._replace(key=key, relationship=relationship)
+    return compiled.placebench_info  # type: ignore[no-any-return]
 
 
 def _info_of_text(statement: str) -> _StatementInfo:
-    """Of text that SQLAlchemy handed on; the last 256 texts are remembered."""
+    """Of text; the fingerprints of the last 256 texts are remembered."""
     step = transaction_step(statement)
     writes = step is None and statement_kind(statement) != "read"
     return _StatementInfo(fingerprint(statement), step, writes, written_table(statement) if writes else None)
@@ -335,15 +347,15 @@ def _describe(
 ) -> None:
     """Fill in what SQLAlchemy knows of a statement before it runs; *context* is its ExecutionContext."""
     recording, state = pending.recording, pending.connection
-    if pending.step is None:
-        pending.pool_wait_s = state.take_pool_wait()
     pending.fingerprint = info.fingerprint
+    if state.pool_wait_s is not None and info.step is None:
+        pending.pool_wait_s, state.pool_wait_s = state.pool_wait_s, 0.0  # once: the next statements get 0
     if context.compiled is None:
         pending.compile_s = 0.0
     else:
         pending.compile_s = state.end_compilation(pending.started)
         pending.cache_hit = getattr(context, "cache_hit", None) is _CACHE_HIT
-    if getattr(context, "execute_style", None) is _INSERTMANYVALUES:
+    if info.writes and getattr(context, "execute_style", None) is _INSERTMANYVALUES:
         pending.batch = context.placebench_batch = getattr(context, "placebench_batch", 0) + 1
         if pending.batch > 1:
             pending.cache_hit = None
@@ -358,7 +370,7 @@ def _describe(
     pending.key = info.key
     pending.relationship = info.relationship
     if recording.options.parameters:
-        pending.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
+        pending.parameters = repr(parameters)[:LONGEST_PARAMETERS]
 
 
 def _failed_before_cursor(recording: ActiveRecording, connection: Connection, sql: str) -> PendingStatement:

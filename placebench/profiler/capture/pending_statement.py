@@ -180,6 +180,7 @@ class PendingStatement:
     execute_s: float | None = None
     fetch_s: float | None = None
     row_count: int | None = None
+    single_rows: list[Any] | None = None
     fetched_rows: int | None = None
     redundant_rows: int | None = None
     repeated: bool | None = None
@@ -202,10 +203,9 @@ class PendingStatement:
         self.connection = connection
         self.sql = sql[:_LONGEST_SQL]
         self.step = step
-        self.single_rows: list[Any] = []
         self.number = connection.transaction
-        self.clock = recording.clock
-        self.started = self.entered = recording.clock()
+        self.clock = clock = recording.clock
+        self.started = self.entered = clock()
 
     def enter(self) -> None:
         """The driver is about to be called."""
@@ -265,6 +265,8 @@ class PendingStatement:
             return
         self.fetched_rows += 1  # type: ignore[operator]
         if self.key is not None:
+            if self.single_rows is None:
+                self.single_rows = []
             self.single_rows.append(row)
             if len(self.single_rows) >= _MOST_SINGLE_ROWS:
                 self.count_redundant_rows()
@@ -272,7 +274,7 @@ class PendingStatement:
     def count_redundant_rows(self) -> None:
         """Count the rows that came one by one and that another statement had fetched."""
         if self.key is not None and self.single_rows:
-            rows, self.single_rows = self.single_rows, []
+            rows, self.single_rows = self.single_rows, None
             self._count_redundant(self.key, rows)
 
     def set_row_count(self, rows: int | None) -> None:

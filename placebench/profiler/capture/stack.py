@@ -124,7 +124,10 @@ _SQL, _LIBRARY, _APPLICATION = range(3)
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
 
-def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> tuple[Caller | None, Caller | None]:
+Callers = tuple[Caller | None, Caller | None]
+
+
+def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> Callers:
     """The nearest line of the application at or above *frame*, and the next one above it; None where there is none.
 
     What is installed (site-packages, Python's own modules) is not the application, unless it lies in one of the folders

@@ -9,14 +9,18 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.pending_statement import PendingStatement
+from placebench.profiler.capture.stack import Callers
 
 _T = TypeVar("_T")
+_OFTEN_CALLED = ("cursor", "execute", "fetchone", "fetchall", "close")
+"""The driver's own methods, as `placebench_execute` and so on, of a timed class."""
 _COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 
 
@@ -24,6 +28,7 @@ class CallRecorder(Protocol):
     """What the timed classes need of the profiler; none of these raises."""
 
     current: CurrentRecording
+    callers: ContextVar[Callers | None]
     timed_classes: dict[tuple[type, type], type]
 
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
@@ -37,8 +42,11 @@ class CallRecorder(Protocol):
     def count_missed(self) -> None:
         """A statement runs that no recording sees."""
 
-    def driver_call(self, cursor: "TimedCursor", sql: object) -> PendingStatement | None:
-        """The statement that this execute belongs to; None if nothing is being recorded."""
+    def driver_call(self, cursor: "TimedCursor", sql: object, values: object = None) -> PendingStatement | None:
+        """The statement that this execute with these values belongs to; None if nothing is being recorded."""
+
+    def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
+        """Compare a statement with those before, by the values that are known only now."""
 
     def driver_step(self, connection: "TimedConnection", step: str) -> PendingStatement | None:
         """A new statement for a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
@@ -110,6 +118,8 @@ def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
     if key not in recorder.timed_classes:
         name = f"Timed{base.__name__.capitalize()}"
         body: dict[str, Any] = {"placebench_recorder": recorder}
+        # What super() would look up anew in each call, which takes as long as a short call itself.
+        body |= {f"placebench_{call}": getattr(base, call) for call in _OFTEN_CALLED if hasattr(base, call)}
         if base.__dictoffset__ or "__slots__" in vars(mixin):
             body["__slots__"] = ()  # the same layout: an object's class can be replaced by the timed one
         recorder.timed_classes[key] = type(name, (mixin, base), body)
@@ -121,24 +131,29 @@ class TimedCursor:
 
     placebench_recorder: ClassVar[CallRecorder]
     placebench_pending: PendingStatement | None = None
+    placebench_execute: Callable[..., Any]
+    placebench_fetchone: Callable[[], Any]
+    placebench_fetchall: Callable[[], Any]
+    placebench_close: Callable[[], Any]
     rowcount: int
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed; written out, for it runs for every statement."""
         pending = self.placebench_pending
         if pending is None or not pending.executing:
-            if self.placebench_recorder.current.get() is None:
-                if self.placebench_recorder.running:
-                    self.placebench_recorder.count_missed()
-                return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
-            return self._run(super().execute, sql, args, kwargs, self.trips_of_execute())  # type: ignore[misc]
+            recorder = self.placebench_recorder
+            if recorder.current.get() is None:
+                if recorder.running:
+                    recorder.count_missed()
+                return self.placebench_execute(sql, *args, **kwargs)
+            return self._run(self.placebench_execute, sql, args, kwargs, self.trips_of_execute())
         trips = self.trips_of_execute()
         recording = pending.recording
         now = pending.entered = recording.clock()
         pending.fetched_rows = 0  # from here on its fetches are seen
         recording.overhead_s += now - pending.started
         try:
-            return super().execute(sql, *args, **kwargs)  # type: ignore[misc]
+            return self.placebench_execute(sql, *args, **kwargs)
         except BaseException as error:
             pending.set_error(error)
             raise
@@ -154,12 +169,12 @@ class TimedCursor:
     def fetchone(self) -> Any:
         """The driver's fetchone, timed."""
         if self.placebench_pending is None:  # called for every row: an idle profiler must not cost a call more
-            return super().fetchone()  # type: ignore[misc]
+            return self.placebench_fetchone()
         pending = self.placebench_pending
         clock = pending.clock
         began = clock()
         try:
-            row = super().fetchone()  # type: ignore[misc]
+            row = self.placebench_fetchone()
         except BaseException as error:
             pending.entered = began
             pending.leave_fetch((), self.trips_of_fetch())
@@ -206,10 +221,10 @@ class TimedCursor:
         """The driver's fetchall, timed; written out like `execute`."""
         pending = self.placebench_pending
         if pending is None:
-            return super().fetchall()  # type: ignore[misc]
+            return self.placebench_fetchall()
         pending.entered = pending.recording.clock()
         try:
-            fetched = super().fetchall()  # type: ignore[misc]
+            fetched = self.placebench_fetchall()
         except BaseException as error:
             pending.leave_fetch((), self.trips_of_fetch())
             pending.set_error(error)
@@ -231,7 +246,7 @@ class TimedCursor:
         executions: int = 1,
     ) -> Any:
         """Run the driver's *call*, with its time and error in the statement that it belongs to."""
-        pending = self.placebench_recorder.driver_call(self, sql)
+        pending = self.placebench_recorder.driver_call(self, sql, args[0] if args else kwargs or None)
         if pending is None:
             return call(sql, *args, **kwargs)
         pending.executions = executions
@@ -244,11 +259,11 @@ class TimedCursor:
             pending.leave_execute(trips)
             pending.set_row_count(self.rowcount)
 
-    def timing(self, sql: Any, trips: int | None, *, executions: int = 1) -> TimedCall:
+    def timing(self, sql: Any, trips: int | None, *values: Any, executions: int = 1) -> TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
         recorder = self.placebench_recorder
         idle = recorder.current.get() is None and not recorder.running
-        pending = None if idle else recorder.driver_call(self, sql)
+        pending = None if idle else recorder.driver_call(self, sql, values or None)
         if pending is not None:
             pending.executions = executions
         return TimedCall(pending, trips)
@@ -296,9 +311,9 @@ class NetworkCursor(TimedCursor):
     def close(self) -> Any:
         """The driver's close, timed if it takes a round trip."""
         if self.placebench_pending is None or not self.trips_of_fetch():
-            return super().close()  # type: ignore[misc]
+            return self.placebench_close()
         with self.timing_close():
-            return super().close()  # type: ignore[misc]
+            return self.placebench_close()
 
     def timing_close(self) -> TimedFetch:
         """Around the driver's close: a server-side cursor's plan comes only then."""
@@ -321,6 +336,8 @@ class TimedConnection:
 
     __slots__ = ()
     placebench_recorder: ClassVar[CallRecorder]
+    placebench_adopted = False
+    """Whether SQLAlchemy made it, whose events tell the beginning of its transactions."""
 
     def placebench_step(self, step: str, call: Callable[[], None]) -> None:
         """Run the driver's *call* as a transaction step."""
@@ -366,13 +383,14 @@ class AdaptedConnection(TimedConnection):
     """
 
     __slots__ = ()
-    placebench_cursor: ClassVar[Callable[["AdaptedConnection"], Any]]
-    placebench_stream: ClassVar[Callable[["AdaptedConnection"], Any]]
+    placebench_adopted = True
+    placebench_cursor_class: ClassVar[Callable[["AdaptedConnection"], Any]]
+    placebench_stream_class: ClassVar[Callable[["AdaptedConnection"], Any]]
 
     def cursor(self, server_side: bool = False) -> Any:
         """A timed cursor; before SQLAlchemy 2.1 the adapters name its class in this method only."""
         made = type(self)
-        return (made.placebench_stream if server_side else made.placebench_cursor)(self)
+        return (made.placebench_stream_class if server_side else made.placebench_cursor_class)(self)
 
     def commit(self) -> None:
         """The adapter's commit, timed."""
@@ -392,8 +410,8 @@ def time_adapter(recorder: CallRecorder, connection: Any, driver: str, mixins: t
     module = sys.modules[adapter.__module__]
     own, cursor, stream = mixins
     made = timed_class(own, adapter, recorder)
-    made.placebench_cursor = timed_class(cursor, getattr(module, f"AsyncAdapt_{driver}_cursor"), recorder)
-    made.placebench_stream = timed_class(stream, getattr(module, f"AsyncAdapt_{driver}_ss_cursor"), recorder)
+    made.placebench_cursor_class = timed_class(cursor, getattr(module, f"AsyncAdapt_{driver}_cursor"), recorder)
+    made.placebench_stream_class = timed_class(stream, getattr(module, f"AsyncAdapt_{driver}_ss_cursor"), recorder)
     connection.__class__ = made
 
 

@@ -85,7 +85,7 @@ class _Psycopg2Cursor(NetworkCursor):
 
     def callproc(self, name: str, *args: Any) -> Any:
         """psycopg2's call of a function, timed."""
-        with self.timing(f"select * from {name}(…)", self.trips_of_execute()):
+        with self.timing(f"select * from {name}(…)", self.trips_of_execute(), *args):
             return super().callproc(name, *args)  # type: ignore[misc]
 
     def trips_of_execute(self) -> int:
@@ -113,6 +113,7 @@ class _Psycopg2Connection(DriverConnection[Any]):
     """psycopg2 sends COMMIT and ROLLBACK only if a transaction is open."""
 
     autocommit: bool
+    placebench_cursor: Callable[..., Any]
     fileno: Callable[[], int]
     info: Any
     notices: list[str]
@@ -133,11 +134,15 @@ class _Psycopg2Connection(DriverConnection[Any]):
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
         """A timed cursor, of the class that the caller chose."""
-        if kwargs.get("cursor_factory") is not None:
-            kwargs["cursor_factory"] = timed_class(_Psycopg2Cursor, kwargs["cursor_factory"], self.placebench_recorder)
-        elif len(args) > 1 and args[1] is not None:
-            args = (args[0], timed_class(_Psycopg2Cursor, args[1], self.placebench_recorder), *args[2:])
-        cursor = super().cursor(*args, **kwargs)  # type: ignore[misc]
+        if not args and not kwargs:  # as SQLAlchemy calls it for every statement
+            cursor = self.placebench_cursor()
+        else:
+            if kwargs.get("cursor_factory") is not None:
+                users = kwargs["cursor_factory"]
+                kwargs["cursor_factory"] = timed_class(_Psycopg2Cursor, users, self.placebench_recorder)
+            elif len(args) > 1 and args[1] is not None:
+                args = (args[0], timed_class(_Psycopg2Cursor, args[1], self.placebench_recorder), *args[2:])
+            cursor = self.placebench_cursor(*args, **kwargs)
         if not isinstance(cursor, TimedCursor) and "__dict__" in dir(cursor):
             # A connection class of the user's has chosen: extras.DictConnection, for example.
             cursor.__class__ = timed_class(_Psycopg2Cursor, type(cursor), self.placebench_recorder)

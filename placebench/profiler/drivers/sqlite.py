@@ -3,7 +3,8 @@
 import functools
 import re
 import sqlite3
-from collections.abc import MutableMapping
+import sys
+from collections.abc import Callable, MutableMapping
 from typing import Any, ClassVar
 
 from placebench.profiler.drivers.base import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
@@ -18,6 +19,8 @@ def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
 
     @functools.wraps(connect)
     def timed_connect(database: Any, *arguments: Any, **keywords: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("aiosqlite."):  # timed where it is awaited
+            return connect(database, *arguments, **keywords)
         positional = list(arguments)
         if len(positional) > _FACTORY:
             keywords["factory"] = positional[_FACTORY]
@@ -36,7 +39,7 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
     users = arguments.get("factory") or sqlite3.Connection
     if isinstance(users, type):
         made = timed_class(_SqliteConnection, users, recorder)
-        made.placebench_cursor = timed_class(_SqliteCursor, sqlite3.Cursor, recorder)
+        made.placebench_cursor_class = timed_class(_SqliteCursor, sqlite3.Cursor, recorder)
         arguments["factory"] = made
 
 
@@ -53,7 +56,8 @@ class _SqliteConnection(DriverConnection[Any]):
 
     in_transaction: bool
     isolation_level: str | None
-    placebench_cursor: ClassVar[type]
+    placebench_cursor: Callable[..., Any]
+    placebench_cursor_class: ClassVar[type]
 
     def in_a_transaction(self) -> bool:
         """Whether sqlite3 has begun a transaction, which it does before the first write."""
@@ -84,7 +88,6 @@ class _SqliteConnection(DriverConnection[Any]):
 
     def cursor(self, factory: Any = None) -> Any:
         """A timed cursor, of the class *factory* if it is given."""
-        cursor = (
-            self.placebench_cursor if factory is None else timed_class(_SqliteCursor, factory, self.placebench_recorder)
-        )
-        return super().cursor(cursor)  # type: ignore[misc]
+        if factory is None:
+            return self.placebench_cursor(self.placebench_cursor_class)
+        return self.placebench_cursor(timed_class(_SqliteCursor, factory, self.placebench_recorder))

@@ -7,53 +7,21 @@ no ASGI.
 
 import asyncio
 import io
-import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from http.cookies import CookieError, SimpleCookie
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
 from wsgiref.util import setup_testing_defaults
 
 from placebench.errors import ProfilerError
+from placebench.http_session import Request, Session
 from placebench.profiler.integrations.application import Interface, interface_of
 
 _BODY_KEPT = 64 * 1024
-_SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
-_CSRF_HEADERS = {"csrftoken": "X-CSRFToken", "XSRF-TOKEN": "X-XSRF-TOKEN"}
-"""The cookies with which Django and others protect forms, and the headers that they want them back in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request. path: with its query. Header names as they are written in HTTP."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """A request from "GET /x?y=1", or 'POST /x BODY'; "@FILE" is the body in a file.
-
-        A body that begins as JSON or as a form is sent as that. Raises ProfilerError for anything else.
-        """
-        method, _, rest = text.strip().partition(" ")
-        path, _, body = rest.strip().partition(" ")
-        if not method.isalpha() or not path.startswith("/"):
-            raise ProfilerError(f"request {text!r}: expected a method and a path, such as 'GET /orders?page=2'")
-        content = read_body(body.strip())
-        kind = _content_type(content)
-        return cls(method.upper(), path, {"Content-Type": kind} if kind else {}, content)
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.path.partition('?')[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +43,12 @@ class InProcessClient:
     def __init__(self, send: Callable[[Request], Response], interface: Interface) -> None:
         self.interface = interface
         self._send = send
-        self._cookies: dict[str, str] = {}
-        self._token: str | None = None
+        self._session = Session()
 
     def send(self, request: Request) -> Response:
         """Send a request, and read all of the response."""
-        response = self._send(replace(request, headers={**self._session_headers(request), **request.headers}))
-        self._keep_cookies(response)
+        response = self._send(replace(request, headers={**self._session.headers(request.method), **request.headers}))
+        self._session.keep_cookies(response.headers)
         return response
 
     def log_in(self, request: Request) -> None:
@@ -89,35 +56,7 @@ class InProcessClient:
         response = self.send(request)
         if response.status >= 400:
             raise ProfilerError(f"login {request}: status {response.status}, expected below 400; nothing was recorded")
-        try:
-            token = json.loads(response.body).get("access_token")
-        except (ValueError, AttributeError):
-            return
-        self._token = token if isinstance(token, str) else self._token
-
-    def _session_headers(self, request: Request) -> dict[str, str]:
-        headers = {}
-        if self._cookies:
-            headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        if request.method not in _SAFE_METHODS:
-            headers |= {_CSRF_HEADERS[name]: self._cookies[name] for name in _CSRF_HEADERS if name in self._cookies}
-        return headers
-
-    def _keep_cookies(self, response: Response) -> None:
-        """Keep the cookies of a response, and forget those that it deletes."""
-        for name, value in response.headers:
-            if name.lower() != "set-cookie":
-                continue
-            try:
-                cookies = SimpleCookie(value)
-            except CookieError:
-                continue
-            for key, cookie in cookies.items():
-                self._cookies.pop(key, None)
-                if cookie["max-age"] != "0" and cookie.value:
-                    self._cookies[key] = cookie.coded_value
+        self._session.keep_access_token(response.body)
 
 
 @contextmanager
@@ -143,23 +82,6 @@ def in_process_client(application: Any, interface: Interface | None = None) -> I
             yield InProcessClient(send, interface)
         finally:
             runner.run(lifespan.__aexit__(None, None, None))
-
-
-def read_body(text: str) -> bytes:
-    """The text, or the content of the file that "@FILE" names. Raises ProfilerError if it cannot be read."""
-    if not text.startswith("@"):
-        return text.encode()
-    try:
-        return Path(text[1:]).read_bytes()
-    except OSError as error:
-        raise ProfilerError(f"body {text!r}: {error.strerror}") from error
-
-
-def _content_type(body: bytes) -> str:
-    """How a body is sent by default; nothing for one that is neither JSON nor a form."""
-    if body[:1] in (b"{", b"["):
-        return "application/json"
-    return "application/x-www-form-urlencoded" if b"=" in body and not body[:1].isspace() else ""
 
 
 def _send_wsgi(application: Any, request: Request) -> Response:

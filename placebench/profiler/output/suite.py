@@ -3,7 +3,6 @@
 The Markdown is for a pull request and for GitHub's step summary.
 """
 
-import html
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from placebench.profiler.analysis.suite import (
     SuiteProfile,
 )
 from placebench.profiler.model.files import write_whole
+from placebench.profiler.output.markdown import code, table
 
 MARKER = "<!-- placebench: pytest --sql -->"
 """First line of the Markdown, by which a bot finds its own comment again."""
@@ -95,17 +95,17 @@ class SuiteReport:
         if self.baseline is not None:
             parts += [self.baseline_line + ".", *_changes_table(self.changes)]
         own = [each for each in self.profile.findings() if each.finding.origin != "tests"][:_MOST_ROWS]
-        parts += _table(
+        parts += table(
             ("finding", "most in a test", "line", "statement", "tests"),
             [
-                (each.finding.kind, f"{each.most}", _code(each.finding.place), _sql(each.finding.sql), _tests(each))
+                (each.finding.kind, f"{each.most}", code(each.finding.place), _sql(each.finding.sql), _tests(each))
                 for each in own
             ],
         )
-        parts += _table(
+        parts += table(
             ("calls", "time", "statement", "test"),
             [
-                (f"{each.use.calls}", units.duration(each.use.elapsed_s), _sql(each.use.sql), _code(each.test))
+                (f"{each.use.calls}", units.duration(each.use.elapsed_s), _sql(each.use.sql), code(each.test))
                 for each in self.profile.most_repeated(self.limit)
             ],
         )
@@ -165,13 +165,13 @@ def _finding_lines(each: RepeatedFinding) -> list[str]:
 def _changes_table(changes: list[SqlCountChange]) -> list[str]:
     rows = [
         (
-            f"{'❌ ' if change.is_regression else ''}{_code(change.test.name)}",
+            f"{'❌ ' if change.is_regression else ''}{code(change.test.name)}",
             *(_before_after(before, after) for before, after in _counts(change)),
             "<br>".join(f"+{number} × {_sql(use.sql)}" for number, use in change.added[:3]),
         )
         for change in changes[:_MOST_ROWS]
     ]
-    parts = _table(("test", "statements", "duplicates", "n+1", "added"), rows)
+    parts = table(("test", "statements", "duplicates", "n+1", "added"), rows)
     if len(changes) > _MOST_ROWS:
         parts.append(f"And {len(changes) - _MOST_ROWS} more tests.")
     return parts
@@ -192,24 +192,8 @@ def _before_after(before: int, after: int) -> str:
 
 
 def _tests(each: RepeatedFinding) -> str:
-    return f"{_code(each.tests[0])}{_others(len(each.tests) - 1)}"
+    return f"{code(each.tests[0])}{_others(len(each.tests) - 1)}"
 
 
 def _sql(sql: str) -> str:
-    return _code(sql[:_LONGEST_SQL])
-
-
-def _code(text: str) -> str:
-    """Text as code in a cell of a table: HTML, because a backtick or a pipe inside would end Markdown's own."""
-    escaped = html.escape(" ".join(text.split())).replace("|", "&#124;")
-    for character in "\\`*_~[]":
-        escaped = escaped.replace(character, f"&#{ord(character)};")
-    return f"<code>{escaped}</code>" if escaped else ""
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """A table of Markdown as one paragraph; nothing without rows."""
-    if not rows:
-        return []
-    lines = [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
-    return ["\n".join(lines)]
+    return code(sql[:_LONGEST_SQL])

@@ -166,7 +166,7 @@ def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     shown = re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE)
 
-    assert ["profile", "compare", "load", "calibrate", "report", "db", "doctor", "lab"] == shown
+    assert ["profile", "compare", "load", "calibrate", "report", "db", "mcp", "doctor", "lab"] == shown
 
 
 @pytest.mark.parametrize("words", ["", *COMMANDS])

@@ -31,6 +31,11 @@ COMMAND = "placebench compare: "
             "argument --request: the request 'orders' is no path: expected /path?query",
         ),
         (["naive", "tuned", "--trees", "0"], "argument --trees: expected a whole number from 1 to 10000000, saw '0'"),
+        (["naive", "tuned", "--width", "2"], "--width is for --sequential: "),
+        (
+            ["naive", "tuned", "--sequential", "--preset", "quick"],
+            "--preset is a number of replicates, and --sequential",
+        ),
         (["naive", "tuned", "--topology", "none"], "no topology 'none': there are "),
     ],
 )

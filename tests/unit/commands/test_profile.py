@@ -163,6 +163,37 @@ def test_a_saved_recording_is_shown(profile: Callable[..., int], capsys: pytest.
     assert "recording.flame.html" in Path("pages/recording.html").read_text()
 
 
+def test_a_recording_is_markdown_alone_on_stdout(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run, of a saved recording and of a difference; the address of the page is on stderr."""
+    codes = [profile("shop:wsgi", "--request", "GET /?6", "--mode", "full", "--markdown")]
+    printed = [capsys.readouterr().out]
+    for words in (["show", "profile"], ["diff", "profile", "profile"]):
+        codes.append(main(["profile", *words, "--markdown"]))
+        printed.append(capsys.readouterr().out)
+
+    assert codes == [0, 0, 0]
+    assert printed[0] == printed[1]
+    assert "1. **n+1** `shop.py:" in printed[0]
+    assert printed[2].startswith("## GET / → GET /, per request")
+
+
+def test_a_recording_is_written_for_other_programs(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the run itself and from the saved recording; the files are named in the JSON."""
+    profile("shop:wsgi", "--request", "GET /?6", "--mode", "full", "--format", "sarif", "--json")
+    by_run = json.loads(capsys.readouterr().out)["files"]
+    written = Path(by_run["sarif"]).read_bytes()
+    Path(by_run["sarif"]).unlink()
+
+    assert main(["profile", "show", "profile", "--format", "sarif", "--json"]) == 0
+    assert Path(json.loads(capsys.readouterr().out)["files"]["sarif"]).read_bytes() == written
+    assert main(["profile", "show", "profile", "--format", "speedscope"]) == 2
+    assert "has no flame graph" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_request_that_fails_is_exit_code_1(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     """Its page is written all the same."""
     code = profile("shop:wsgi", "--request", "POST /", "--header", "X-Status: 503")

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from placebench.errors import ProfilerError
+from placebench.http_session import Request
 from placebench.profiler.integrations.application import (
     detect_application,
     interface_of,
     load_application,
     missing_package,
 )
-from placebench.profiler.integrations.in_process_client import Request, in_process_client
+from placebench.profiler.integrations.in_process_client import in_process_client
 
 FASTAPI = (
     "from fastapi import FastAPI\n\n{name} = FastAPI()\n\n\n@{name}.get('/')\ndef index() -> str:\n    return 'hi'\n"

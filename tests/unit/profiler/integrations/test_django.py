@@ -114,7 +114,8 @@ REQUESTS = """
 import sys
 
 from placebench.profiler.integrations.application import load_application
-from placebench.profiler.integrations.in_process_client import Request, in_process_client
+from placebench.http_session import Request
+from placebench.profiler.integrations.in_process_client import in_process_client
 
 with in_process_client(load_application(sys.argv[1])) as client:
     for path in ("/orders/3/", "/items/2/", "/stream/", "/none/"):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from placebench.profiler.integrations.in_process_client import Request, in_process_client
+from placebench.http_session import Request
+from placebench.profiler.integrations.in_process_client import in_process_client
 
 HOWTO = Path(__file__).parents[4] / "docs" / "howto"
 

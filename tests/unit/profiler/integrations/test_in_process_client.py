@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from placebench.errors import ProfilerError
-from placebench.profiler.integrations.in_process_client import Request, in_process_client
+from placebench.http_session import Request
+from placebench.profiler.integrations.in_process_client import in_process_client
 
 
 def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -1,5 +1,7 @@
 """Scripts and modules as programs, as Python itself runs them."""
 
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -80,6 +82,16 @@ if __name__ == "__main__":
 """
 
 
+BY_HAND = """
+import sqlite3
+
+connection = sqlite3.connect(":memory:")
+connection.execute("create table orders (id integer)")
+for number in (1, 2, 3, 4, 5, 5):
+    connection.execute("select id from orders where id = ?", (number,)).fetchall()
+"""
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a script beside its helper, and the same as a package."""
@@ -95,6 +107,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "says.py": "import sys\nsys.exit('a text')\n",
         "missing.py": "import no_such_package\n",
         "broken.py": "def :\n",
+        "by_hand.py": BY_HAND,
         "forks.py": FORKS,
         "pools.py": POOLS,
         "threads.py": THREADS,
@@ -136,8 +149,6 @@ def test_a_program_is_recorded_with_its_own_arguments(words: list[str], argument
 
 def test_json_is_alone_on_stdout() -> None:
     """What the program writes goes to stderr."""
-    import json
-
     ran = run("--json", "jobs/report.py", "4")
 
     document = json.loads(ran.stdout)
@@ -183,6 +194,35 @@ def test_the_threads_of_a_program_are_recorded(mode: str) -> None:
     assert 0 == ran.returncode, ran.stderr
     assert " statements 7 " in ran.stdout
     assert "no recording saw them" not in ran.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("--drivers", "sqlite3")])
+def test_a_program_without_sqlalchemy_is_recorded(words: tuple[str, ...]) -> None:
+    """With call sites, n+1 and the statement that ran with the same value."""
+    ran = run(*words, "by_hand.py")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert " statements 7 " in ran.stdout
+    assert ["n+1", "duplicate"] == re.findall(r"^(n\+1|duplicate): ", ran.stdout, re.MULTILINE)
+    assert 2 == ran.stdout.count("by_hand.py:7 <module>")
+
+
+def test_a_program_without_statements_says_what_was_looked_for() -> None:
+    """In one line of the report and of the recording; drivers that are named are the only ones."""
+    other, silent = run("--drivers", "sqlite3", "says.py"), run("--json", "forks.py")
+
+    assert ["the drivers sqlite3" in line for line in other.stdout.splitlines() if "was seen" in line] == [True]
+    (note,) = json.loads(silent.stdout)["notes"]
+    assert ("SQLAlchemy" in note, "psycopg2" in note) == (True, True)
+
+
+def test_an_unknown_driver_is_a_usage_error() -> None:
+    """With the names that there are."""
+    ran = run("--drivers", "sqlite3,oracle", "by_hand.py")
+
+    assert 2 == ran.returncode
+    assert "'oracle'" in ran.stderr
+    assert "psycopg2" in ran.stderr
 
 
 def test_a_forked_child_writes_no_recording() -> None:

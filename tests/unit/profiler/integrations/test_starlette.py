@@ -14,7 +14,8 @@ from starlette.middleware import Middleware  # noqa: E402
 from starlette.responses import PlainTextResponse  # noqa: E402
 from starlette.routing import Mount, Route  # noqa: E402
 
-from placebench.profiler.integrations.in_process_client import Request, Response, in_process_client  # noqa: E402
+from placebench.http_session import Request  # noqa: E402
+from placebench.profiler.integrations.in_process_client import Response, in_process_client  # noqa: E402
 from placebench.profiler.integrations.process_profiler import process_profiler  # noqa: E402
 from placebench.profiler.integrations.starlette import StarletteMiddleware  # noqa: E402
 

@@ -1,0 +1,112 @@
+"""A request as a user writes it, and what a client keeps from one request to the next, as a browser does.
+
+The main classes are `Request` and `Session`: the profiler sends to an application in its own process with them, the
+comparison over HTTP.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import Self
+
+from placebench.errors import PlacebenchError
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
+_CSRF_HEADERS = {"csrftoken": "X-CSRFToken", "XSRF-TOKEN": "X-XSRF-TOKEN"}
+"""The cookies with which Django and others protect forms, and the headers that they want them back in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. path: with its query. Header names as they are written in HTTP."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A request from "GET /x?y=1", "/x", or 'POST /x BODY'; "@FILE" is the body in a file.
+
+        A body that begins as JSON or as a form is sent as that. Raises PlacebenchError for anything else.
+        """
+        given = f"GET {text}" if text.startswith("/") else text
+        method, _, rest = given.strip().partition(" ")
+        path, _, body = rest.strip().partition(" ")
+        if not method.isalpha() or not path.startswith("/"):
+            raise PlacebenchError(f"request {text!r}: expected a method and a path, such as 'GET /orders?page=2'")
+        content = read_body(body.strip())
+        kind = content_type(content)
+        return cls(method.upper(), path, {"Content-Type": kind} if kind else {}, content)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path.partition('?')[0]}"
+
+
+class Session:
+    """The cookies that an application has set, and the access token of a login."""
+
+    def __init__(self) -> None:
+        self.token_headers: dict[str, str] = {}
+        """Of every request, once there was a login with a token."""
+        self._cookies: dict[str, str] = {}
+
+    def headers(self, method: str) -> dict[str, str]:
+        """The headers of the next request, with that of a CSRF protection where it may change something."""
+        headers = dict(self.token_headers)
+        if self._cookies:
+            headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
+        if method not in SAFE_METHODS:
+            headers |= {_CSRF_HEADERS[name]: self._cookies[name] for name in _CSRF_HEADERS if name in self._cookies}
+        return headers
+
+    def keep_cookies(self, headers: Iterable[tuple[str, str]]) -> None:
+        """Keep the cookies of a response, and forget those that it deletes."""
+        for name, value in headers:
+            if name.lower() != "set-cookie":
+                continue
+            try:
+                cookies = SimpleCookie(value)
+            except CookieError:
+                continue
+            for key, cookie in cookies.items():
+                self._cookies.pop(key, None)
+                if cookie["max-age"] != "0" and cookie.value:
+                    self._cookies[key] = cookie.coded_value
+
+    def keep_access_token(self, body: bytes) -> None:
+        """Keep the access token of an OAuth2 login, where the response to it has one."""
+        try:
+            token = json.loads(body).get("access_token")
+        except (ValueError, AttributeError):
+            return
+        if isinstance(token, str):
+            self.token_headers = {"Authorization": f"Bearer {token}"}
+
+
+def parse_header(text: str) -> dict[str, str]:
+    """The header in 'NAME: VALUE'. Raises PlacebenchError for anything else."""
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise PlacebenchError(f"header {text!r}: expected 'NAME: VALUE'")
+    return {name.strip(): value.strip()}
+
+
+def read_body(text: str) -> bytes:
+    """The text, or the content of the file that "@FILE" names. Raises PlacebenchError if it cannot be read."""
+    if not text.startswith("@"):
+        return text.encode()
+    try:
+        return Path(text[1:]).read_bytes()
+    except OSError as error:
+        raise PlacebenchError(f"body {text!r}: {error.strerror}") from error
+
+
+def content_type(body: bytes) -> str:
+    """How a body is sent by default; nothing for one that is neither JSON nor a form."""
+    if body[:1] in (b"{", b"["):
+        return "application/json"
+    return "application/x-www-form-urlencoded" if b"=" in body and not body[:1].isspace() else ""

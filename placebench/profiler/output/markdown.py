@@ -1,0 +1,160 @@
+"""Markdown for pull requests, issues and agents: a recording, the difference of two, and the tables they are made of.
+
+The main functions are `recording_markdown` and `difference_markdown`. What costs most is first, and long lists are cut.
+"""
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+
+from placebench import units
+from placebench.profiler.analysis.difference import Change, RecordingDifference, StatementChange
+from placebench.profiler.analysis.findings import Finding, find
+from placebench.profiler.analysis.summary import RecordingSummary, StatementGroup, summarise
+from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.output.source_places import place_of, repository_root
+
+_MOST_ROWS = 10
+_LONGEST_SQL = 160
+_TIMES = {
+    "cpu_s": "CPU",
+    "sql_s": "SQL",
+    "pool_wait_s": "connection-pool wait",
+    "python_s": "Python",
+    "overhead_s": "profiler overhead",
+}
+
+
+def recording_markdown(recording: RecordingData, *, root: Path | None = None) -> str:
+    """Figures, findings with what to do, and the most expensive statements, of the mean request.
+
+    root: the folder that files are named from (default: the repository of the current folder).
+    """
+    root = root or repository_root()
+    summary, findings = summarise(recording), find(recording)
+    parts = [f"## {_escaped(recording.name)}", _sums(summary)]
+    parts += [f"> {_escaped(note)}" for note in recording.notes]
+    if findings:
+        parts += ["### Findings", *(_finding(*each, root) for each in enumerate(findings[:_MOST_ROWS], 1))]
+    parts += _left_out(len(findings), "findings")
+    if summary.groups:
+        rows = [_statement(group, summary.requests, root) for group in summary.groups[:_MOST_ROWS]]
+        parts += ["### Statements", *table(("time", "calls", "rows", "line", "statement"), rows)]
+        parts += _left_out(len(summary.groups), "statements")
+    return "\n\n".join(parts) + "\n"
+
+
+def difference_markdown(difference: RecordingDifference) -> str:
+    """What changed per request: figures, then the statements that changed most, then plans."""
+    parts = [f"## {_escaped(difference.before)} → {_escaped(difference.after)}, per request"]
+    parts += [f"> {_escaped(note)}" for note in difference.notes]
+    measured = [each for each in difference.totals if each.before is not None or each.after is not None]
+    parts += table(("figure", "change"), [(each.label, str(each)) for each in measured])
+    # Times differ from one recording to the next; what ran or not does not.
+    changed = [each for each in difference.statements if each.state != "same"]
+    same = [each for each in difference.statements if each.state == "same"]
+    rows = [_statement_change(each) for each in (*changed, *same)[:_MOST_ROWS]]
+    if rows:
+        parts += ["### Statements", *table(("state", "calls", "time", "statement"), rows)]
+        parts += _left_out(len(difference.statements), "statements")
+    if difference.plans:
+        plans = [
+            (code(each.sql), code(" | ".join(each.before)), code(" | ".join(each.after))) for each in difference.plans
+        ]
+        parts += ["### Plans", *table(("statement", "before", "after"), plans[:_MOST_ROWS])]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A table of Markdown as one paragraph; nothing without rows."""
+    if not rows:
+        return []
+    lines = [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
+    return ["\n".join(lines)]
+
+
+def code(text: str) -> str:
+    """Text as code in a cell of a table: HTML where a backtick or a pipe inside would end Markdown's own."""
+    text = " ".join(text.split())
+    if not text:
+        return ""
+    if not {"`", "|", "\\"} & set(text):
+        return f"`{text}`"
+    escaped = html.escape(text).replace("|", "&#124;")
+    for character in "\\`*_~[]":
+        escaped = escaped.replace(character, f"&#{ord(character)};")
+    return f"<code>{escaped}</code>"
+
+
+def _sums(summary: RecordingSummary) -> str:
+    """Time, counts and errors in two or three lines."""
+    of_many = f", mean of {summary.requests} requests" if summary.requests > 1 else ""
+    times = [
+        f"{label} {units.duration(summary.mean(seconds))}"
+        for name, label in _TIMES.items()
+        if (seconds := getattr(summary, name)) is not None
+    ]
+    counts = [
+        f"{units.average(summary.mean(value))} {label}"
+        for value, label in (
+            (summary.statements, "statements"),
+            (summary.row_count, "rows"),
+            (summary.round_trips, "round trips"),
+        )
+        if value is not None
+    ]
+    error = f" Ended with {code(summary.error)}." if summary.error else ""
+    elapsed = units.duration(summary.mean(summary.elapsed_s))
+    return f"**{elapsed}**{', '.join([of_many, *times])}.\n{', '.join(counts)}; mode {summary.mode}.{error}"
+
+
+def _finding(number: int, finding: Finding, root: Path) -> str:
+    """One entry of a numbered list: what, where, how long, and what to do."""
+    callers = (finding.caller, finding.outer_caller if " called from " in finding.place else None)
+    places = " called from ".join(code(place_of(each, root)) for each in callers if each is not None)
+    what = f"{places + ': ' if places else ''}{_escaped(finding.title)} ({units.duration(finding.mean_s)})"
+    lines = [
+        f"{number}. **{finding.kind}** {what}",
+        code(finding.shortened_sql),
+        f"→ {_escaped(finding.advice)}",
+    ]
+    return "\n   ".join(line for line in lines if line)
+
+
+def _statement(group: StatementGroup, requests: int, root: Path) -> tuple[str, ...]:
+    """One row: all executions of one statement, as in one request."""
+    others = f" and {len(group.callers) - 1} more" if len(group.callers) > 1 else ""
+    return (
+        units.duration(group.elapsed_s / requests),
+        units.average(group.calls / requests) + (f" ({units.count(group.errors)} failed)" if group.errors else ""),
+        "" if group.row_count is None else units.average(group.row_count / requests),
+        code(place_of(group.callers[0], root)) + others if group.callers else "",
+        _sql(group.sql),
+    )
+
+
+def _statement_change(change: StatementChange) -> tuple[str, ...]:
+    return (change.state, _unit_free(change.calls), str(change.seconds), _sql(change.sql))
+
+
+def _unit_free(change: Change) -> str:
+    before, after = units.average(change.before), units.average(change.after)
+    return after if before == after else f"{before} → {after}"
+
+
+def _sql(sql: str) -> str:
+    text = one_line(sql)
+    return code(text if len(text) <= _LONGEST_SQL else f"{text[:_LONGEST_SQL]}…")
+
+
+def _left_out(count: int, what: str) -> list[str]:
+    return [f"And {units.count(count - _MOST_ROWS)} more {what}."] if count > _MOST_ROWS else []
+
+
+def _escaped(text: str) -> str:
+    """Text between others: nothing in it is markup."""
+    escaped = html.escape(" ".join(text.split()), quote=False)
+    for character in "\\`*_~[]|":
+        escaped = escaped.replace(character, f"\\{character}")
+    return escaped

@@ -1,0 +1,159 @@
+"""A confidence sequence for a run that may be looked at, stopped and extended at any moment: `sequential_interval`.
+
+The idea is a game. Somebody who claims that the true log ratio is θ has to accept that each replicate lies above or
+below θ with equal chances, however far away it lies. We start with 1 and bet on each replicate that it lies above: at a
+distance of z (in units of the noise), a bet λ multiplies our capital by
+
+    2 / (1 + exp(-2 λ z))
+
+which is below 2 and, over both sides, 1 on average: if θ is true, the capital does not grow on average. By Ville's
+inequality it *ever* reaches 40 in at most 1 of 40 runs, after however many looks. Every θ at which the capital of
+either side has reached 40 is therefore ruled out; what remains is the interval of 95 %, valid at every replicate.
+
+Assumed is what the signed-rank interval assumes too: errors that are symmetric, given those before; no normal
+distribution. `plan_replicate` draws the order of the variants anew for each round, so that a drift of the machine goes
+either way. Errors that hang together nevertheless are allowed for: bets are raised to a power below 1 where the
+replicates so far are correlated with their predecessors, which can only make the interval wider.
+
+Sources: Ville 1939; de la Peña 1999 (bets on symmetric variables); Howard, Ramdas, McAuliffe and Sekhon 2021
+(confidence sequences); Ramdas, Ruf, Larsson and Koolen 2020 (symmetry); Waudby-Smith and Ramdas 2024 (betting).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import NormalDist, median, stdev
+
+from placebench.errors import TooFewReplicatesError
+from placebench.stats.hodges_lehmann import ConfidenceInterval, count_replicates, finite_values, pseudo_median
+
+_BETS = (0.2, 0.5, 1.2)
+"""λ, each with a third of the capital: for effects that are small, middling and large beside the noise.
+
+Larger ones would rest on the signs alone, and so on the median, which for skewed errors is not the pseudo-median."""
+_USUAL_NOISE = 0.01
+"""Mean distance from the median that is assumed before any replicate; it counts as one replicate afterwards."""
+_FEWEST_FOR_CORRELATION = 3
+_MOST_CORRELATION = 0.9
+_BISECTIONS = 60
+
+
+def sequential_interval(log_ratios: Sequence[float], *, confidence: float = 0.95) -> ConfidenceInterval:
+    """Hodges-Lehmann estimate with the confidence sequence's interval at this replicate; negative is faster.
+
+    log_ratios: one finite value per replicate, in the order they were made. All intervals of a run, one after each
+    replicate, hold the true value together with at least *confidence*. Costs 0.2 ms a replicate.
+    Raises TooFewReplicatesError while one side is still open: with fewer than 6, or some more that are correlated;
+    ValueError for a value or a confidence that cannot be.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence {confidence} is not between 0 and 1")
+    values = finite_values(log_ratios)
+    upwards, downwards = Bets.on(values), Bets.on([-each for each in values])
+    needed = math.log(2 / (1 - confidence))
+    if upwards.most_capital <= needed:
+        more = math.ceil((needed - upwards.most_capital) / math.log(2)) or 1
+        raise TooFewReplicatesError(
+            f"inconclusive: {count_replicates(len(values))}, {len(values) + more} or more needed"
+        )
+    low, high = upwards.ruled_out_below(needed), -downwards.ruled_out_below(needed)
+    return ConfidenceInterval(min(max(pseudo_median(values), low), high), low, high, confidence)
+
+
+def sequential_p(log_ratios: Sequence[float]) -> float:
+    """Return the p of no change, two-sided, valid after each replicate: 2 over the greatest capital so far."""
+    values = finite_values(log_ratios)
+    greatest = max(
+        (capital for sign in (1, -1) for capital in Bets.on([sign * each for each in values]).capital(0.0)), default=0.0
+    )
+    return min(1.0, 2 * math.exp(-greatest))
+
+
+def sequential_detectable(log_ratios: Sequence[float], interval: ConfidenceInterval) -> float:
+    """The log ratio whose interval, as wide as this one, would exclude no change in 4 of 5 runs."""
+    noise = stdev(log_ratios) / math.sqrt(len(log_ratios))
+    return (interval.high - interval.low) / 2 + NormalDist().inv_cdf(0.8) * noise
+
+
+@dataclass(frozen=True)
+class Bets:
+    """Bets that each of *values* lies above what somebody claims; each is fixed by the values before its own."""
+
+    values: tuple[float, ...]
+    scales: tuple[float, ...]
+    """Mean distance of the values before from their median."""
+    powers: tuple[float, ...]
+    """1 for independent values; (1-ρ)/(1+ρ) where each is correlated with the one before by ρ above 0."""
+
+    @classmethod
+    def on(cls, values: Sequence[float]) -> "Bets":
+        """Prepare the bets on *values*, in the order they came."""
+        before = [_Before.of(values[:place]) for place in range(len(values))]
+        return cls(tuple(values), tuple(each.scale for each in before), tuple(each.power for each in before))
+
+    @property
+    def most_capital(self) -> float:
+        """Logarithm of what all bets won would make."""
+        return math.log(2) * sum(self.powers)
+
+    def capital(self, claimed: float) -> list[float]:
+        """Logarithm of the capital after each value, if *claimed* is the true value; falls as *claimed* rises."""
+        shares = [list(accumulate(self._gain(bet, place, claimed) for place in self._places)) for bet in _BETS]
+        return [_log_mean(each) for each in zip(*shares, strict=True)]
+
+    def ruled_out_below(self, capital: float) -> float:
+        """The value below which every claim has lost this much; *capital* is below `most_capital`."""
+        low, high = min(self.values), max(self.values)
+        step = max(high - low, max(self.scales))
+        while self._last(low) < capital:
+            low -= step
+            step *= 2
+        for _ in range(_BISECTIONS):
+            middle = low + (high - low) / 2
+            low, high = (middle, high) if self._last(middle) >= capital else (low, middle)
+        return low
+
+    @property
+    def _places(self) -> range:
+        return range(len(self.values))
+
+    def _last(self, claimed: float) -> float:
+        return _log_mean([sum(self._gain(bet, place, claimed) for place in self._places) for bet in _BETS])
+
+    def _gain(self, bet: float, place: int, claimed: float) -> float:
+        """Logarithm of what one bet multiplies the capital by."""
+        steep = 2 * bet * (self.values[place] - claimed) / self.scales[place]
+        lost = math.log1p(math.exp(-steep)) if steep > 0 else math.log1p(math.exp(steep)) - steep
+        return self.powers[place] * (math.log(2) - lost)
+
+
+def _log_mean(logarithms: Sequence[float]) -> float:
+    largest = max(logarithms)
+    return largest + math.log(sum(math.exp(each - largest) for each in logarithms) / len(logarithms))
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What the values before a bet say about it."""
+
+    scale: float
+    power: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "_Before":
+        if not values:
+            return cls(_USUAL_NOISE, 1.0)
+        middle = median(values)
+        away = [each - middle for each in values]
+        scale = (_USUAL_NOISE + sum(map(abs, away))) / (1 + len(away))
+        correlation = _correlation(away) if len(away) >= _FEWEST_FOR_CORRELATION else 0.0
+        return cls(scale, (1 - correlation) / (1 + correlation))
+
+
+def _correlation(away: Sequence[float]) -> float:
+    """Of each with the one before, 0 where they alternate; 1/n is added, by which the estimate is too small."""
+    squares = sum(each * each for each in away)
+    together = sum(one * next_ for one, next_ in pairwise(away))
+    correlation = (together / squares if squares else 0.0) + 1 / len(away)
+    return min(max(correlation, 0.0), _MOST_CORRELATION)

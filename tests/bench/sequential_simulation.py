@@ -1,0 +1,138 @@
+"""How often and how soon a comparison is decided, simulated: fixed, with interim analyses, and sequential.
+
+    python tests/bench/sequential_simulation.py docs/results/sequential.json        (about ten minutes)
+
+Errors are log ratios of replicates. The sequential run is analysed after each replicate, up to 100. Of identical
+variants, `false_positives` is the share of runs that ever excluded no change, and so 1 - the coverage of all intervals
+together: the bets rest on distances from the true value alone.
+"""
+
+import json
+import math
+import random
+import sys
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean
+
+from placebench.stats import hodges_lehmann
+from placebench.stats.sequential import Bets
+
+RUNS, MOST, SEED, MARGIN = 2000, 100, 20261122, 0.01
+INTERIM, POCOCK = (12, 24, 36), 1 - 0.0221
+TWO_SIDED, ONE_SIDED = math.log(40), math.log(20)
+Errors = Callable[[random.Random], list[float]]
+
+
+def autocorrelated(correlation: float) -> Errors:
+    """Normal errors, each correlated so much with the one before."""
+
+    def draw(chance: random.Random) -> list[float]:
+        first, *others = (chance.gauss(0, 1) for _ in range(MOST))
+        rest = math.sqrt(1 - correlation**2)
+        return list(accumulate(others, lambda before, step: correlation * before + rest * step, initial=first))
+
+    return draw
+
+
+def drift(chance: random.Random) -> list[float]:
+    """A machine that wanders, and an order of the variants that is drawn by lot in each replicate."""
+    wandering = accumulate(chance.gauss(0, 1) for _ in range(MOST))
+    return [chance.choice((-1, 1)) * 0.3 * each + chance.gauss(0, 1) for each in wandering]
+
+
+ERRORS: dict[str, Errors] = {
+    "normal": lambda chance: [chance.gauss(0, 1) for _ in range(MOST)],
+    "t, 3 degrees of freedom": lambda chance: [
+        chance.gauss(0, 1) / math.sqrt(2 * chance.gammavariate(1.5, 1)) for _ in range(MOST)
+    ],
+    "gamma, skewness 0.7": lambda chance: [(chance.gammavariate(8, 1) - 7.834) / 2.83 for _ in range(MOST)],
+    "gamma, skewness 1": lambda chance: [(chance.gammavariate(4, 1) - 3.834) / 2 for _ in range(MOST)],
+    "autocorrelated 0.1": autocorrelated(0.1),
+    "autocorrelated 0.2": autocorrelated(0.2),
+    "autocorrelated 0.4": autocorrelated(0.4),
+    "drift": drift,
+}
+
+
+def reached(values: Sequence[float], claimed: float, capital: float) -> list[bool]:
+    """Whether the capital against *claimed* has ever been that large, after each value."""
+    capitals = accumulate(Bets.on(values).capital(claimed), max)
+    return [each >= capital for each in capitals]
+
+
+def sequential(values: Sequence[float]) -> tuple[str, int]:
+    """The first decision, and after how many replicates: different, equivalent or inconclusive."""
+    mirrored = [-each for each in values]
+    up, down = Bets.on(values), Bets.on(mirrored)
+    different = [max(pair) >= TWO_SIDED for pair in zip(up.capital(0.0), down.capital(0.0), strict=True)]
+    within = [min(pair) >= ONE_SIDED for pair in zip(up.capital(-MARGIN), down.capital(-MARGIN), strict=True)]
+    for number, (is_different, is_within) in enumerate(zip(different, within, strict=True), start=1):
+        if is_different or is_within:
+            return ("different" if is_different else "equivalent"), number
+    return "inconclusive", len(values)
+
+
+def excludes(values: Sequence[float], confidence: float) -> bool:
+    """Whether the signed-rank interval excludes no change."""
+    interval = hodges_lehmann(values, confidence=confidence)
+    return interval.low > 0 or interval.high < 0
+
+
+def interim(values: Sequence[float]) -> tuple[bool, int]:
+    """Whether an analysis after 12, 24 or 36 replicates finds a difference, and after how many it ended."""
+    found = next((number for number in INTERIM if excludes(values[:number], POCOCK)), None)
+    return found is not None, found or INTERIM[-1]
+
+
+def false_positives(errors: Errors, noise: float) -> dict[str, float]:
+    """Of identical variants, in each design."""
+    chance = random.Random(SEED)
+    runs = [[noise * each for each in errors(chance)] for _ in range(RUNS)]
+    return {
+        "sequential": fmean(
+            reached(run, 0.0, TWO_SIDED)[-1] or reached([-x for x in run], 0.0, TWO_SIDED)[-1] for run in runs
+        ),
+        "interim_12_24_36": fmean(interim(run)[0] for run in runs),
+        "fixed_12": fmean(excludes(run[:12], 0.95) for run in runs),
+    }
+
+
+def power(effect: float, noise: float) -> dict[str, object]:
+    """How an effect is found with normal errors."""
+    chance = random.Random(SEED)
+    runs = [[math.log1p(effect) + noise * each for each in ERRORS["normal"](chance)] for _ in range(RUNS)]
+    made, compared = [sequential(run) for run in runs], [interim(run) for run in runs]
+    numbers = sorted(number for _, number in made)
+    return {
+        "effect": effect,
+        "noise": noise,
+        "sequential": {
+            **{verdict: fmean(each == verdict for each, _ in made) for verdict in ("different", "equivalent")},
+            "replicates_mean": fmean(numbers),
+            "replicates_p50": numbers[RUNS // 2],
+            "replicates_p90": numbers[RUNS * 9 // 10],
+        },
+        "interim_12_24_36": {
+            "different": fmean(found for found, _ in compared),
+            "replicates_mean": fmean(number for _, number in compared),
+        },
+        "fixed_12": {"different": fmean(excludes(run[:12], 0.95) for run in runs)},
+    }
+
+
+def main() -> None:
+    """Simulate, and write the figures to the file that is named."""
+    nulls = [
+        {"errors": name, "noise": noise, **false_positives(errors, noise)}
+        for name, errors in ERRORS.items()
+        for noise in (0.01, 0.02)
+    ]
+    found = [power(effect, noise) for noise in (0.01, 0.02) for effect in (0.0, 0.01, 0.02, 0.05, 0.10)]
+    document = {"runs": RUNS, "most": MOST, "seed": SEED, "margin": MARGIN, "false_positives": nulls, "power": found}
+    Path(sys.argv[1]).write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

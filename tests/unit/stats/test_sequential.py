@@ -1,0 +1,107 @@
+"""The confidence sequence: valid after each replicate, and narrow enough to be worth it."""
+
+import math
+import random
+from collections.abc import Callable
+from itertools import accumulate
+
+import pytest
+
+from placebench.errors import TooFewReplicatesError
+from placebench.stats.sequential import Bets, sequential_interval, sequential_p
+
+RUNS, REPLICATES = 400, 60
+AT_MOST = RUNS * 0.05 + 3 * math.sqrt(RUNS * 0.05 * 0.95)
+"""5 in 100, and three standard deviations for the luck of the draws."""
+NOISE = 0.02
+
+
+def correlated(chance: random.Random) -> list[float]:
+    """Each error keeps a fifth of the one before."""
+    steps = [chance.gauss(0, 1) for _ in range(REPLICATES)]
+    return list(accumulate(steps[1:], lambda before, step: 0.2 * before + math.sqrt(0.96) * step, initial=steps[0]))
+
+
+def drifting(chance: random.Random) -> list[float]:
+    """Of a machine that becomes slower and faster for long, weighed on variants whose order is drawn by lot."""
+    moods = accumulate(chance.gauss(0, 1) for _ in range(REPLICATES))
+    return [chance.choice((-1, 1)) * (0.3 * mood + chance.gauss(0, 1)) for mood in moods]
+
+
+ERRORS: dict[str, Callable[[random.Random], list[float]]] = {
+    "normal": lambda chance: [chance.gauss(0, 1) for _ in range(REPLICATES)],
+    "heavy tails": lambda chance: [chance.gauss(0, 1) / chance.gammavariate(1.5, 1) ** 0.5 for _ in range(REPLICATES)],
+    # The pseudo-median of a gamma distribution of shape 8 is half the median of one of shape 16; its skewness is 0.7.
+    "skewed": lambda chance: [(chance.gammavariate(8, 1) - 7.834) / 2.83 for _ in range(REPLICATES)],
+    "autocorrelated": correlated,
+    "drift": drifting,
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_looking_after_each_replicate_finds_nothing_where_nothing_is(kind: str) -> None:
+    """Of runs of 60 replicates without an effect, at most 5 in 100 ever reach p = 0.05, whatever the errors."""
+    chance = random.Random(7)
+
+    found = [sequential_p([NOISE * each for each in ERRORS[kind](chance)]) <= 0.05 for _ in range(RUNS)]
+
+    assert sum(found) <= AT_MOST
+
+
+def test_p_never_rises_and_the_interval_excludes_no_change_only_with_it() -> None:
+    """Over a run with an effect: p falls, and where the interval lies above 0 it is at most 0.05."""
+    chance = random.Random(3)
+    values = [0.02 + NOISE * chance.gauss(0, 1) for _ in range(REPLICATES)]
+
+    p_values = [sequential_p(values[:number]) for number in range(REPLICATES + 1)]
+    lows = [sequential_interval(values[:number]).low for number in range(20, REPLICATES + 1)]
+
+    assert p_values[0] == 1
+    assert p_values == sorted(p_values, reverse=True)
+    assert lows[-1] > 0
+    assert all(p <= 0.05 for p, low in zip(p_values[20:], lows, strict=True) if low > 0)
+
+
+@pytest.mark.parametrize(("effect", "at_most"), [(0.05, 9), (0.02, 21)])
+def test_how_soon_an_effect_is_found(effect: float, at_most: int) -> None:
+    """On average, at a noise of 2 % a replicate: 5 % within 9 replicates, 2 % within 21."""
+    chance = random.Random(5)
+
+    made = [first_found([effect + NOISE * each for each in ERRORS["normal"](chance)]) for _ in range(200)]
+
+    assert sum(made) / len(made) <= at_most
+
+
+def first_found(values: list[float]) -> int:
+    """After how many replicates no change is ruled out."""
+    capital = Bets.on(values).capital(0.0)
+    return next((number for number, each in enumerate(capital, start=1) if each >= math.log(40)), len(values))
+
+
+def test_the_interval_is_where_the_capital_of_either_side_reaches_forty() -> None:
+    """At both limits one side has 40, and within them neither has; six equal replicates leave one side open."""
+    values = [0.01, 0.03, 0.02, 0.0, 0.025, 0.015, 0.02, 0.01, 0.03, 0.005, 0.02, 0.015]
+
+    interval = sequential_interval(values)
+
+    assert Bets.on(values).capital(interval.low)[-1] == pytest.approx(math.log(40))
+    assert Bets.on([-each for each in values]).capital(-interval.high)[-1] == pytest.approx(math.log(40))
+    assert interval.low < interval.estimate < interval.high
+    with pytest.raises(TooFewReplicatesError, match=r"\b5 replicates, \d or more"):
+        sequential_interval([0.01] * 5)
+
+
+def test_moving_all_values_moves_the_interval() -> None:
+    """The bets rest on distances alone, so that coverage does not depend on the effect."""
+    values = [0.01, 0.03, 0.02, 0.0, 0.025, 0.015, 0.02, 0.01, 0.03, 0.005]
+
+    here, there = sequential_interval(values), sequential_interval([each - 1.5 for each in values])
+
+    assert (there.low + 1.5, there.high + 1.5) == pytest.approx((here.low, here.high))
+
+
+@pytest.mark.parametrize(("values", "confidence"), [([0.1] * 9 + [math.nan], 0.95), ([0.1] * 9, 1.0)])
+def test_what_cannot_be_is_refused(values: list[float], confidence: float) -> None:
+    """A value that is no number, and a confidence that nothing reaches."""
+    with pytest.raises(ValueError, match=r"nan|1\.0"):
+        sequential_interval(values, confidence=confidence)
