@@ -43,6 +43,7 @@ def _run(arguments: Namespace) -> int:
     from placebench.experiment.environment import calibration_document, calibration_file, keep_calibration
     from placebench.experiment.run_folder import RunFolder
     from placebench.experiment.variants import read_variants
+    from placebench.experiment.workload import placement_workload
     from placebench.report import comparisons_of, write_report
     from placebench.report.calibration import metric_sentences
     from placebench.seeding import find_topology
@@ -54,7 +55,7 @@ def _run(arguments: Namespace) -> int:
     topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
     settings = CompareSettings(
         variants=read_variants([arguments.variant, arguments.variant]),
-        request=arguments.request or topology.request,
+        workload=placement_workload(arguments.request or topology.request),
         replicates=_REPLICATES[arguments.preset or "default"] if arguments.replicates is None else arguments.replicates,
         rounds=arguments.rounds or (_QUICK_ROUNDS if is_quick else _ROUNDS),
     )

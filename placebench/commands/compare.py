@@ -25,7 +25,8 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_replicates(parser, "the plan's, or 12; with --sequential the most: 100")
     options.add_sequential(parser)
     options.add_preset(parser, **{name: f"{number} replicates" for name, number in _REPLICATES.items()})
-    options.add_comparison(parser, rounds="the plan's, or 24")
+    options.add_requests(parser, default="the plan's")
+    options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
     parser.add_argument(
         "--setup",
         type=options.text,
@@ -52,6 +53,7 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when the run is interrupted or fails."""
     from placebench.experiment.trials import read_plan
+    from placebench.http_session import Request
     from placebench.report import parse_gates
 
     gates = parse_gates(arguments.gate)
@@ -67,7 +69,13 @@ def _run(arguments: Namespace) -> int:
         raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")
     if arguments.preset and arguments.replicates is None:
         plan = replace(plan, replicates=_REPLICATES[arguments.preset])
-    compare_plan(arguments, plan, gates=gates)
+    compare_plan(
+        arguments,
+        plan,
+        gates=gates,
+        requests=options.read_requests(arguments),
+        login=[Request.parse(each) for each in arguments.login],
+    )
     return 0
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from placebench.experiment.trials import Experiment
     from placebench.experiment.variants import Variant
     from placebench.gates import Gate
+    from placebench.http_session import Request
     from placebench.report import Report
 
 T = TypeVar("T")
@@ -35,10 +36,12 @@ def compare_plan(
     *,
     postgres: Mapping[str, str] = {},
     gates: "Sequence[Gate]" = (),
+    requests: "Sequence[Request]" = (),
+    login: "Sequence[Request]" = (),
 ) -> Path:
     """Compare the variants of *plan*, and return the run's folder; the options override what it says.
 
-    postgres: settings of PostgreSQL that every variant has too.
+    postgres: settings of PostgreSQL that every variant has too. requests, login: of the command line.
     """
     from placebench.experiment.compare_run import (
         ROUNDS,
@@ -48,6 +51,7 @@ def compare_plan(
         CompareSettings,
     )
     from placebench.experiment.variants import read_variants
+    from placebench.experiment.workload import read_workload
 
     variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
     data, request = _data(arguments, plan, variants)
@@ -57,7 +61,14 @@ def compare_plan(
         raise UsageError("--width is for --sequential: without it the number of replicates decides")
     settings = CompareSettings(
         variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
-        request=arguments.request or plan.request or request,
+        workload=read_workload(
+            plan.workload,
+            source=plan.source,
+            seed=data.seed,
+            requests=requests,
+            login=login,
+            placement=request if any(each.speaks_placement for each in variants) else None,
+        ),
         replicates=_first(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
         sequential=sequential,
         width=None if width is None else width / 100,
@@ -90,13 +101,11 @@ def _data(
     topology, seed = _first(arguments.topology, plan.topology), _first(arguments.seed, plan.seed, options.SEED)
     own = [name for name in ("setup", "template_db", "database", "may_change") if getattr(plan, name)]
     given = [name for name, value in {"topology": topology, **size}.items() if value is not None]
-    of_reference = [each.name for each in variants if each.needs_topology]
+    of_reference = [each.name for each in variants if each.speaks_placement]
     if own and (given or of_reference):
         other = given[0] if given else f"the variant {of_reference[0]}, which needs an inventory data set"
         raise UsageError(f"{own[0]} is for data of your own, and there is {other}: leave one of them away")
     if own or not (given or of_reference):
-        if not (arguments.request or plan.request):
-            raise UsageError('which request? give --request PATH, or request = "/path" in the plan')
         kind = kind_of_template(plan.template_db) if plan.template_db else "postgresql"
         app, folder = plan.tables.app, plan.tables.folder
         data = OwnData(

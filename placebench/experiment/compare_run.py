@@ -28,6 +28,7 @@ from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.trials import Trial
 from placebench.experiment.validity import Rules
 from placebench.experiment.variants import Variant, in_place
+from placebench.experiment.workload import Workload
 from placebench.runtime.postgres import Server
 from placebench.stats import PRIMARY, compare_blocks
 from placebench.stats.verdict import INCONCLUSIVE
@@ -45,7 +46,8 @@ class CompareSettings:
 
     variants: tuple[Variant, ...]
     """The baseline first."""
-    request: str
+    workload: Workload
+    """What the variants are sent that have no request of their own."""
     replicates: int = SCREEN
     sequential: bool = False
     """Whether a pair is measured until it is decided (`placebench.stats.sequential`), and *replicates* is the most."""
@@ -61,12 +63,10 @@ class CompareSettings:
     """What is compared with what; none: each variant with the first."""
 
     def __post_init__(self) -> None:
-        """Raises PlacebenchError for numbers below those that make sense, and a request that is no path."""
+        """Raises PlacebenchError for numbers below those that make sense."""
         if self.replicates < 0 or self.rounds < 1:
             seen = f"{self.replicates} replicates of {self.rounds} rounds"
             raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
-        if not self.request.startswith("/"):
-            raise PlacebenchError(f"the request {self.request!r} is no path: expected /path?query")
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -77,12 +77,13 @@ class CompareSettings:
     def to_json(self) -> dict[str, Any]:
         """For the head of the run; the same for the same question, which a sequential run may go on with at will."""
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = ("variants", "request", "trials", *free)
-        kept = {name: value for name, value in asdict(self).items() if name not in left_out}
+        left_out = ("variants", "workload", "trials", *free)
+        kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
         return {
             **kept,
+            "workload": self.workload.to_json(),
             "variants": variants,
             "trials": trials,
             "rules": Rules().to_json(),
@@ -104,12 +105,12 @@ class CompareRun:
             folder,
             data,
             command="compare",
-            request=settings.request,
+            request=settings.workload.title,
             variants=[variant.name for variant in settings.variants],
             settings=settings.to_json(),
         )
         self._run = RunFolder.resume(folder, head)
-        self._same = SameResponses(self._run.save)
+        self._same = SameResponses(self._run.save, settings.workload.rules)
         self.replicates = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
 
     @property
@@ -153,7 +154,7 @@ class CompareRun:
         return PreparedVariants(
             variants=tuple(each.with_server(urls[each.name]) for each in variants),
             databases=urls,
-            request=self._settings.request,
+            workload=self._settings.workload,
             folder=self._run.path,
             block_s=self._settings.block_s,
             timer=PhaseTimer(self._run.head.spent_s),
@@ -187,13 +188,16 @@ class CompareRun:
                 )
                 self._run.try_twice(f"{variant.name} count", count)
         self._same.save_equal()
+        for path in self._same.unmatched():
+            self._run.note(f"same_responses: no response has anything at {path}")
 
     def _count_collections(self, prepared: PreparedVariants) -> None:
         """Count the garbage collections of each variant of the reference service."""
+        (first, *others) = prepared.workload.calls
         for variant in prepared.variants:
-            if variant.ours and variant.request is None:
+            if variant.ours and variant.request is None and first.method == "GET" and not others:
                 database = prepared.databases[variant.name]
-                setup = PassSetup(database, prepared.request, self._run.path, 1, 1, 1, self._data.seed)
+                setup = PassSetup(database, first.path, self._run.path, 1, 1, 1, self._data.seed)
                 served = variant.variables["PLACEBENCH_VARIANT"]
                 count = partial(count_requests, setup, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
                 self._run.make_part("count", variant.name, count)

@@ -18,10 +18,16 @@ from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import LoadError, NoTrafficError
-from placebench.experiment.http_request import fetch, get
+from placebench.experiment.client_process import Client, Driven, responses_folder
+from placebench.experiment.http_request import get
 from placebench.experiment.load_run import responses_of
 from placebench.experiment.passes import PassSetup
-from placebench.experiment.profiled_pass import discard_recordings, fresh_log_folder, wait_for_recordings
+from placebench.experiment.profiled_pass import (
+    discard_recordings,
+    fresh_log_folder,
+    recording_names,
+    wait_for_recordings,
+)
 from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.same_responses import SameResponses
@@ -72,12 +78,14 @@ class Statistics:
 
 @dataclass(frozen=True)
 class _Request:
-    """What one request took."""
+    """What one request took, on average over a cycle of them."""
 
-    statements: int | None
-    rows: int | None
-    traffic: Traffic | None
-    body_bytes: int
+    statements: float | None
+    rows: float | None
+    round_trips: float | None
+    bytes_sent: float | None
+    bytes_received: float | None
+    body_bytes: float
 
 
 @contextmanager
@@ -105,6 +113,11 @@ class _Counters:
         """What has passed so far; None where there is no link."""
         return self._link.traffic() if self._link else None
 
+    def traffic_since(self, before: Traffic | None) -> Traffic | None:
+        """What has passed since *before*."""
+        now = self.traffic()
+        return None if now is None or before is None else now.since(before)
+
     def work(self) -> tuple[int, int] | None:
         """Statements and rows so far; None where they are not counted."""
         return self._read(self._database) if self._read else None
@@ -126,29 +139,35 @@ def _open_counters(database_url: str, read: Statistics | None, log: Path) -> Ite
 def count_on_the_wire(
     prepared: PreparedVariants, name: str, *, requests: int, read: Statistics | None, same: SameResponses | None
 ) -> WirePass:
-    """Count *requests* requests of the variant *name*; its response is compared first.
+    """Count *requests* cycles of requests of the variant *name*; its responses are compared.
 
-    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError when it does not respond with 200,
+    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError for another status than expected,
     NoTrafficError when it has not even connected to its database.
     """
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"
-    request = variant.request or prepared.request
+    workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
+    client = Client(folder)
     with (
         _open_counters(database_url, read, log) as counters,
         _watch_file(database_url) as is_opened,
         serve(variant.spec(counters.url, hash_seed=_HASH_SEED, log=log / f"server-{name}.log")) as server,
     ):
+        if same is not None and workload.rules.candidates:
+            for call in workload.calls:
+                same.request(name, call.path, server.url)
+        warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         if same is not None:
-            same.request(name, request, server.url)
-        for _ in range(_WARM_UP_REQUESTS):
-            fetch(server.url, request)
+            same.check_all(name, warm.responses, folder)
         counted, before = [], counters.each()
         for _ in range(requests):
             traffic, work = counters.traffic(), counters.work()
-            body = fetch(server.url, request).body
-            counted.append(_request(traffic, counters.traffic(), work, counters.work(), len(body)))
-        by_statement = _by_statement(before, counters.each(), requests)
+            driven = client.drive(server.url, workload).check()
+            passed = counters.traffic_since(traffic)
+            counted.append(_request(passed, work, counters.work(), driven))
+            if same is not None:
+                same.check_all(name, driven.responses, folder)
+        by_statement = _by_statement(before, counters.each(), requests * workload.requests_each)
         _check_traffic(name, variant, counters.traffic(), is_opened())
     made = _pass(name, counted, by_statement)
     made.save(prepared.folder / f"wire-{name}.json")
@@ -166,16 +185,14 @@ def _check_traffic(name: str, variant: Variant, traffic: Traffic | None, is_open
 
 
 def _request(
-    passed: Traffic | None,
-    passing: Traffic | None,
-    before: tuple[int, int] | None,
-    after: tuple[int, int] | None,
-    body_bytes: int,
+    traffic: Traffic | None, before: tuple[int, int] | None, after: tuple[int, int] | None, driven: Driven
 ) -> _Request:
-    traffic = None if passed is None or passing is None else passing.since(passed)
-    if before is None or after is None:
-        return _Request(None, None, traffic, body_bytes)
-    return _Request(after[0] - before[0], after[1] - before[1], traffic, body_bytes)
+    requests = len(driven.wall_s)
+    work = [None, None] if before is None or after is None else [after[at] - before[at] for at in (0, 1)]
+    statements, rows = (None if each is None else each / requests for each in work)
+    passed = [None] * 3 if traffic is None else [traffic.round_trips, traffic.bytes_sent, traffic.bytes_received]
+    round_trips, sent, received = (None if each is None else each / requests for each in passed)
+    return _Request(statements, rows, round_trips, sent, received, driven.body_bytes / requests)
 
 
 def _by_statement(
@@ -197,15 +214,14 @@ def _by_statement(
 def _pass(name: str, counted: list[_Request], by_statement: list[StatementCount]) -> WirePass:
     statements = [each.statements for each in counted if each.statements is not None]
     rows = [each.rows for each in counted if each.rows is not None]
-    passed = [each.traffic for each in counted if each.traffic is not None]
     return WirePass(
         variant=name,
-        statements=[float(each) for each in statements] or None,
-        rows=[float(each) for each in rows] or None,
-        round_trips=[float(each.round_trips) for each in passed],
-        bytes_sent=[float(each.bytes_sent) for each in passed],
-        bytes_received=[float(each.bytes_received) for each in passed],
-        body_bytes=[float(each.body_bytes) for each in counted],
+        statements=statements or None,
+        rows=rows or None,
+        round_trips=[each.round_trips for each in counted if each.round_trips is not None],
+        bytes_sent=[each.bytes_sent for each in counted if each.bytes_sent is not None],
+        bytes_received=[each.bytes_received for each in counted if each.bytes_received is not None],
+        body_bytes=[each.body_bytes for each in counted],
         by_statement=by_statement,
     )
 
@@ -252,16 +268,17 @@ def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str |
     variant: what is served; None: the name is that of a variant.
     """
     recordings = fresh_log_folder(setup.folder / "log" / f"counted-{name}")
+    names = recording_names(setup.request)
     profile = {"PLACEBENCH_PROFILE": "light", "PLACEBENCH_PROFILE_DIR": str(recordings)}
     with setup.serve(variant or name, setup.part(f"{name}-counted"), **profile) as server:
         setup.warm_up(server)
-        discard_recordings(recordings, setup.request, setup.warm_up_requests)
+        discard_recordings(recordings, names, setup.warm_up_requests)
         with responses_of(server):
             replies = [get(server.url, setup.request) for _ in range(requests)]
     if wrong := [reply.status for reply in replies if reply.status != HTTPStatus.OK]:
         raise LoadError(f"{server.url}{setup.request} returned {wrong[0]}, expected 200")
     body_bytes = sum(len(reply.body) for reply in replies)
-    counted = _count(name, [each for _, each in wait_for_recordings(recordings, setup.request)], body_bytes)
+    counted = _count(name, [each for _, each in wait_for_recordings(recordings, names)], body_bytes)
     counted.save(setup.folder / f"counted-{name}.json")
     shutil.rmtree(recordings)
     return counted

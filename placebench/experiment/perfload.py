@@ -23,6 +23,7 @@ from placebench.experiment.run_folder import RunFolder, Say, error_text, ignore
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.validity import LOAD_RULES, LoadRules
 from placebench.experiment.variants import PLACEMENT, read_variants
+from placebench.experiment.workload import placement_workload
 from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
 from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest
@@ -189,7 +190,7 @@ class PerfloadRun:
             prepared = PreparedVariants(
                 variants=read_variants(names, placement_python=Path(python) if python else None),
                 databases={name: self._data.copy(name) for name in names},
-                request=setup.request,
+                workload=placement_workload(setup.request),
                 folder=self._run.path,
                 block_s=settings.block_s,
                 contents=TopologyData(self._topology).contents,

@@ -20,7 +20,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, Self, TypedDict
+from typing import Annotated, Any, Protocol, Self, TypedDict
+
+from msgspec import Meta
 
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
@@ -213,8 +215,10 @@ class Block(Record):
     counters: dict[str, Amount] = field(default_factory=dict)
     invalid: str | None = None
     """Why this replicate is discarded."""
-    responses: list[str] = field(default_factory=list)
-    """Canonical digest of each distinct response."""
+    responses: dict[str, list[str]] = field(default_factory=dict)
+    """By request: the canonical digest of each distinct response."""
+    cycle: Annotated[int, Meta(ge=1, le=2**53)] = 1
+    """After how many requests the same ones begin again."""
 
 
 @dataclass(frozen=True)
@@ -328,6 +332,11 @@ class RunHead(Record):
     """Those that failed without ending the run (`placebench.experiment.parts`)."""
     scratch_marks: list[str] = field(default_factory=list)
     """Marks of the scratch databases of the last session, and of earlier ones that may have left some."""
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether there may be speeds: the responses are the same, or are by the plan not compared."""
+        return bool(self.same_responses.get("equal") or self.same_responses.get("off"))
 
     @classmethod
     def begin(

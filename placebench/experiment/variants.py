@@ -134,13 +134,13 @@ class Variant:
         return self.request is None
 
     @property
-    def needs_topology(self) -> bool:
-        """Whether it serves inventory data sets alone: the reference service, the control, Placement."""
+    def speaks_placement(self) -> bool:
+        """Whether it serves Placement's API, as far as its name says, and an inventory data set."""
         return self.ours or self.module == _PLACEMENT_MODULE
 
     def spec(self, database_url: str, *, hash_seed: int, log: Path | None) -> ServerSpec:
         """The variant on its own database; one worker with one thread where it does not say otherwise."""
-        given = {} if self.needs_topology else database_variables(database_url)
+        given = {} if self.speaks_placement else database_variables(database_url)
         variables = {name: fill_placeholders(value, database_url) for name, value in self.variables.items()}
         return ServerSpec(
             database_url=database_url,
@@ -160,7 +160,7 @@ class Variant:
 
     def with_server(self, database_url: str) -> "Variant":
         """The variant with a server that its application can be served by; raises as the function of that name."""
-        if self.needs_topology or self.command:
+        if self.speaks_placement or self.command:
             return self
         found = with_server(self.spec(database_url, hash_seed=1, log=None))
         return replace(self, server=found.server, interface=found.interface)

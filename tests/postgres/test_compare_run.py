@@ -24,6 +24,7 @@ from placebench.experiment.compare_run import CompareRun, CompareSettings
 from placebench.experiment.data_setup import TopologyData
 from placebench.experiment.run_folder import claim_folder, lock
 from placebench.experiment.variants import Variant, read_variants
+from placebench.experiment.workload import placement_workload
 from placebench.report import write_report
 from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import find_topology
@@ -36,7 +37,12 @@ SLEEPY = "/asleep?sleep=0.005"  # so that the client has time to wait
 def settings(*variants: Variant, replicates: int = 2) -> CompareSettings:
     """As small as it gets: one round of tiny blocks."""
     return CompareSettings(
-        variants, TOPOLOGY.request, replicates=replicates, rounds=1, block_s=0.02, counted_requests=2
+        variants,
+        placement_workload(TOPOLOGY.request),
+        replicates=replicates,
+        rounds=1,
+        block_s=0.02,
+        counted_requests=2,
     )
 
 
