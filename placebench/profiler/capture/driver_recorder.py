@@ -102,7 +102,7 @@ class DriverRecorder:
         recording = self.active_recording()
         if recording is None:
             self.count_missed()
-            cursor.placebench_pending = self._measure(sql)
+            cursor.placebench_pending = self.measure(sql)
             return cursor.placebench_pending
         # What runs while connecting is part of the CONNECT.
         connecting = self.connecting.get() is not None
@@ -129,7 +129,7 @@ class DriverRecorder:
         recording = self.active_recording()
         if recording is None:
             ends = step in ("COMMIT", "ROLLBACK") and self.collector is not None and connection.in_a_transaction()
-            return self._measure(step) if ends else None
+            return self.measure(step) if ends else None
         if self.connecting.get() is not None:
             return None
         state = recording.connection_state(connection)
@@ -173,7 +173,7 @@ class DriverRecorder:
         """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
         how(self, *args, **kwargs)
 
-    def _measure(self, sql: object) -> PendingStatement | None:
+    def measure(self, sql: object) -> PendingStatement | None:
         """A statement outside of recordings that is counted, if any are and it is not the profiler's own."""
         return None if self.collector is None or self._own.get() else self.collector.measure(sql)
 

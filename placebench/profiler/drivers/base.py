@@ -47,6 +47,9 @@ class CallRecorder(Protocol):
     def driver_call(self, cursor: "TimedCursor", sql: object, values: object = None) -> PendingStatement | None:
         """The statement that this execute with these values belongs to; None if nothing is being recorded."""
 
+    def measure(self, sql: object) -> PendingStatement | None:
+        """A statement outside of recordings that is counted; None if it is not."""
+
     def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
         """Compare a statement with those before, by the values that are known only now."""
 
@@ -144,10 +147,12 @@ class TimedCursor:
         pending = self.placebench_pending
         if pending is None or not pending.executing:
             recorder = self.placebench_recorder
-            if recorder.collector is None and recorder.current.get() is None:
+            if recorder.current.get() is None:
                 if recorder.running:
                     recorder.count_missed()
-                return self.placebench_execute(sql, *args, **kwargs)
+                if recorder.collector is None:
+                    return self.placebench_execute(sql, *args, **kwargs)
+                return self._run_counted(recorder.measure(sql), sql, args, kwargs)
             return self._run(self.placebench_execute, sql, args, kwargs, self.trips_of_execute())
         trips = self.trips_of_execute()
         recording = pending.recording
@@ -161,6 +166,20 @@ class TimedCursor:
             raise
         finally:
             pending.leave_execute(trips)
+
+    def _run_counted(self, pending: PendingStatement | None, sql: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The driver's execute of a statement that is in no recording, and is only counted, if it is."""
+        self.placebench_pending = pending
+        if pending is None:
+            return self.placebench_execute(sql, *args, **kwargs)
+        try:
+            return self.placebench_execute(sql, *args, **kwargs)
+        except BaseException as error:
+            pending.set_error(error)
+            raise
+        finally:
+            pending.leave_execute(None)
+            pending.set_row_count(self.rowcount)
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
