@@ -136,7 +136,7 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
         ("variants = 3", "variants: expected an object or a list, saw 3"),
         (
             "[variants.a]\ncolour = 1",
-            "variants.a: unknown key 'colour', expected one of variant, app, rev, path, python",
+            "variants.a: unknown key 'colour', expected one of variant, app, command, server, ready",
         ),
         ("[variants.a]\napp = 'shop'", "variants.a.app: expected a text matching regex .*, saw 'shop'"),
         ("[app]\nwith = 'x==1'", "app.with: expected a list, saw 'x==1'"),
