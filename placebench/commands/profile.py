@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from placebench.profiler.integrations.in_process_client import InProcessClient
     from placebench.profiler.integrations.program import Program
 
-_MODES = ("light", "full", "sampled", "flame", "plans")
+_MODES = ("light", "full", "sampled", "external", "flame", "plans")
 _OUT = Path("profile")
-_FORMATS = {"sarif": ".sarif", "speedscope": ".speedscope.json"}
-"""What a recording is written as with --format, and how the name of the file ends."""
+_FORMATS = {
+    "firefox": (".firefox.json.gz",),
+    "otlp": (".traces.jsonl", ".metrics.jsonl"),
+    "sarif": (".sarif",),
+    "speedscope": (".speedscope.json",),
+}
+"""What a recording is written as with --format, and how the names of the files end."""
 
 
 class _ReadTarget(Action):
@@ -427,10 +432,12 @@ def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "Abstra
 def _profiler(arguments: Namespace, folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
     """Of the whole process, or of the drivers that were named. folders: of the application."""
     from placebench.profiler import SqlProfiler
+    from placebench.profiler.integrations.process_profiler import share_profiler
 
-    if arguments.drivers:
-        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks, application=folders)
-    return SqlProfiler(clocks=clocks, application=folders)
+    made = SqlProfiler.for_drivers if arguments.drivers else SqlProfiler
+    profiler = made(*arguments.drivers, clocks=clocks, application=folders)
+    share_profiler(profiler)
+    return profiler
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -488,18 +495,29 @@ def _write(recording: "Recording", folder: Path, formats: "Sequence[str]") -> di
 
 
 def _write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
-    """Write what other programs read, as `profile show --format` requests it; return the paths by format."""
-    from placebench.profiler import write_sarif, write_speedscope
+    """Write what other programs read, as --format requests it; return the paths by their kinds."""
+    from placebench.profiler import (
+        write_firefox_profile,
+        write_otlp_metrics,
+        write_otlp_traces,
+        write_sarif,
+        write_speedscope,
+    )
 
-    files = {each: folder / f"{name}{_FORMATS[each]}" for each in formats}
-    for each, path in files.items():
-        if each == "sarif":
-            write_sarif(recording, path)
-        elif recording.session is None:
-            raise ProfilerError(f"{recording.name} has no flame graph to write as {each}: see --mode of `profile run`")
-        else:
-            write_speedscope(recording.session, path)
-        say(f"{each}: {path}")
+    if "speedscope" in formats and recording.session is None:
+        raise ProfilerError(f"{recording.name} has no flame graph to write for speedscope: see --mode of `profile run`")
+    writers: dict[str, tuple[Callable[..., None], ...]] = {
+        "firefox": (write_firefox_profile,),
+        "otlp": (write_otlp_traces, write_otlp_metrics),
+        "sarif": (write_sarif,),
+        "speedscope": (lambda each, path: write_speedscope(each.session, path),),
+    }
+    files: dict[str, Path] = {}
+    for each in dict.fromkeys(formats):
+        for end, write in zip(_FORMATS[each], writers[each], strict=True):
+            path = files[end.split(".")[1]] = folder / f"{name}{end}"
+            write(recording, path)
+            say(f"{each}: {path}")
     return files
 
 

@@ -139,13 +139,15 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
     Under asyncio SQLAlchemy works in a greenlet of its own whose stack holds none of the application's frames: the
     walk goes on where that greenlet was entered. At most 80 frames of a stack are read, some 50 ns each.
     """
-    kinds = _KINDS.setdefault(application, {})
+    kinds = _KINDS.get(application)
+    if kinds is None:
+        kinds = _KINDS[application] = {}
     found, installed = _nearest_two(frame, kinds, application)
     if len(found) < 2 and (before := _frame_before_greenlet()) is not None:
         more = _nearest_two(before, kinds, application)
         found, installed = [*found, *more[0]], [*installed, *more[1]]
-    chosen = [_caller(each) for each in (found or installed)[:2]]
-    return (chosen[0] if chosen else None), (chosen[1] if len(chosen) > 1 else None)
+    chosen = found or installed
+    return (_caller(chosen[0]) if chosen else None), (_caller(chosen[1]) if len(chosen) > 1 else None)
 
 
 def _nearest_two(
@@ -190,7 +192,23 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
     return kinds[file]
 
 
+# Likewise the place that a frame is at.
+_CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
+
+
 def _caller(frame: FrameType) -> Caller:
+    """The line that a frame is at, found once in a process."""
+    code = frame.f_code
+    place = id(code), frame.f_lasti
+    known = _CALLERS.get(place)
+    if known is None:
+        if len(_CALLERS) >= _MOST_NAMES:
+            _CALLERS.clear()
+        known = _CALLERS[place] = code, _find_caller(frame)
+    return known[1]
+
+
+def _find_caller(frame: FrameType) -> Caller:
     """The line that a frame is at; of a template of Jinja's, whose frame is at a line of generated code, its own."""
     file, line, function = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
     template = None if file.endswith(".py") else frame.f_globals.get("__jinja_template__")
