@@ -14,6 +14,7 @@ from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
 if TYPE_CHECKING:
+    from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
 # What is shorter is left to the flame graph's sampler: a fetch of one row costs less than noting its stack.
@@ -138,7 +139,7 @@ class RecordingContext:
         options: Options,
         clock: Clock,
         report_failure: Callable[[Exception], None],
-        flame_graph: "FlameGraphRecorder | None",
+        flame_graph: "FlameGraphRecorder | ExternalFlameGraph | None",
     ) -> None:
         self.options = options
         self.clock = clock
@@ -356,6 +357,8 @@ class PendingStatement:
             repeated=self.repeated,
             relationship=self.relationship,
             batch=self.batch,
+            connection=self.connection.number,
+            database=self.connection.database,
         )
 
     def to_transaction(self, origin: float) -> Transaction:
@@ -368,6 +371,8 @@ class PendingStatement:
             round_trips=self.round_trips,
             number=self.number,
             error=self.error,
+            connection=self.connection.number,
+            database=self.connection.database,
         )
 
     def _rows(self) -> int | None:

@@ -118,8 +118,12 @@ def add_libraries(*packages: str) -> None:
 
 _NEAR = 12
 """So many frames above the call site the next line of the application is looked for."""
-_INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")), f"{Path(__file__).parents[2]}/")
-_SQL, _LIBRARY, _APPLICATION = range(3)
+# With the scripts that packages install, such as uvicorn.
+_SCHEMES = ("stdlib", "platstdlib", "scripts")
+_PLACEBENCH = f"{Path(__file__).parents[2]}/"
+_INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in _SCHEMES), _PLACEBENCH)
+_COMMAND_LINE = f"{_PLACEBENCH}commands/"
+_SQL, _LIBRARY, _APPLICATION, _OUTSIDE = range(4)
 # By the application's folders and packages: what each file that was met belongs to.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
@@ -159,6 +163,8 @@ def _nearest_two(
         kind = kinds.get(file)
         if kind is None:
             kind = _kind(file, kinds, application)
+        if kind == _OUTSIDE:  # below is `placebench profile run`
+            break
         if kind == _APPLICATION:
             if not found:
                 found.append(frame)
@@ -179,6 +185,8 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
     installed = file.startswith((*_INSTALLED, "<frozen")) or "/site-packages/" in file or "/dist-packages/" in file
     if file.startswith(_LIBRARIES):
         kinds[file] = _SQL
+    elif file.startswith(_COMMAND_LINE) and not own:
+        kinds[file] = _OUTSIDE
     else:
         kinds[file] = _LIBRARY if installed and not own else _APPLICATION
     return kinds[file]
