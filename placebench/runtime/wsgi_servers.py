@@ -440,8 +440,8 @@ def with_server(spec: ServerSpec) -> ServerSpec:
         installed.append("uwsgi")
     if spec.server and spec.server not in able:
         raise ServerError(
-            f"{spec.server} cannot serve {spec.module}, which is a {interface.upper()} application: expected server = "
-            f"one of {', '.join(able)}"
+            f"{spec.server} cannot serve {spec.module}, whose interface is {interface.upper()}: expected server = one of "
+            f"{', '.join(able)}"
         )
     chosen = next((name for name in able if name in installed and spec.server in ("", name)), None)
     if chosen is None:

@@ -225,7 +225,7 @@ def test_a_template_is_copied_and_stays(shop: Path, compare: Compare, database_u
         ("setup = 3", "tool.placebench.setup: expected a text"),
         ('database = "mysql"', "tool.placebench.database: "),
         ('setup = "x"\ntrees = 3\nrequest = "/"', "setup is for data of your own, and there is trees"),
-        ('setup = "x"', "which request?"),
+        ('setup = "x"', "no request: give --request"),
         ('template_db = "mysql://x/y"\nrequest = "/"', "the database URL begins with mysql://"),
     ],
 )
