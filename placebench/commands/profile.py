@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from placebench.profiler.integrations.in_process_client import InProcessClient
     from placebench.profiler.integrations.program import Program
 
-_MODES = ("light", "full", "sampled", "flame", "plans")
+_MODES = ("light", "full", "sampled", "external", "flame", "plans")
 _OUT = Path("profile")
 _FORMATS = {
     "firefox": (".firefox.json.gz",),

@@ -50,7 +50,7 @@ _SAMPLE_INTERVAL_S = 0.00025
 _SHARED_INTERVAL_S = 0.005
 _MOST_SAMPLES = 40_000
 
-_Record = tuple[list[str], float]
+StackTime = tuple[list[str], float]
 """A stack and its seconds."""
 _Sample = tuple[float, list[str]]
 """A reading of the clock and the stack that ran then."""
@@ -106,7 +106,9 @@ def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception]
         return Sampler(clock, report_failure)
     if mode != "sampled" and _UNLOGGED.acquire(blocking=False):
         _LOG.warning(
-            "%s: a sampling thread estimates Python's time in the modes `flame` and `plans`", profile_function_defect()
+            "%s: a sampling thread estimates Python's time in the modes `flame` and `plans`; the mode `external` "
+            "(pip install 'placebench[sampler]') samples from outside of the process",
+            profile_function_defect(),
         )
     return ThreadSamples(clock, interval_s, report_failure)
 
@@ -119,6 +121,8 @@ def _is_sampled() -> bool:
 
 class FlameGraphRecorder:
     """Samples this thread from its making until `stop`."""
+
+    is_external: Literal[False] = False
 
     def __init__(
         self, mode: str, clock: Clock, caller: FrameType | None, report_failure: Callable[[Exception], None]
@@ -144,21 +148,16 @@ class FlameGraphRecorder:
 
     def stop(self, started: float, ended: float) -> Session:
         """The session from *started* to *ended* with its leaves; for the thread that made it."""
-        samples = [(taken, _rooted(stack, self._above)) for taken, stack in self._source.samples()]
+        samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
         intervals = innermost(with_plans(self._intervals()))
         records = timeline(samples, intervals, StackInterval(started, ended, self._above), holds=self._source.holds)
-        return Session(
-            frame_records=[(without_profiler(stack), seconds) for stack, seconds in records],
-            start_time=time.time() - (ended - started),
-            duration=ended - started,
-            min_interval=self._source.interval_s,
-            max_interval=self._source.interval_s,
-            sample_count=len(samples),
-            start_call_stack=self._above,
-            target_description="one record",
-            cpu_time=time.process_time() - self._cpu_started,
-            sys_path=sys.path,
-            sys_prefixes=Session.current_sys_prefixes(),
+        return make_session(
+            [(without_profiler(stack), seconds) for stack, seconds in records],
+            self._above,
+            ended - started,
+            samples=len(samples),
+            interval_s=self._source.interval_s,
+            cpu_s=time.process_time() - self._cpu_started,
         )
 
     def _intervals(self) -> list[StackInterval]:
@@ -167,6 +166,25 @@ class FlameGraphRecorder:
             StackInterval(started, ended, [*self._stacks(frames), leaf(label(), kind)], statement)
             for started, ended, frames, label, kind, statement in self._noted
         ]
+
+
+def make_session(
+    records: list[StackTime], above: list[str], duration_s: float, *, samples: int, interval_s: float, cpu_s: float
+) -> Session:
+    """The session of one record that ends now; *above*: the stack that it began at."""
+    return Session(
+        frame_records=records,
+        start_time=time.time() - duration_s,
+        duration=duration_s,
+        min_interval=interval_s,
+        max_interval=interval_s,
+        sample_count=samples,
+        start_call_stack=above,
+        target_description="one record",
+        cpu_time=cpu_s,
+        sys_path=sys.path,
+        sys_prefixes=Session.current_sys_prefixes(),
+    )
 
 
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
@@ -183,14 +201,14 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     )
 
 
-def _rooted(stack: list[str], above: list[str]) -> list[str]:
+def rooted(stack: list[str], above: list[str]) -> list[str]:
     """*stack*, below *above* if it begins elsewhere: seen by another thread, a greenlet has none of who awaits it."""
-    return stack if len(_common(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
+    return stack if len(common_frames(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
 
 
 def timeline(
     samples: Sequence[_Sample], intervals: Iterator[StackInterval], whole: StackInterval, *, holds: bool
-) -> list[_Record]:
+) -> list[StackTime]:
     """The time of *whole* as stacks with seconds, in order: of each interval its own stack, between them the samples'.
 
     samples: in order of time; those inside of an interval are left out. intervals: disjoint, in order of time. A sample
@@ -198,7 +216,7 @@ def timeline(
     on both sides have in common: the end of a call into the driver is where pyinstrument samples most often, and what
     ran before it is not the driver's. If a sample *holds*, it goes to that sample.
     """
-    records: list[_Record] = []
+    records: list[StackTime] = []
     at, before = whole.started, whole.stack
     waiting = iter([*samples, (float("inf"), whole.stack)])
     taken, stack = next(waiting)
@@ -211,7 +229,7 @@ def timeline(
                 at, before, sampled = taken, stack, holds
             taken, stack = next(waiting)
         if begin > at:
-            here = before if sampled else _common(before, interval.stack) or whole.stack
+            here = before if sampled else common_frames(before, interval.stack) or whole.stack
             records.append((here, begin - at))
             at = begin
         if min(interval.ended, whole.ended) > at:
@@ -273,7 +291,7 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
     return [*kept, _OVERHEAD] if working else kept
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
+def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:
     """The frames that both stacks begin with, whatever their lines."""
     return [frame for frame, _ in takewhile(_are_same, zip(one, other, strict=False))]
 

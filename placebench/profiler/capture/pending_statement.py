@@ -14,6 +14,7 @@ from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
 if TYPE_CHECKING:
+    from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
 # What is shorter is left to the flame graph's sampler: a fetch of one row costs less than noting its stack.
@@ -138,7 +139,7 @@ class RecordingContext:
         options: Options,
         clock: Clock,
         report_failure: Callable[[Exception], None],
-        flame_graph: "FlameGraphRecorder | None",
+        flame_graph: "FlameGraphRecorder | ExternalFlameGraph | None",
     ) -> None:
         self.options = options
         self.clock = clock
