@@ -206,6 +206,9 @@ async def app(scope, receive, send):
         subprocess.run([sys.executable, "-S", "-c", "import time\\nwhile time.process_time() < 0.2: pass"], check=True)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
+
+def make_app():
+    return app
 """
 
 
@@ -221,10 +224,10 @@ def of_shop(tmp_path: Path) -> Callable[..., ServerSpec]:
 @pytest.mark.parametrize(
     ("server", "module", "interface"),
     [
-        ("uvicorn", "shop:app", "asgi"),
-        ("hypercorn", "shop:app", "asgi"),
-        ("granian", "shop:app", "asgi"),
-        ("gunicorn", "shop:app", "asgi"),
+        ("uvicorn", "shop:make_app()", "asgi"),
+        ("hypercorn", "shop:make_app()", "asgi"),
+        ("granian", "shop:make_app()", "asgi"),
+        ("gunicorn", "shop:make_app()", "asgi"),
         ("hypercorn", "small_app:application", "wsgi"),
         ("granian", "small_app:application", "wsgi"),
         ("gunicorn", "small_app:application", "wsgi"),
