@@ -115,6 +115,7 @@ def _data(
             template=plan.template_db or "",
             folder=folder,
             python=str(folder / app.python) if app and app.python else None,
+            variables=app.env if app else {},
             may_change=plan.may_change,
         )
         return data, ""
