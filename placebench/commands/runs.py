@@ -34,10 +34,11 @@ def compare_plan(
     *,
     postgres: Mapping[str, str] = {},
     gates: "Sequence[Gate]" = (),
+    emit: "Callable[[Report], object] | None" = None,
 ) -> Path:
     """Compare the variants of *plan*, and return the run's folder; the options override what it says.
 
-    postgres: settings of PostgreSQL that every variant has too.
+    postgres: settings of PostgreSQL that every variant has too. emit: as that of `run_comparison`; None: it is printed.
     """
     from placebench.experiment.compare_run import (
         ROUNDS,
@@ -77,7 +78,7 @@ def compare_plan(
             for each in plan.trials
         ),
     )
-    emit = partial(emit_report, arguments)
+    emit = emit or partial(emit_report, arguments)
     return run_comparison(arguments, topology, settings, name=plan.name, gates=gates, emit=emit)
 
 
