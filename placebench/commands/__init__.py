@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, Entry] = {
     "db stop": Entry("stop the embedded PostgreSQL; its data is kept", "db"),
     "db url": Entry("print the URL of the running PostgreSQL", "db"),
     "db clean": Entry("list the scratch databases on a server, and drop those that no run uses", "db"),
+    "mcp": Entry("serve results and comparisons to agents: Model Context Protocol on stdin and stdout", "mcp"),
     "doctor": Entry("check what is installed, and say what is missing", "doctor"),
     "lab": Entry("laboratory: the benchmark of allocation candidates, its reference service and studies"),
     "lab perfload": Entry("seed, serve, load, profile and compare all variants, and write the report", "lab.perfload"),

@@ -24,7 +24,7 @@ from placebench.stats import COUNTED, METRICS
 
 if TYPE_CHECKING:
     from placebench.experiment.trials import Experiment
-    from placebench.history import Entry, Failure, History, Series
+    from placebench.history import Failure, History, HistoryEntry, Series
     from placebench.history.commits import Commit
     from placebench.results import Run
     from placebench.stats import Comparison
@@ -96,7 +96,8 @@ def _add_measurement(parser: ArgumentParser) -> None:
     options.add_plan(parser)
     options.add_replicates(parser, "the plan's, or 12; with --sequential the most: 100")
     options.add_sequential(parser)
-    options.add_data(parser, plan="plan")
+    options.add_requests(parser, default="the plan's")
+    options.add_data(parser, plan="plan", requests=False)
     options.add_rounds(parser, "the plan's, or 24")
     options.add_server(parser)
     _add_file(parser)
@@ -147,11 +148,11 @@ def _backfill(arguments: Namespace) -> int:
     if arguments.retry:
         known = known.difference(each.commit for each in history.failures)
     missing = [each for each in wanted if each.hash not in known]
-    made: list[Entry | Failure] = []
+    made: list[HistoryEntry | Failure] = []
     for number, commit in enumerate(missing, start=1):
         say(f"commit {number} of {len(missing)}: {commit.short} {commit.subject}")
         try:
-            lines: Sequence[Entry | Failure] = _measure(arguments, plan, name, [reference, commit])
+            lines: Sequence[HistoryEntry | Failure] = _measure(arguments, plan, name, [reference, commit])
         except _OF_THE_COMMIT as error:
             say(f"{commit.short} cannot be measured: {error}")
             lines = [_failure(commit, reference, error)]
@@ -246,17 +247,25 @@ def _reference(arguments: Namespace, history: "History", plan: "Experiment") -> 
     return history.reference.reference_name, Commit(history.reference.reference, "")
 
 
-def _measure(arguments: Namespace, plan: "Experiment", name: str, commits: "Sequence[Commit]") -> "list[Entry]":
+def _measure(arguments: Namespace, plan: "Experiment", name: str, commits: "Sequence[Commit]") -> "list[HistoryEntry]":
     """Compare the first of *commits*, the reference, with each of the others in one run."""
     from placebench import results
     from placebench.commands.runs import compare_plan
+    from placebench.http_session import Request
     from placebench.report import comparisons_of
 
     reference, *others = dict.fromkeys(commits)
     if not others:
         raise UsageError(f"{reference.short} is the reference itself: name another revision")
     measured = replace(plan, name="history", variants=tuple(each.short for each in (reference, *others)), trials=())
-    run = results.load(compare_plan(arguments, measured, emit=lambda _: None))
+    folder = compare_plan(
+        arguments,
+        measured,
+        requests=options.read_requests(arguments),
+        login=[Request.parse(each) for each in arguments.login],
+        emit=lambda _: None,
+    )
+    run = results.load(folder)
     comparisons = comparisons_of(run)
     return [
         _entry(commit, reference, name, run, [each for each in comparisons if each.variant == commit.short])
@@ -266,12 +275,13 @@ def _measure(arguments: Namespace, plan: "Experiment", name: str, commits: "Sequ
 
 def _entry(
     commit: "Commit", reference: "Commit", name: str, run: "Run", comparisons: "Sequence[Comparison]"
-) -> "Entry":
-    from placebench.history import Entry, Measured
+) -> "HistoryEntry":
+    from placebench.history import HistoryEntry, Measured
     from placebench.history.series import MARGINS
 
-    machine, manifest = run.head.manifest["machine"], run.head.manifest
-    return Entry(
+    manifest = run.head.manifest
+    machine, database = manifest["machine"], manifest.get("postgresql") or {}
+    return HistoryEntry(
         commit=commit.hash,
         subject=commit.subject,
         reference=reference.hash,
@@ -295,7 +305,7 @@ def _entry(
         versions={
             "placebench": manifest["placebench"],
             "python": manifest["python"]["version"],
-            "postgresql": manifest["postgresql"]["version"],
+            **({"postgresql": database["version"]} if "version" in database else {}),
             **manifest["packages"],
         },
     )
@@ -332,14 +342,14 @@ def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> No
             writer.writerow([dates[point.commit], point.commit, *(each.get(point.commit, "") for each in ratios)])
 
 
-def _emit_entries(arguments: Namespace, made: "Sequence[Entry | Failure]") -> None:
+def _emit_entries(arguments: Namespace, made: "Sequence[HistoryEntry | Failure]") -> None:
     from msgspec import to_builtins
 
-    from placebench.history import Entry
+    from placebench.history import HistoryEntry
     from placebench.report.effects import METRIC_LABELS, written_effect
 
-    def line(each: "Entry | Failure") -> str:
-        if not isinstance(each, Entry):
+    def line(each: "HistoryEntry | Failure") -> str:
+        if not isinstance(each, HistoryEntry):
             return f"{each.commit[:12]}  not measured: {each.reason}"
         cpu = each.metrics.get("cpu_s")
         effect = "counts alone"

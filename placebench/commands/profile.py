@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -19,14 +19,19 @@ from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.http_session import Request
-    from placebench.profiler import Recording, SqlProfiler
+    from placebench.profiler import Clocks, Recording, SqlProfiler
     from placebench.profiler.integrations.in_process_client import InProcessClient
     from placebench.profiler.integrations.program import Program
 
-_MODES = ("light", "full", "sampled", "flame", "plans")
+_MODES = ("light", "full", "sampled", "external", "flame", "plans")
 _OUT = Path("profile")
-_FORMATS = {"sarif": ".sarif", "speedscope": ".speedscope.json"}
-"""What a recording is written as with --format, and how the name of the file ends."""
+_FORMATS = {
+    "firefox": (".firefox.json.gz",),
+    "otlp": (".traces.jsonl", ".metrics.jsonl"),
+    "sarif": (".sarif",),
+    "speedscope": (".speedscope.json",),
+}
+"""What a recording is written as with --format, and how the names of the files end."""
 
 
 class _ReadTarget(Action):
@@ -91,6 +96,14 @@ def _configure_run(parser: ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="number of times that each request is sent before, not recorded (default: 1)",
+    )
+    parser.add_argument(
+        "--drivers",
+        type=_names,
+        default=(),
+        metavar="NAME,…",
+        help="record what these database drivers execute, and nothing else (default: SQLAlchemy and every driver that "
+        "the program imports)",
     )
     parser.add_argument("--mode", choices=_MODES, default="flame", help="how much is recorded (default: flame)")
     parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; they may be secrets")
@@ -185,12 +198,13 @@ def _program(arguments: Namespace) -> "Program | None":
 
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
-    from placebench.profiler import Clocks, SqlProfiler
-    from placebench.profiler.integrations.application import missing_package
+    from placebench.profiler import Clocks
+    from placebench.profiler.integrations.application import missing_package, package_folders
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
     interrupted = False
-    profiler = SqlProfiler(clocks=Clocks(cpu=time.process_time))  # of all its threads
+    folders = package_folders(program.name) if program.is_module else ()
+    profiler = _profiler(arguments, folders, Clocks(cpu=time.process_time))  # of all its threads
     try:
         with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
             try:
@@ -205,6 +219,7 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
                     warn(f"placebench profile run: {hint}")
     finally:
         profiler.remove()
+    _note_nothing_seen(profiler, [recording])
     files = _write(recording, arguments.out, arguments.format)
     emit(
         arguments,
@@ -348,15 +363,16 @@ class _Recorded:
 def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
     """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
     from placebench.http_session import Request
-    from placebench.profiler import SqlProfiler
+    from placebench.profiler.integrations.application import package_folders
     from placebench.profiler.integrations.in_process_client import in_process_client
 
     logins = [Request.parse(text) for text in arguments.login]
     recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
     # Before the application is imported: connections that it makes at once are timed too.
-    profiler = SqlProfiler()
+    name = _application_name(arguments)
+    profiler = _profiler(arguments, package_folders(name))
     try:
-        with in_process_client(_application(arguments), arguments.interface) as client:
+        with in_process_client(_load_application(name), arguments.interface) as client:
             for login in logins:
                 client.log_in(login)
             for each in recorded * arguments.warmup:
@@ -365,6 +381,7 @@ def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Reco
             _record_all(profiler, client, recorded, arguments)
     finally:
         profiler.remove()
+    _note_nothing_seen(profiler, [recording for each in recorded for recording in each.recordings])
     return recorded
 
 
@@ -412,18 +429,44 @@ def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "Abstra
     return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
 
 
+def _profiler(arguments: Namespace, folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
+    """Of the whole process, or of the drivers that were named. folders: of the application."""
+    from placebench.profiler import SqlProfiler
+
+    if arguments.drivers:
+        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks, application=folders)
+    return SqlProfiler(clocks=clocks, application=folders)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
+
+
+def _note_nothing_seen(profiler: "SqlProfiler", recordings: "Sequence[Recording]") -> None:
+    """Note in all recordings, if none has a statement, what was looked for."""
+    if not any(each.statements or each.transactions for each in recordings):
+        for each in recordings:
+            each.notes = (*each.notes, profiler.nothing_seen)
+
+
 def _folder_name(number: int, request: "Request") -> str:
     """A name for the files of one of several requests, such as 2-GET-orders-7."""
     return f"{number}-{re.sub('[^A-Za-z0-9]+', '-', str(request)).strip('-')}"[:60]
 
 
-def _application(arguments: Namespace) -> Any:
-    from placebench.profiler.integrations.application import detect_application, load_application
+def _application_name(arguments: Namespace) -> str:
+    from placebench.profiler.integrations.application import detect_application
 
-    name = arguments.target
-    if name is None:
-        name, reason = detect_application(Path())
-        say(f"application {name} ({reason})")
+    if arguments.target is not None:
+        return str(arguments.target)
+    name, reason = detect_application(Path())
+    say(f"application {name} ({reason})")
+    return name
+
+
+def _load_application(name: str) -> Any:
+    from placebench.profiler.integrations.application import load_application
+
     before, sys.argv = sys.argv, [name]  # it may read a command line, and ours is not its own
     try:
         return load_application(name)
@@ -450,18 +493,29 @@ def _write(recording: "Recording", folder: Path, formats: "Sequence[str]") -> di
 
 
 def _write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
-    """Write what other programs read, as `profile show --format` requests it; return the paths by format."""
-    from placebench.profiler import write_sarif, write_speedscope
+    """Write what other programs read, as --format requests it; return the paths by their kinds."""
+    from placebench.profiler import (
+        write_firefox_profile,
+        write_otlp_metrics,
+        write_otlp_traces,
+        write_sarif,
+        write_speedscope,
+    )
 
-    files = {each: folder / f"{name}{_FORMATS[each]}" for each in formats}
-    for each, path in files.items():
-        if each == "sarif":
-            write_sarif(recording, path)
-        elif recording.session is None:
-            raise ProfilerError(f"{recording.name} has no flame graph to write as {each}: see --mode of `profile run`")
-        else:
-            write_speedscope(recording.session, path)
-        say(f"{each}: {path}")
+    if "speedscope" in formats and recording.session is None:
+        raise ProfilerError(f"{recording.name} has no flame graph to write for speedscope: see --mode of `profile run`")
+    writers: dict[str, tuple[Callable[..., None], ...]] = {
+        "firefox": (write_firefox_profile,),
+        "otlp": (write_otlp_traces, write_otlp_metrics),
+        "sarif": (write_sarif,),
+        "speedscope": (lambda each, path: write_speedscope(each.session, path),),
+    }
+    files: dict[str, Path] = {}
+    for each in dict.fromkeys(formats):
+        for end, write in zip(_FORMATS[each], writers[each], strict=True):
+            path = files[end.split(".")[1]] = folder / f"{name}{end}"
+            write(recording, path)
+            say(f"{each}: {path}")
     return files
 
 

@@ -8,21 +8,26 @@ Because both sides of a ratio ran interleaved on one machine, machines cancel, a
 """
 
 from placebench.history.change_points import Point, Step, find_steps
-from placebench.history.history_file import Blessing, Entry, Failure, History, Measured, append_lines
+from placebench.history.commits import Commit, ancestors, commits_between, find_commit
+from placebench.history.history_file import Blessing, Failure, History, HistoryEntry, Measured, append_lines
 from placebench.history.series import Series, SeriesPoint, SeriesStep, series_of
 
 __all__ = [
     "Blessing",
-    "Entry",
+    "Commit",
     "Failure",
     "History",
+    "HistoryEntry",
     "Measured",
     "Point",
     "Series",
     "SeriesPoint",
     "SeriesStep",
     "Step",
+    "ancestors",
     "append_lines",
+    "commits_between",
+    "find_commit",
     "find_steps",
     "series_of",
 ]

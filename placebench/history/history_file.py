@@ -30,7 +30,7 @@ class Measured(Struct, frozen=True, omit_defaults=True):
     variant_value: Amount | None = None
 
 
-class Entry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="kind"):
+class HistoryEntry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="kind"):
     """A commit that was measured against the reference."""
 
     commit: _Commit
@@ -66,7 +66,7 @@ class Blessing(Struct, frozen=True, kw_only=True, tag="bless", tag_field="kind")
     blessed_at: str
 
 
-Line = Entry | Failure | Blessing
+Line = HistoryEntry | Failure | Blessing
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class History:
         return cls(read_lines(path, Line, error=HistoryError))  # type: ignore[arg-type]
 
     @cached_property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[HistoryEntry]:
         """What was measured."""
-        return [each for each in self.lines if isinstance(each, Entry)]
+        return [each for each in self.lines if isinstance(each, HistoryEntry)]
 
     @cached_property
     def failures(self) -> list[Failure]:
@@ -98,7 +98,7 @@ class History:
         return [each for each in self.lines if isinstance(each, Blessing)]
 
     @property
-    def reference(self) -> Entry | None:
+    def reference(self) -> HistoryEntry | None:
         """The newest entry, which names the reference that is pinned; None before the first."""
         return self.entries[-1] if self.entries else None
 

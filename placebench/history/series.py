@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import NormalDist
 
 from placebench.history.change_points import Point, Step, find_steps
-from placebench.history.history_file import Blessing, Entry, History, Measured
+from placebench.history.history_file import Blessing, History, HistoryEntry, Measured
 from placebench.stats import COUNTED, METRICS
 
 MARGINS = {**{name: rule.margin for name, rule in METRICS.items()}, **COUNTED}
@@ -87,7 +87,7 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
     order = list(dict.fromkeys(each.commit for each in history.entries)) if order is None else order
     place = {commit: number for number, commit in enumerate(order)}
     chain, variances, linking = _chain(history.entries, metric)
-    by_commit: dict[str, list[tuple[Entry, Point]]] = defaultdict(list)
+    by_commit: dict[str, list[tuple[HistoryEntry, Point]]] = defaultdict(list)
     left_out = 0
     for number, entry in enumerate(history.entries):
         point = _point(entry.metrics.get(metric))
@@ -119,7 +119,7 @@ def _point(measured: Measured | None) -> Point | None:
 
 
 def _chain(
-    entries: Sequence[Entry], metric: str
+    entries: Sequence[HistoryEntry], metric: str
 ) -> tuple[dict[str, tuple[float, frozenset[str]]], dict[str, float], set[int]]:
     """By reference, the log ratio to the newest one and the links on the way; the variance of each link; the links."""
     references = {each.reference for each in entries}
@@ -137,7 +137,7 @@ def _chain(
     return chain, variances, linking
 
 
-def _merge(entries: Sequence[tuple[Entry, Point]]) -> SeriesPoint:
+def _merge(entries: Sequence[tuple[HistoryEntry, Point]]) -> SeriesPoint:
     """The entries of a commit against the same reference as one, the newest reference's where there are several."""
     newest, last = entries[-1]
     same = [point for entry, point in entries if entry.reference == newest.reference]

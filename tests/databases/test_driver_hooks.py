@@ -8,7 +8,10 @@ import psycopg
 import psycopg2
 import psycopg2.extras
 import pytest
+from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
 
@@ -188,3 +191,60 @@ def test_without_a_recording_and_after_the_removal_the_drivers_are_their_own(url
     with psycopg.connect(url) as own:
         assert type(own) is psycopg.Connection
     assert type(psycopg2.connect(url)) is psycopg2.extensions.connection
+
+
+@since_2_0
+def test_a_statement_is_counted_once_whoever_sends_it(url: str) -> None:
+    """A profiler of the process: SQLAlchemy's engines on three drivers, and the drivers by hand beside them."""
+    profiler = SqlProfiler()
+
+    def by_engine(driver: str) -> None:
+        engine = create_engine(make_url(url).set(drivername=f"postgresql+{driver}"))
+        with engine.begin() as connection:
+            connection.execute(text("select 1")).all()
+        engine.dispose()
+
+    async def by_async_engine() -> None:
+        engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"))
+        async with engine.begin() as connection:
+            (await connection.execute(text("select 1"))).all()
+        await engine.dispose()
+
+    async def by_asyncpg() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.fetch("select 2")
+        await connection.close()
+
+    with profiler.record("both") as recording:
+        by_engine("psycopg2")
+        by_engine("psycopg")
+        asyncio.run(by_async_engine())
+        with psycopg.connect(url) as connection:
+            connection.execute("select 2").fetchall()
+        asyncio.run(by_asyncpg())
+    profiler.remove()
+
+    assert [each.round_trips for each in recording.statements] == [2, 2, 3, 2, 2]
+    assert [step for step, _ in steps(recording)] == ["CONNECT", "BEGIN", "COMMIT"] * 4 + ["CONNECT"]
+    assert (recording.missed, recording.notes) == (0, ())
+
+
+def test_equal_values_are_duplicates(profiler: SqlProfiler, url: str) -> None:
+    """Of psycopg 3 and asyncpg, whose values come after the text has been prepared; a write between them counts."""
+
+    async def work() -> None:
+        connection = await asyncpg.connect(url)
+        for number in (1, 2, 2):
+            await connection.fetch("select $1::int", number)
+        await connection.close()
+
+    with profiler.record("values", parameters=True) as recording, psycopg.connect(url) as connection:
+        connection.execute("create temp table t (i int)")
+        for number in (1, 1):
+            connection.execute("select i from t where i = %s", (number,)).fetchall()
+        connection.execute("insert into t values (%s)", (1,))
+        connection.execute("select i from t where i = %s", (1,)).fetchall()
+        asyncio.run(work())
+
+    assert [each.repeated for each in recording.statements] == [False, False, True, False, False, *(False, False, True)]
+    assert recording.statements[-1].parameters == "(2,)"

@@ -82,6 +82,7 @@ BASE = (
     Call("profile show {recording}", "statements 1 "),
     Call("profile diff {recording} {recording}", "unchanged"),
     Call("doctor", "missing  packages", exit_code=2),
+    Call("mcp", "pip install 'placebench[mcp]'", exit_code=2),
 )
 STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (
@@ -112,6 +113,7 @@ BENCH = (
     measures(f"lab study published {STUDY} --variants tuned"),
 )
 OTHERS = {
+    "mcp": Call("mcp", ""),
     "psycopg3": Call(
         "lab verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants send the same responses"
     ),
@@ -191,7 +193,7 @@ def words(call: Call, **values: str) -> list[str]:
 @anywhere
 @pytest.mark.parametrize("call", BASE, ids=lambda call: call.text)
 def test_the_profiler_needs_no_extra(base: Environment, folder: Path, call: Call, *, on_terminal: bool) -> None:
-    """All of `placebench profile` works after `pip install placebench`, and so does `doctor`."""
+    """All of `placebench profile` and `doctor` work after `pip install placebench`; `mcp` says what it needs."""
     recording = write_recording(folder / "recorded")
 
     ended = base.run("placebench", *words(call, recording=str(recording)), folder=folder, on_terminal=on_terminal)

@@ -1,25 +1,26 @@
-"""The profiler's hooks on the drivers themselves, for programs without SQLAlchemy: `DriverHooks`.
+"""The profiler's hooks on the drivers themselves, for what does not go through SQLAlchemy: `DriverHooks`.
 
-Each driver's way to connect is exchanged until the profiler is removed, so that it makes timed connections.
+Each driver's way to connect is exchanged until the profiler is removed, so that it makes timed connections: at once if
+the driver has been imported, or else as soon as it is.
 """
 
 import gc
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from placebench.errors import ProfilerError
-from placebench.profiler.capture.active_recording import ActiveRecording
-from placebench.profiler.capture.connection_state import ConnectionState
 from placebench.profiler.capture.driver_recorder import DriverRecorder
-from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.capture.stack import add_libraries
-from placebench.profiler.drivers.base import TimedConnection
 
 # By the name that is imported: the module of placebench.profiler.drivers, and its function.
 _PATCHES = {
     "MySQLdb": ("mysql", "patch_mysqlclient"),
+    "aiosqlite": ("aiosqlite", "patch_aiosqlite"),
     "asyncpg": ("asyncpg_protocol", "patch_asyncpg"),
     "psycopg": ("psycopg3", "patch_psycopg"),
     "psycopg2": ("psycopg2", "patch_psycopg2"),
@@ -29,74 +30,140 @@ _PATCHES = {
 DRIVERS = tuple(_PATCHES)
 # Between the application and its driver: their lines are not the ones that ran a statement.
 _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
+_UNSUPPORTED = (
+    *("aiomysql", "apsw", "asyncmy", "clickhouse_driver", "cx_Oracle", "duckdb", "ibm_db", "mariadb"),
+    *("mysql.connector", "oracledb", "pg8000", "pymssql", "pyodbc", "pysqlite3", "snowflake.connector"),
+)
 
 
-class DriverHooks(DriverRecorder):
-    """Installed on drivers until `remove`; connections that are open already stay unseen."""
+class DriverPatches:
+    """The drivers' ways to connect, exchanged until `remove`; connections that are open already stay unseen.
 
-    def __init__(self, drivers: Iterable[str] = (), *, whole_process: bool = False) -> None:
-        """drivers: names of packages; by default all that are installed. Raises ProfilerError for an unknown one."""
-        super().__init__(whole_process=whole_process)
-        self.installed = False
-        self._drivers = tuple(drivers) or tuple(name for name in DRIVERS if find_spec(name))
+    names: packages, which are imported now; by default all drivers, each of them as soon as somebody imports it.
+    """
+
+    def __init__(self, recorder: DriverRecorder, names: Iterable[str] = ()) -> None:
+        """Raises ProfilerError for a name that is unknown or not installed."""
+        self._recorder = recorder
+        self._named = tuple(names)
+        self._watch = _ImportWatch(self._patch)
         self._originals: list[tuple[Any, str, Any]] = []
-        for name in self._drivers:
+        for name in self._named:
             if name not in _PATCHES:
                 raise ProfilerError(f"unknown driver {name!r}: expected one of {', '.join(DRIVERS)}")
             if find_spec(name) is None:
                 raise ProfilerError(f"the driver {name} is not installed")
 
     def install(self) -> None:
-        """Exchange the drivers' ways to connect; imports the drivers."""
-        for name in self._drivers:
-            module, function = _PATCHES[name]
-            getattr(import_module(f"placebench.profiler.drivers.{module}"), function)(self, self._replace)
-        add_libraries(*self._drivers, *_LIBRARIES)
-        gc.callbacks.append(self.garbage_collected)
-        self.installed = True
+        """Exchange those of the drivers that are imported, and of the others when they are."""
+        for name in self._named or [each for each in DRIVERS if each in sys.modules]:
+            _import(name)
+            self._patch(name)
+        if not self._named:
+            self._watch.begin({name for name in DRIVERS if name not in sys.modules})
+        add_libraries(*DRIVERS, *_LIBRARIES)
 
     def remove(self) -> None:
         """Give the drivers their own ways to connect back; again is harmless. Open connections only pass on."""
-        if not self.installed:
-            return
-        self.installed = False
+        self._watch.end()
         for owner, name, original in reversed(self._originals):
             setattr(owner, name, original)
         self._originals.clear()
-        gc.callbacks.remove(self.garbage_collected)
 
-    def recording_started(self, recording: ActiveRecording) -> None:
-        """A recording runs."""
-        self.running.add(recording)
-        if recording.options.mode == "plans":
-            recording.note("no plans: only with SQLAlchemy does the profiler see when a connection is idle")
+    def __str__(self) -> str:
+        """Which drivers are watched, and which others have been imported."""
+        watched = self._named or DRIVERS
+        imported = ", ".join(name for name in watched if name in sys.modules)
+        absent = ", ".join(name for name in watched if name not in sys.modules)
+        other = ", ".join(name for name in _UNSUPPORTED if name in sys.modules)
+        parts = [f"{imported} (imported)" if imported else "", f"{absent} (not imported)" if absent else ""]
+        drivers = f"the drivers {' and '.join(filter(None, parts))}"
+        return f"{drivers}, but not for {other}, which placebench does not support" if other else drivers
 
-    def recording_ended(self, recording: ActiveRecording) -> None:
-        """It runs no more."""
-        self.running.discard(recording)
+    def _patch(self, name: str) -> None:
+        """Exchange a driver's functions; one that has changed costs its statements, and nothing else."""
+        module, function = _PATCHES[name]
+        try:
+            getattr(import_module(f"placebench.profiler.drivers.{module}"), function)(self._recorder, self._replace)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self._recorder.report_failure(error)
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute of a driver's, and remember its own: of a class, the class method and not its call."""
         self._originals.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)
 
-    def _start(self, recording: ActiveRecording, cursor: Any, sql: object) -> PendingStatement:
-        """A statement, in the transaction that the driver or the text itself begins."""
-        connection: TimedConnection = cursor.connection
-        state = recording.connection_state(connection)
-        if state.transaction is None and connection.begins(str(sql)):
-            self._begin(recording, state)
-            recording.start_statement(connection, "BEGIN", "BEGIN")
-        pending = super()._start(recording, cursor, sql)
-        if pending.step == "BEGIN":
-            self._begin(recording, state)
-            pending.number = state.transaction
-        elif pending.step in ("COMMIT", "ROLLBACK"):
-            state.transaction = None
-        return pending
 
-    @staticmethod
-    def _begin(recording: ActiveRecording, state: ConnectionState) -> None:
-        """A transaction begins on this connection."""
-        recording.transaction_count += 1
-        state.transaction = recording.transaction_count
+class DriverHooks(DriverRecorder):
+    """Records what goes through the drivers, whoever calls them, until `remove`."""
+
+    def __init__(self, drivers: Sequence[str] = (), *, whole_process: bool = False) -> None:
+        """drivers: names of packages; by default all. Raises ProfilerError for an unknown one."""
+        super().__init__(whole_process=whole_process)
+        self.installed = False
+        self.patches = DriverPatches(self, drivers)
+
+    @property
+    def sources(self) -> str:
+        """What statements are looked for."""
+        return str(self.patches)
+
+    def install(self) -> None:
+        """Exchange the drivers' ways to connect."""
+        self.patches.install()
+        gc.callbacks.append(self.garbage_collected)
+        self.installed = True
+
+    def remove(self) -> None:
+        """Take the patches away; again is harmless."""
+        if self.installed:
+            self.installed = False
+            self.patches.remove()
+            gc.callbacks.remove(self.garbage_collected)
+
+
+class _ImportWatch:
+    """A finder of modules that finds nothing by itself: it calls back when one of its modules has been imported."""
+
+    def __init__(self, imported: Callable[[str], None]) -> None:
+        self._imported = imported
+        self._names: set[str] = set()
+
+    def begin(self, names: set[str]) -> None:
+        """Watch for these modules."""
+        self._names = names
+        sys.meta_path.insert(0, self)
+
+    def end(self) -> None:
+        """Watch no more; again is harmless."""
+        self._names = set()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """What the other finders find, with a loader that calls back."""
+        if name not in self._names:
+            return None
+        others = (each for each in sys.meta_path if each is not self)
+        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            self._call_back_after(spec.loader)
+        return spec
+
+    def _call_back_after(self, loader: Any) -> None:
+        run = loader.exec_module
+
+        def run_and_call_back(module: ModuleType) -> None:
+            run(module)
+            if module.__name__ in self._names:  # an archive's loader has other modules too
+                self._names.discard(module.__name__)
+                self._imported(module.__name__)
+
+        loader.exec_module = run_and_call_back
+
+
+def _import(name: str) -> None:
+    try:
+        import_module(name)
+    except ImportError as error:
+        raise ProfilerError(f"the driver {name} cannot be imported: {error}") from error

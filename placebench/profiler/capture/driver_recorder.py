@@ -15,16 +15,17 @@ from typing import Any
 
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProcessRecording
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
-from placebench.profiler.capture.connection_state import driver_connection
+from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
-from placebench.profiler.capture.stack import find_callers
+from placebench.profiler.capture.stack import Callers, find_callers
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
-from placebench.profiler.model.fingerprint import fingerprint, transaction_step
+from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
 
 _LOG = logging.getLogger("placebench.profiler")
 # psycopg 3 is pinged with an empty statement.
 _PING = re.compile(r"\s*(?:select\s+1\s*)?;?\s*\Z", re.IGNORECASE)
 
+LONGEST_PARAMETERS = 1000
 _ENDS = ("COMMIT", "ROLLBACK", "PING")
 
 
@@ -50,7 +51,8 @@ class DriverRecorder:
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
-    connecting: the CONNECT that runs there. pool_wait_s: between the pool's queue and its checkout, the wait.
+    connecting: the CONNECT that runs there. pool_request: between the pool's queue and its checkout.
+    callers: the lines that run a statement, in a thread of the driver's own, whose stack does not hold them.
     """
 
     def __init__(self, *, whole_process: bool = False) -> None:
@@ -58,7 +60,8 @@ class DriverRecorder:
             ProcessRecording() if whole_process else ContextVar("placebench_recording", default=None)
         )
         self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
-        self.pool_wait_s: ContextVar[float | None] = ContextVar("placebench_pool_wait", default=None)
+        self.pool_request: ContextVar[Any] = ContextVar("placebench_pool_request", default=None)
+        self.callers: ContextVar[Callers | None] = ContextVar("placebench_callers", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}
         self.running: set[ActiveRecording] = set()
         self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
@@ -86,7 +89,7 @@ class DriverRecorder:
                 recording.missed += 1
 
     @guarded
-    def driver_call(self, cursor: TimedCursor, sql: object) -> PendingStatement | None:
+    def driver_call(self, cursor: TimedCursor, sql: object, values: object = None) -> PendingStatement | None:
         """The statement of an execute: SQLAlchemy's own, or a new one for a cursor that the application uses itself."""
         pending = cursor.placebench_pending
         if pending is not None and pending.executing:
@@ -97,8 +100,24 @@ class DriverRecorder:
             self.count_missed()
         # What runs while connecting is part of the CONNECT.
         connecting = recording is None or self.connecting.get() is not None
-        cursor.placebench_pending = None if recording is None or connecting else self._start(recording, cursor, sql)
+        cursor.placebench_pending = (
+            None if recording is None or connecting else self._start(recording, cursor, sql, values)
+        )
         return cursor.placebench_pending
+
+    @guarded
+    def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
+        """Compare a statement and its values, as the driver takes them, with those before; not in mode light."""
+        recording = pending.recording
+        if recording.options.mode == "light":
+            return
+        if statement_kind(sql) == "read":
+            pending.repeated = recording.duplicates.is_repeated(sql, values)
+        else:
+            recording.duplicates.add_write(written_table(sql))
+            pending.repeated = False
+        if recording.options.parameters:
+            pending.parameters = repr(values)[:LONGEST_PARAMETERS]
 
     @guarded
     def driver_step(self, connection: TimedConnection, step: str) -> PendingStatement | None:
@@ -108,8 +127,7 @@ class DriverRecorder:
             return None
         state = recording.connection_state(connection)
         if step == "BEGIN":
-            recording.transaction_count += 1
-            state.transaction = recording.transaction_count
+            self._begin_transaction(recording, state)
         elif step != "PING" and state.transaction is None and not connection.in_a_transaction():
             return None
         pending = recording.start_statement(connection, step, step)
@@ -146,16 +164,52 @@ class DriverRecorder:
         """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
         how(self, *args, **kwargs)
 
-    def _start(self, recording: ActiveRecording, cursor: Any, sql: object) -> PendingStatement:
+    def _start(self, recording: ActiveRecording, cursor: Any, sql: object, values: object) -> PendingStatement:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
         text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
         # Between the pool's queue and its checkout event only the pool's own test of a connection runs.
-        ping = self.pool_wait_s.get() is not None and _PING.match(text)
-        pending = recording.start_statement(cursor.connection, text, "PING" if ping else transaction_step(text))
+        ping = self.pool_request.get() is not None and _PING.match(text)
+        step = "PING" if ping else transaction_step(text)
+        connection = cursor.connection
+        if isinstance(connection, TimedConnection) and not connection.placebench_adopted:
+            pending = self._start_alone(recording, connection, text, step)
+        else:
+            pending = recording.start_statement(connection, text, step)
         pending.compile_s = 0.0
-        locate(pending, text)
-        pending.enter()
+        locate(pending, text, self.callers.get())
+        if step is None:
+            self.driver_values(pending, text, values)
+        pending.hand_over()
         return pending
+
+    def _start_alone(
+        self, recording: ActiveRecording, connection: TimedConnection, text: str, step: str | None
+    ) -> PendingStatement:
+        """A statement on a connection without SQLAlchemy: the driver or the text itself begins its transaction."""
+        state = recording.connection_state(connection)
+        if state.transaction is None and connection.begins(text):
+            self._begin_transaction(recording, state)
+            recording.start_statement(connection, "BEGIN", "BEGIN")
+        pending = recording.start_statement(connection, text, step)
+        if step == "BEGIN":
+            self._begin_transaction(recording, state)
+            pending.number = state.transaction
+        elif step in ("COMMIT", "ROLLBACK"):
+            state.transaction = None
+        return pending
+
+    @staticmethod
+    def _begin_transaction(recording: ActiveRecording, state: ConnectionState) -> None:
+        recording.transaction_count += 1
+        state.transaction = recording.transaction_count
+
+    def recording_started(self, recording: ActiveRecording) -> None:
+        """A recording runs."""
+        self.running.add(recording)
+
+    def recording_ended(self, recording: ActiveRecording) -> None:
+        """It runs no more."""
+        self.running.discard(recording)
 
     # Plans.
 
@@ -228,7 +282,7 @@ class DriverRecorder:
             recording.gc_s += now - recording.gc_started
             recording.gc_collections += 1
             label = f"garbage collection, generation {details['generation']}"
-            recording.add_leaf(recording.gc_started, now, label, "gc")
+            recording.add_leaf(recording.gc_started, now, lambda: label, "gc")
             recording.gc_started = None
 
 
@@ -239,9 +293,10 @@ def _failed_hook(error: Exception) -> str:
     return "?" if inner is None else inner.tb_frame.f_code.co_name.strip("_")
 
 
-def locate(pending: PendingStatement, sql: str) -> None:
+def locate(pending: PendingStatement, sql: str, callers: Callers | None = None) -> None:
     """Note the fingerprint of a statement that SQLAlchemy did not prepare and, unless in mode light, its call site."""
     pending.executing = False
     pending.fingerprint = fingerprint(sql)
     if pending.recording.options.mode != "light":
-        pending.caller, pending.outer_caller = find_callers(sys._getframe(1), pending.recording.application)
+        found = callers or find_callers(sys._getframe(1), pending.recording.application)
+        pending.caller, pending.outer_caller = found

@@ -8,37 +8,43 @@ import gc
 import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, Table, event
 from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext, interfaces
 from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.pool import Pool
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, PendingCheckout
 from placebench.profiler.capture.connection_state import driver_connection
-from placebench.profiler.capture.driver_recorder import DriverRecorder, locate, while_recording
-from placebench.profiler.capture.engine import PoolTimer, idle_switch_of, raw_connection
+from placebench.profiler.capture.driver_hooks import DriverPatches
+from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
+from placebench.profiler.capture.engine import PoolRequest, PoolTimer, idle_switch_of, raw_connection
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
-from placebench.profiler.drivers import time_connection, use_timed_classes
+from placebench.profiler.drivers import adopt_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
+from placebench.profiler.model.statement import DatabaseAddress
 
-_LONGEST_PARAMETERS = 1000
 # What SQLAlchemy 2.0 or a late patch release of 1.4 has under another name, or not at all, in 1.4.0.
 _CACHE_HIT: Any = DefaultDialect.CACHE_HIT
 _INSERTMANYVALUES: Any = getattr(getattr(interfaces, "ExecuteStyle", None), "INSERTMANYVALUES", "not before 2.0")
 
 
 class Hooks(DriverRecorder):
-    """Installed on one engine, or on all of them, until `remove`."""
+    """Installed on one engine, or on all of them and on the drivers, until `remove`."""
 
     def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
         super().__init__(whole_process=whole_process)
         self.installed = False
+        self.patches = None if isinstance(target, Engine) else DriverPatches(self)
         self._target = target
         self._idle_switch = idle_switch_of(target)
         self._pools = PoolTimer(clock, self._waited)
+        self._databases: WeakKeyDictionary[Pool, DatabaseAddress | None] = WeakKeyDictionary()
+        self._checkouts: WeakKeyDictionary[Any, PendingCheckout] = WeakKeyDictionary()  # by the pool's record of it
         self._listeners: dict[str, Callable[..., Any]] = {
             "do_connect": self._do_connect,
             "connect": self._connect,
@@ -55,6 +61,11 @@ class Hooks(DriverRecorder):
             "rollback": self._rollback,
         }
 
+    @property
+    def sources(self) -> str:
+        """What statements are looked for."""
+        return "one engine of SQLAlchemy" if self.patches is None else f"SQLAlchemy and {self.patches}"
+
     def install(self) -> None:
         """Listen. Connections that are open already stay of the driver's own class: their fetches are not measured."""
         with self._idle_switch.installing():
@@ -65,6 +76,8 @@ class Hooks(DriverRecorder):
         gc.callbacks.append(self.garbage_collected)
         if isinstance(self._target, Engine):
             self._pools.time(self._target.pool)
+        if self.patches is not None:
+            self.patches.install()
         self.installed = True
 
     def remove(self) -> None:
@@ -76,15 +89,17 @@ class Hooks(DriverRecorder):
             event.remove(self._target, name, listener)
         gc.callbacks.remove(self.garbage_collected)
         self._pools.remove()
+        if self.patches is not None:
+            self.patches.remove()
 
     def recording_started(self, recording: ActiveRecording) -> None:
         """SQLAlchemy is to call the statement hooks."""
-        self.running.add(recording)
+        super().recording_started(recording)
         self._idle_switch.recording_started()
 
     def recording_ended(self, recording: ActiveRecording) -> None:
         """It need not call them any more, unless another recording runs."""
-        self.running.discard(recording)
+        super().recording_ended(recording)
         self._idle_switch.recording_ended()
 
     # The pool's and the connection's life.
@@ -102,23 +117,33 @@ class Hooks(DriverRecorder):
 
     @guarded
     def _connect(self, dbapi_connection: object, _record: object) -> None:
-        time_connection(self, dbapi_connection)
+        adopt_connection(self, dbapi_connection)
 
     @guarded
-    def _checkin(self, dbapi_connection: object, _record: object) -> None:
+    def _checkin(self, dbapi_connection: object, record: Any) -> None:
+        if (checkout := self._checkouts.pop(record, None)) is not None:
+            checkout.end()
         self.stop_plans(dbapi_connection)
 
     @while_recording
-    def _checkout(self, recording: ActiveRecording, dbapi_connection: object, _record: object, _proxy: object) -> None:
-        connecting, wait_s = self.connecting.get(), self.pool_wait_s.get()
+    def _checkout(self, recording: ActiveRecording, dbapi_connection: object, record: Any, proxy: Any) -> None:
+        connecting, request = self.connecting.get(), self.pool_request.get()
         if connecting is not None:
             connecting.leave_execute(None)
             self.connecting.set(None)
-        if wait_s is not None:
-            state = recording.connection_state(dbapi_connection)
-            state.pool_wait_s = wait_s
-            state.measured_s += wait_s
-            self.pool_wait_s.set(None)
+        state = recording.connection_state(dbapi_connection)
+        if connecting is not None:
+            connecting.connection = state
+        requested, pending = None if connecting is None else connecting.started, 0
+        if request is not None:
+            requested, pending = request.started, request.pending
+            state.pool_wait_s = request.seconds
+            state.measured_s += request.seconds
+            self.pool_request.set(None)
+        checkout = recording.start_checkout(requested, pending, proxy._pool)
+        checkout.database = self._databases[proxy._pool] = state.database
+        checkout.create_s = None if connecting is None else connecting.execute_s
+        self._checkouts[record] = checkout
 
     @guarded
     def _engine_connect(self, connection: Connection, *_branch: object) -> None:  # a second argument in 1.4
@@ -129,14 +154,21 @@ class Hooks(DriverRecorder):
         self._pools.time(engine.pool)
 
     @while_recording
-    def _waited(self, recording: ActiveRecording, seconds: float, came: bool) -> None:
-        if came:
-            self.pool_wait_s.set((self.pool_wait_s.get() or 0.0) + seconds)
+    def _waited(self, recording: ActiveRecording, request: PoolRequest) -> None:
+        if request.came:
+            earlier: PoolRequest | None = self.pool_request.get()
+            if earlier is not None:  # a get that led to a connection which was not made after all
+                request = request._replace(started=earlier.started, seconds=earlier.seconds + request.seconds)
+            self.pool_request.set(request)
             return
         pending = recording.start_statement(None, "POOL TIMEOUT", "POOL TIMEOUT")
-        pending.started -= seconds
+        pending.started -= request.seconds
         pending.entered = pending.started
         pending.leave_execute(None)
+        pool = request.pool()
+        checkout = recording.start_checkout(request.started, request.pending, pool)
+        checkout.database = None if pool is None else self._databases.get(pool)
+        checkout.timed_out = True
 
     # Transactions.
 
@@ -360,7 +392,7 @@ def _describe(
     pending.key = info.key
     pending.relationship = info.relationship
     if recording.options.parameters:
-        pending.parameters = repr(parameters)[:_LONGEST_PARAMETERS]
+        pending.parameters = repr(parameters)[:LONGEST_PARAMETERS]
 
 
 def _failed_before_cursor(recording: ActiveRecording, connection: Connection, sql: str) -> PendingStatement:

@@ -1,7 +1,7 @@
 """Timed cursor and connection classes of psycopg2, psycopg 3, asyncpg, sqlite3, aiosqlite, PyMySQL, mysqlclient.
 
-The main functions are `use_timed_classes`, called before a driver connects, and `time_connection`, called with a new
-connection. With other drivers the times inside the driver are "not measured". A class that the user chose is
+The main functions are `use_timed_classes`, called before a driver connects, and `adopt_connection`, called with a
+new connection. With other drivers the times inside the driver are "not measured". A class that the user chose is
 subclassed, never replaced.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from placebench.profiler.capture.connection_state import driver_connection
-from placebench.profiler.drivers.base import CallRecorder
+from placebench.profiler.drivers.base import CallRecorder, TimedConnection
 
 
 def use_timed_classes(recorder: CallRecorder, driver: str, connect_arguments: MutableMapping[str, Any]) -> None:
@@ -28,11 +28,8 @@ def use_timed_classes(recorder: CallRecorder, driver: str, connect_arguments: Mu
         time_sqlite(recorder, connect_arguments)
 
 
-def time_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
-    """Time a connection that has just been made, of a driver that takes its classes only then: all others.
-
-    Of psycopg2 only the cursors can still be timed: that is for connections that the application makes by itself.
-    """
+def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
+    """Time a connection that SQLAlchemy has just made, if its driver takes classes only then, and mark it as such."""
     # SQLAlchemy's adapters of async drivers.
     asyncpg = sys.modules.get("sqlalchemy.dialects.postgresql.asyncpg")
     if asyncpg is not None and isinstance(dbapi_connection, asyncpg.AsyncAdapt_asyncpg_connection):
@@ -47,6 +44,13 @@ def time_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
         time_aiosqlite(recorder, dbapi_connection)
         return
     connection = driver_connection(dbapi_connection)
+    _time_connection(recorder, connection)
+    if isinstance(connection, TimedConnection):
+        vars(connection)["placebench_adopted"] = True
+
+
+def _time_connection(recorder: CallRecorder, connection: object) -> None:
+    """Time a driver's own connection; of psycopg2, where the application made it, only its cursors."""
     psycopg2 = sys.modules.get("psycopg2.extensions")
     if psycopg2 is not None and isinstance(connection, psycopg2.connection):
         from placebench.profiler.drivers.psycopg2 import time_cursors

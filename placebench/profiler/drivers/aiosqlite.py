@@ -1,12 +1,20 @@
-"""Time inside aiosqlite, by the adapters that SQLAlchemy puts around its connections: `time_aiosqlite`.
+"""Time inside aiosqlite: `time_aiosqlite` by SQLAlchemy's adapters of its connections, `patch_aiosqlite` without them.
 
-Its calls run in a thread of aiosqlite's own and return when the thread has done them: their times hold the switches
-between the threads. All rows come with the execute, unless the cursor is a server-side one.
+Its calls run in a thread of aiosqlite's own and return when the thread has done them. The times of an adapter hold the
+switches between the threads, and all rows come with the execute, unless the cursor is a server-side one. Without
+SQLAlchemy the times are those of sqlite3 in that thread.
 """
 
+import functools
+import sys
+from contextvars import copy_context
 from typing import Any
 
-from placebench.profiler.drivers.base import AdaptedConnection, CallRecorder, TimedCursor, time_adapter
+from placebench.profiler.capture.stack import find_callers
+from placebench.profiler.drivers.base import AdaptedConnection, CallRecorder, Replace, TimedCursor, time_adapter
+from placebench.profiler.drivers.sqlite import time_sqlite
+
+_ADAPTER = "sqlalchemy.dialects.sqlite.aiosqlite"
 
 
 class _AiosqliteCursor(TimedCursor):
@@ -34,3 +42,32 @@ class _AiosqliteConnection(AdaptedConnection):
 def time_aiosqlite(recorder: CallRecorder, connection: Any) -> None:
     """Give SQLAlchemy's adapter of an aiosqlite connection, just made, its timed classes."""
     time_adapter(recorder, connection, "aiosqlite", (_AiosqliteConnection, _AiosqliteCursor, _AiosqliteCursor))
+
+
+def patch_aiosqlite(recorder: CallRecorder, replace: Replace) -> None:
+    """Have aiosqlite make timed connections, whose thread works in the context of who awaits it."""
+    import aiosqlite
+
+    connect = aiosqlite.connect
+    execute: Any = aiosqlite.Connection._execute
+
+    @functools.wraps(connect)
+    def timed_connect(*args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") != _ADAPTER:
+            recorder.change(time_sqlite, kwargs)
+        return connect(*args, **kwargs)
+
+    @functools.wraps(execute)
+    async def execute_in_context(self: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = recorder.current.get()
+        if recording is not None and recording.options.mode != "light":
+            context = copy_context()
+            context.run(recorder.callers.set, find_callers(sys._getframe(1), recording.application))
+            call = functools.partial(context.run, call)
+        elif recording is not None or recorder.running:
+            call = functools.partial(copy_context().run, call)
+        return await execute(self, call, *args, **kwargs)
+
+    replace(aiosqlite.Connection, "_execute", execute_in_context)
+    for module in (aiosqlite, aiosqlite.core):
+        replace(module, "connect", timed_connect)

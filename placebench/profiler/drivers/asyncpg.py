@@ -7,6 +7,7 @@ cursors. All rows come with the execute, unless the cursor is a server-side one.
 from typing import Any
 
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
+from placebench.profiler.drivers.asyncpg_protocol import restore_protocol
 from placebench.profiler.drivers.base import (
     AdaptedConnection,
     CallRecorder,
@@ -125,5 +126,6 @@ class _AsyncpgConnection(AdaptedConnection):
 
 
 def time_asyncpg(recorder: CallRecorder, connection: Any) -> None:
-    """Give SQLAlchemy's adapter of an asyncpg connection, just made, its timed classes."""
+    """Give SQLAlchemy's adapter of an asyncpg connection, just made, its timed classes instead of a timed protocol."""
+    restore_protocol(connection._connection)
     time_adapter(recorder, connection, "asyncpg", (_AsyncpgConnection, _AsyncpgCursor, _AsyncpgStream))

@@ -37,6 +37,12 @@ def _time_protocol(recorder: CallRecorder, connection: Any) -> None:
     connection._protocol = _TimedProtocol(recorder, connection)
 
 
+def restore_protocol(connection: Any) -> None:
+    """Give a connection its own protocol back."""
+    if isinstance(connection._protocol, _TimedProtocol):
+        connection._protocol = connection._protocol._protocol
+
+
 class _Call:
     """One call of the protocol's: what the profiler needs of a cursor."""
 
@@ -83,18 +89,19 @@ class _TimedProtocol(TimedConnection):
 
     async def bind_execute(self, state: Any, args: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
         """The execution of a prepared statement, with all its rows or the first ones of a portal."""
-        pending = self._executed(state.query)
+        pending = self._executed(state.query, args)
         if pending is not None and portal_name:
             self._remember(portal_name, pending)
         return await self._timed(pending, self._protocol.bind_execute, state, args, portal_name, *rest, **kwargs)
 
     async def bind_execute_many(self, state: Any, *args: Any, **kwargs: Any) -> Any:
         """The execution for each of many parameters, which are sent without waiting."""
-        return await self._timed(self._executed(state.query), self._protocol.bind_execute_many, state, *args, **kwargs)
+        pending = self._executed(state.query, None)
+        return await self._timed(pending, self._protocol.bind_execute_many, state, *args, **kwargs)
 
     async def bind(self, state: Any, args: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
         """The beginning of a cursor."""
-        pending = self._executed(state.query)
+        pending = self._executed(state.query, args)
         if pending is not None:
             self._remember(portal_name, pending)
         return await self._timed(pending, self._protocol.bind, state, args, portal_name, *rest, **kwargs)
@@ -124,19 +131,20 @@ class _TimedProtocol(TimedConnection):
         """A COPY out of the server."""
         return await self._timed(self._start(copy_stmt), self._protocol.copy_out, copy_stmt, *args, **kwargs)
 
-    def _start(self, query: Any) -> PendingStatement | None:
+    def _start(self, query: Any, values: object = None) -> PendingStatement | None:
         """A new statement; None if nothing is being recorded."""
         self._prepared = None
-        pending = self._recorder.driver_call(_Call(self), query)  # type: ignore[arg-type]
+        pending = self._recorder.driver_call(_Call(self), query, values)  # type: ignore[arg-type]
         if pending is not None:
             pending.fetched_rows = None  # the response tells them, or nobody knows
         return pending
 
-    def _executed(self, query: str) -> PendingStatement | None:
+    def _executed(self, query: str, values: object) -> PendingStatement | None:
         """The statement that was prepared for this execution, or a new one."""
         prepared, self._prepared = self._prepared, None
         if prepared is None or prepared[0] != query or prepared[1].recording is not self._recorder.current.get():
-            return self._start(query)
+            return self._start(query, values)
+        self._recorder.driver_values(prepared[1], query, values)
         prepared[1].enter()
         return prepared[1]
 

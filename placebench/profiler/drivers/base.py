@@ -9,12 +9,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.pending_statement import PendingStatement
+from placebench.profiler.capture.stack import Callers
 
 _T = TypeVar("_T")
 _OFTEN_CALLED = ("cursor", "execute", "fetchone", "fetchall", "close")
@@ -26,6 +28,7 @@ class CallRecorder(Protocol):
     """What the timed classes need of the profiler; none of these raises."""
 
     current: CurrentRecording
+    callers: ContextVar[Callers | None]
     timed_classes: dict[tuple[type, type], type]
 
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
@@ -39,8 +42,11 @@ class CallRecorder(Protocol):
     def count_missed(self) -> None:
         """A statement runs that no recording sees."""
 
-    def driver_call(self, cursor: "TimedCursor", sql: object) -> PendingStatement | None:
-        """The statement that this execute belongs to; None if nothing is being recorded."""
+    def driver_call(self, cursor: "TimedCursor", sql: object, values: object = None) -> PendingStatement | None:
+        """The statement that this execute with these values belongs to; None if nothing is being recorded."""
+
+    def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
+        """Compare a statement with those before, by the values that are known only now."""
 
     def driver_step(self, connection: "TimedConnection", step: str) -> PendingStatement | None:
         """A new statement for a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
@@ -240,7 +246,7 @@ class TimedCursor:
         executions: int = 1,
     ) -> Any:
         """Run the driver's *call*, with its time and error in the statement that it belongs to."""
-        pending = self.placebench_recorder.driver_call(self, sql)
+        pending = self.placebench_recorder.driver_call(self, sql, args[0] if args else kwargs or None)
         if pending is None:
             return call(sql, *args, **kwargs)
         pending.executions = executions
@@ -253,11 +259,11 @@ class TimedCursor:
             pending.leave_execute(trips)
             pending.set_row_count(self.rowcount)
 
-    def timing(self, sql: Any, trips: int | None, *, executions: int = 1) -> TimedCall:
+    def timing(self, sql: Any, trips: int | None, *values: Any, executions: int = 1) -> TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
         recorder = self.placebench_recorder
         idle = recorder.current.get() is None and not recorder.running
-        pending = None if idle else recorder.driver_call(self, sql)
+        pending = None if idle else recorder.driver_call(self, sql, values or None)
         if pending is not None:
             pending.executions = executions
         return TimedCall(pending, trips)
@@ -330,6 +336,8 @@ class TimedConnection:
 
     __slots__ = ()
     placebench_recorder: ClassVar[CallRecorder]
+    placebench_adopted = False
+    """Whether SQLAlchemy made it, whose events tell the beginning of its transactions."""
 
     def placebench_step(self, step: str, call: Callable[[], None]) -> None:
         """Run the driver's *call* as a transaction step."""
@@ -375,6 +383,7 @@ class AdaptedConnection(TimedConnection):
     """
 
     __slots__ = ()
+    placebench_adopted = True
     placebench_cursor_class: ClassVar[Callable[["AdaptedConnection"], Any]]
     placebench_stream_class: ClassVar[Callable[["AdaptedConnection"], Any]]
 

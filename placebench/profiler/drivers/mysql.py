@@ -73,7 +73,7 @@ class _MySqlCursor(TimedCursor):
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed: a round trip for each long INSERT, or for each set of parameters."""
-        call = self.timing(sql, 0)
+        call = self.timing(sql, 0, parameters)
         self.placebench_executes = 0
         with call:
             try:

@@ -85,7 +85,7 @@ class _Psycopg2Cursor(NetworkCursor):
 
     def callproc(self, name: str, *args: Any) -> Any:
         """psycopg2's call of a function, timed."""
-        with self.timing(f"select * from {name}(…)", self.trips_of_execute()):
+        with self.timing(f"select * from {name}(…)", self.trips_of_execute(), *args):
             return super().callproc(name, *args)  # type: ignore[misc]
 
     def trips_of_execute(self) -> int:

@@ -72,7 +72,7 @@ class _PsycopgCursor(NetworkCursor):
     def stream(self, query: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """The driver's stream, timed: the first row comes with the execution."""
         rows = super().stream(query, *args, **kwargs)  # type: ignore[misc]
-        with self.timing(query, self.trips_of_execute()):
+        with self.timing(query, self.trips_of_execute(), *args):
             first = next(rows, _END)
         if first is _END:
             return
@@ -98,14 +98,14 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         """The driver's execute, timed."""
         prepared = self._prepared()
         try:
-            with self.timing(sql, self.trips_of_execute()):
+            with self.timing(sql, self.trips_of_execute(), *args):
                 return await super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
         finally:
             self._add_prepared(prepared)
 
     async def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
-        with self.timing(sql, self.trips_of_executemany(parameters), executions=count_sets(parameters)):
+        with self.timing(sql, self.trips_of_executemany(parameters), parameters, executions=count_sets(parameters)):
             return await super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
 
     async def fetchone(self) -> Any:
@@ -131,7 +131,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
     async def stream(self, query: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
         """The driver's stream, timed: the first row comes with the execution."""
         rows = super(_PsycopgCursor, self).stream(query, *args, **kwargs)  # type: ignore[misc]
-        with self.timing(query, self.trips_of_execute()):
+        with self.timing(query, self.trips_of_execute(), *args):
             first = await anext(rows, _END)
         if first is _END:
             return

@@ -3,6 +3,7 @@
 import functools
 import re
 import sqlite3
+import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any, ClassVar
 
@@ -18,6 +19,8 @@ def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
 
     @functools.wraps(connect)
     def timed_connect(database: Any, *arguments: Any, **keywords: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("aiosqlite."):  # timed where it is awaited
+            return connect(database, *arguments, **keywords)
         positional = list(arguments)
         if len(positional) > _FACTORY:
             keywords["factory"] = positional[_FACTORY]

@@ -47,8 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if any(map(config.getoption, ("sql", "sql_page", "sql_baseline", "sql_markdown", "sql_update"))):
         from placebench.profiler.integrations.pytest_session import SuitePlugin
 
-        config.pluginmanager.register(SuitePlugin(config), "placebench_suite")
-        _session(config)  # engines are made from now on
+        # Its profiler is made here, before anything connects.
+        config.pluginmanager.register(SuitePlugin(config, _session(config)), "placebench_suite")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -28,6 +28,11 @@ class SqlSession:
     def __init__(self) -> None:
         self._profiler = SqlProfiler(whole_process=True)
 
+    @property
+    def nothing_seen(self) -> str:
+        """What to say where no test ran a statement."""
+        return self._profiler.nothing_seen
+
     def remove(self) -> None:
         """Take the hooks away."""
         self._profiler.remove()
@@ -59,8 +64,9 @@ class SqlSession:
 class SuitePlugin:
     """Collects the SQL of all tests, compares it with a baseline and reports it."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, session: SqlSession) -> None:
         self._config = config
+        self._session = session
         self._is_worker = hasattr(config, "workerinput")
         self._profile = SuiteProfile()
         self._report: SuiteReport | None = None
@@ -119,6 +125,8 @@ class SuitePlugin:
             limit=max(0, self._config.getoption("sql_top")),
         )
         self._write_files(self._report)
+        if not self._profile.with_sql:
+            self._notes.append(self._session.nothing_seen)
         if self._report.regressions and not self._updates and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

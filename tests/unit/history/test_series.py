@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import HistoryError
-from placebench.history import Blessing, Entry, Failure, History, Measured, append_lines, series_of
+from placebench.history import Blessing, Failure, History, HistoryEntry, Measured, append_lines, series_of
 from placebench.history.history_file import Line
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -17,10 +17,10 @@ def commit(number: int) -> str:
     return f"{number:040x}"
 
 
-def entry(name: str, ratio: float, *, reference: str = OLD, half: float = 0.008) -> Entry:
+def entry(name: str, ratio: float, *, reference: str = OLD, half: float = 0.008) -> HistoryEntry:
     """Measured with an interval of ±0.8 %."""
     measured = Measured(ratio=ratio, low=ratio * math.exp(-half), high=ratio * math.exp(half), replicates=12)
-    return Entry(
+    return HistoryEntry(
         commit=name,
         subject=f"change {name[-2:]}",
         reference=reference,
@@ -142,10 +142,10 @@ def test_an_entry_without_an_interval_is_no_point() -> None:
     assert [each.commit for each in series_of(History(lines), "cpu_s").points] == [commit(1)]
 
 
-def replace_metrics(made: Entry, measured: Measured) -> Entry:
+def replace_metrics(made: HistoryEntry, measured: Measured) -> HistoryEntry:
     """The same with another CPU time."""
     fields = {name: getattr(made, name) for name in made.__struct_fields__}
-    return Entry(**{**fields, "metrics": {"cpu_s": measured}})
+    return HistoryEntry(**{**fields, "metrics": {"cpu_s": measured}})
 
 
 def test_lines_are_appended_and_read_back(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_lines_are_appended_and_read_back(tmp_path: Path) -> None:
 
     assert path.read_bytes().startswith(kept)
     history = History.read(path)
-    assert [type(each) for each in history.lines] == [Entry, Failure, Blessing]
+    assert [type(each) for each in history.lines] == [HistoryEntry, Failure, Blessing]
     assert history.lines[:2] == first
 
 

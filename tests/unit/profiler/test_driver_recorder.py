@@ -39,7 +39,7 @@ print([finding.kind for finding in recording.findings()], recording.sql_s > 0)
 
 
 def test_a_program_without_sqlalchemy_is_recorded(tmp_path: Path) -> None:
-    """Statements with rows, call site and fetch, the COMMIT, and findings; nothing imports SQLAlchemy."""
+    """Statements with rows, call site and fetch, BEGIN and COMMIT, and findings; nothing imports SQLAlchemy."""
     program = tmp_path / "alone.py"
     program.write_text(ALONE)
 
@@ -50,7 +50,7 @@ def test_a_program_without_sqlalchemy_is_recorded(tmp_path: Path) -> None:
         [
             "select ? 1 True True",
             "insert into unseen values (?) 1 True False",
-            "['COMMIT'] 0 6",
+            "['BEGIN', 'COMMIT'] 0 6",
             "['n+1'] True",
         ],
     )

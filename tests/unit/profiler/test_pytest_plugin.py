@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy_version import since
 
 SHOP = """
 import asyncio
@@ -125,6 +126,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
+_NEEDS_AIOSQLITE = since(1, 4, 3, reason="its driver aiosqlite")
 PASSING = ("-k", "not budget and not failing")
 
 
@@ -133,6 +135,7 @@ def section(printed: str) -> list[str]:
     return printed.partition(" SQL profile ")[2].splitlines()[1:]
 
 
+@_NEEDS_AIOSQLITE
 def test_the_outcome_of_each_test_is_that_without_it(run: Run) -> None:
     """Also of those that fail, skip, and break their budget."""
     without, profiled = run("-rA", "--tb=no"), run("-rA", "--tb=no", "--sql")
@@ -146,6 +149,7 @@ def test_the_outcome_of_each_test_is_that_without_it(run: Run) -> None:
     assert (without.returncode, profiled.returncode) == (1, 1)
 
 
+@_NEEDS_AIOSQLITE
 def test_statements_are_shown_with_line_and_test(run: Run) -> None:
     """The most repeated ones, n+1 and duplicates; what threads, tasks and DDL ran is counted."""
     printed = run("--sql", *PASSING)
@@ -160,6 +164,7 @@ def test_statements_are_shown_with_line_and_test(run: Run) -> None:
     assert printed.returncode == 0
 
 
+@_NEEDS_AIOSQLITE
 def test_more_statements_than_in_the_baseline_are_one_line_and_exit_1(run: Run, tmp_path: Path) -> None:
     """With the test, both counts, the statement and its line; the file has no SQL."""
     written = run("--sql-baseline", "sql.json", "--sql-update", *PASSING)
@@ -179,6 +184,7 @@ def test_more_statements_than_in_the_baseline_are_one_line_and_exit_1(run: Run, 
     assert "select" not in (tmp_path / "sql.json").read_text().lower()
 
 
+@_NEEDS_AIOSQLITE
 def test_the_same_counts_are_the_same_file(run: Run, tmp_path: Path) -> None:
     """Every test that passed is in it, by name, those without SQL too."""
     files = []
@@ -217,6 +223,7 @@ def test_an_update_keeps_tests_that_did_not_run_and_those_that_are_excluded(run:
     }
 
 
+@_NEEDS_AIOSQLITE
 def test_workers_of_xdist_hand_their_results_to_the_controller(run: Run, tmp_path: Path) -> None:
     """The same counts, and the same exit code, as in one process."""
     pytest.importorskip("xdist")
@@ -228,6 +235,73 @@ def test_workers_of_xdist_hand_their_results_to_the_controller(run: Run, tmp_pat
     assert section(spread.stdout)[0].startswith("9 tests, 8 with SQL: 16 statements in ")
     assert (tmp_path / "one.json").read_text() == (tmp_path / "two.json").read_text()
     assert more.returncode == 1
+
+
+WITHOUT_SQLALCHEMY = """
+import asyncio
+import sqlite3
+
+import aiosqlite
+import django
+from django.conf import settings
+from django.test import TestCase
+from django.test.utils import setup_databases, setup_test_environment
+
+settings.configure(
+    INSTALLED_APPS=["django.contrib.contenttypes"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+)
+django.setup()
+setup_test_environment()
+setup_databases(0, False)
+
+from django.contrib.contenttypes.models import ContentType
+
+
+class TestDjango(TestCase):
+    def test_orm(self):
+        for number in range(6):
+            assert ContentType.objects.filter(pk=90 + number).first() is None
+
+
+def test_by_hand():
+    connection = sqlite3.connect(":memory:")
+    for number in (1, 1):
+        connection.execute("select ?", (number,)).fetchall()
+
+
+async def awaited():
+    async with aiosqlite.connect(":memory:") as connection:
+        return await connection.execute_fetchall("select 'awaited'")
+
+
+def test_awaited():
+    assert asyncio.run(awaited()) == [("awaited",)]
+"""
+
+
+def test_suites_without_sqlalchemy_are_seen(run: Run, tmp_path: Path) -> None:
+    """Django's ORM, sqlite3 and aiosqlite by hand: statements, n+1 and duplicates with their lines."""
+    pytest.importorskip("django")
+    pytest.importorskip("aiosqlite")
+    (tmp_path / "test_shop.py").write_text(WITHOUT_SQLALCHEMY)
+
+    printed = run("--sql")
+
+    page = re.sub("<[^>]+>", "", (tmp_path / "pytest-sql.html").read_text())
+    # Django's own teardown has one more.
+    assert section(printed.stdout)[0].startswith("3 tests, 3 with SQL: 10 statements in ")
+    assert ["test_shop.py:25" in page, "test_shop.py:31" in page, "n+1" in page] == [True] * 3
+    assert printed.returncode == 0
+
+
+def test_a_suite_without_statements_says_what_was_looked_for(run: Run, tmp_path: Path) -> None:
+    """In one line, instead of a silent 0."""
+    (tmp_path / "test_shop.py").write_text("def test_it():\n    pass\n")
+
+    lines = section(run("--sql").stdout)
+
+    assert ["SQLAlchemy" in line and "psycopg2" in line for line in lines if "no statement was seen" in line] == [True]
 
 
 def test_page_and_markdown_are_written_and_escape_what_they_show(run: Run, tmp_path: Path) -> None:

@@ -1,11 +1,16 @@
 """Scripts and modules as programs, as Python itself runs them."""
 
+import json
+import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from placebench.profiler import Recording
 
 SCRIPT = """
 import sys
@@ -80,6 +85,16 @@ if __name__ == "__main__":
 """
 
 
+BY_HAND = """
+import sqlite3
+
+connection = sqlite3.connect(":memory:")
+connection.execute("create table orders (id integer)")
+for number in (1, 2, 3, 4, 5, 5):
+    connection.execute("select id from orders where id = ?", (number,)).fetchall()
+"""
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a script beside its helper, and the same as a package."""
@@ -95,6 +110,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "says.py": "import sys\nsys.exit('a text')\n",
         "missing.py": "import no_such_package\n",
         "broken.py": "def :\n",
+        "by_hand.py": BY_HAND,
         "forks.py": FORKS,
         "pools.py": POOLS,
         "threads.py": THREADS,
@@ -106,10 +122,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*words: str, command: str = "run") -> "subprocess.CompletedProcess[str]":
+def run(*words: str, command: str = "run", **environment: str) -> "subprocess.CompletedProcess[str]":
     """`placebench profile run --mode full` with these words."""
     called = [sys.executable, "-m", "placebench", "profile", command, "--mode", "full", *words]
-    return subprocess.run(called, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **environment}
+    return subprocess.run(called, capture_output=True, text=True, check=False, env=variables)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +153,6 @@ def test_a_program_is_recorded_with_its_own_arguments(words: list[str], argument
 
 def test_json_is_alone_on_stdout() -> None:
     """What the program writes goes to stderr."""
-    import json
-
     ran = run("--json", "jobs/report.py", "4")
 
     document = json.loads(ran.stdout)
@@ -183,6 +198,72 @@ def test_the_threads_of_a_program_are_recorded(mode: str) -> None:
     assert 0 == ran.returncode, ran.stderr
     assert " statements 7 " in ran.stdout
     assert "no recording saw them" not in ran.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("--drivers", "sqlite3")])
+def test_a_program_without_sqlalchemy_is_recorded(words: tuple[str, ...]) -> None:
+    """With call sites, n+1 and the statement that ran with the same value."""
+    ran = run(*words, "by_hand.py")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert " statements 7 " in ran.stdout
+    assert ["n+1", "duplicate"] == re.findall(r"^(n\+1|duplicate): ", ran.stdout, re.MULTILINE)
+    assert 2 == ran.stdout.count("by_hand.py:7 <module>")
+
+
+INSTALLED = """
+import sqlite3
+
+
+def load():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("select 1").fetchall()
+
+
+def app(environ, start_response):
+    load()
+    start_response("200 OK", [])
+    return [b""]
+
+
+if __name__ == "__main__":
+    load()
+"""
+
+
+@pytest.mark.parametrize("words", [("shopd:app",), ("-m", "shopd")])
+def test_an_installed_program_is_the_application(folder: Path, words: tuple[str, ...]) -> None:
+    """Its own lines ran the statements, and none of the command line's."""
+    package = folder / "lib" / "site-packages" / "shopd"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "__main__.py"):
+        (package / name).write_text(INSTALLED)
+
+    ran = run("--json", *words, PYTHONPATH=str(package.parent))
+
+    assert 0 == ran.returncode, ran.stderr
+    (statement,) = Recording.load(folder / "profile" / "recording.json").statements
+    places = [(Path(each.file).parent.name, each.line) for each in (statement.caller, statement.outer_caller) if each]
+    assert ("shopd", 7) == places[0]
+    assert {"shopd"} == {name for name, _ in places}
+
+
+def test_a_program_without_statements_says_what_was_looked_for() -> None:
+    """In one line of the report and of the recording; drivers that are named are the only ones."""
+    other, silent = run("--drivers", "sqlite3", "says.py"), run("--json", "forks.py")
+
+    assert ["the drivers sqlite3" in line for line in other.stdout.splitlines() if "was seen" in line] == [True]
+    (note,) = json.loads(silent.stdout)["notes"]
+    assert ("SQLAlchemy" in note, "psycopg2" in note) == (True, True)
+
+
+def test_an_unknown_driver_is_a_usage_error() -> None:
+    """With the names that there are."""
+    ran = run("--drivers", "sqlite3,oracle", "by_hand.py")
+
+    assert 2 == ran.returncode
+    assert "'oracle'" in ran.stderr
+    assert "psycopg2" in ran.stderr
 
 
 def test_a_forked_child_writes_no_recording() -> None:
