@@ -441,10 +441,12 @@ def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "Abstra
 def _profiler(arguments: Namespace, folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
     """Of the whole process, or of the drivers that were named. folders: of the application."""
     from placebench.profiler import SqlProfiler
+    from placebench.profiler.integrations.process_profiler import share_profiler
 
-    if arguments.drivers:
-        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks, application=folders)
-    return SqlProfiler(clocks=clocks, application=folders)
+    made = SqlProfiler.for_drivers if arguments.drivers else SqlProfiler
+    profiler = made(*arguments.drivers, clocks=clocks, application=folders)
+    share_profiler(profiler)
+    return profiler
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from placebench.errors import ProfilerError
+from placebench.profiler.capture.options import FLAME_GRAPH_MODES
 from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import RecordingData
 
@@ -58,6 +59,21 @@ class Recording(RecordingData):
         from placebench.profiler.output.pages import write_recording_page
 
         write_recording_page(self, Path(path), flame_page=flame_page)
+
+    def write_flame(self, path: Path | str) -> None:
+        """Write its flame graph: as an HTML page of its own, or a name that ends in .json for speedscope.
+
+        Raises ProfilerError if it has none.
+        """
+        from placebench.profiler.output.pages import write_flame_page, write_speedscope
+
+        if self.session is None:
+            seen = f"the recording {self.name!r} of mode {self.mode!r} has no flame graph"
+            raise ProfilerError(f"{seen}: expected one of the modes {', '.join(FLAME_GRAPH_MODES)}")
+        if Path(path).suffix == ".json":
+            write_speedscope(self.session, path)
+        else:
+            write_flame_page(self.session, path, title=self.name, requests=self.requests, notes=self.notes, back="")
 
     def _repr_html_(self) -> str:
         """Its page, as Jupyter shows it below a cell: in a frame of its own, without scripts."""
