@@ -132,7 +132,8 @@ def _translate_expectation(what: str, declared: Any) -> str:
     """What msgspec says, in the words of our messages."""
     name = what.rpartition(" ")[2].strip("`")
     if "unknown field" in what:
-        known = ", ".join(each.encode_name for each in getattr(declared, "fields", ()))
+        kinds = getattr(declared, "types", (declared,))
+        known = ", ".join(each.encode_name for kind in kinds for each in getattr(kind, "fields", ()))
         return f"unknown key {name!r}, expected one of {known}"
     if "missing required field" in what:
         return f"{name} is missing"

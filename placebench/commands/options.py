@@ -71,17 +71,18 @@ def database_url(given: str | None, *, what: str = "database") -> str:
     raise DatabaseError(f"which {what}? give {option} postgresql://user:password@host/name, or set {DATABASE_VARIABLE}")
 
 
-def add_data(parser: ArgumentParser, *, plan: str = "", utilization: bool = True) -> None:
-    """--topology, --utilization and --request, and those of `add_size`.
+def add_data(parser: ArgumentParser, *, plan: str = "", utilization: bool = True, requests: bool = True) -> None:
+    """--topology, --utilization and --request (not where *requests* are read otherwise), and those of `add_size`.
 
     plan: what has a topology and a seed of its own, which these options override; they are None unless given then.
     """
     add_topology(parser, plan=plan)
     if utilization:
         add_utilization(parser)
-    parser.add_argument(
-        "--request", type=request, metavar="PATH", help="path and query to request (default: the topology's)"
-    )
+    if requests:
+        parser.add_argument(
+            "--request", type=request, metavar="PATH", help="path and query to request (default: the topology's)"
+        )
     add_size(parser, plan=plan)
 
 
@@ -187,9 +188,9 @@ def add_telemetry(parser: ArgumentParser, help: str) -> None:  # noqa: A002
     )
 
 
-def add_comparison(parser: ArgumentParser, *, rounds: str) -> None:
+def add_comparison(parser: ArgumentParser, *, rounds: str, requests: bool = True) -> None:
     """The options of every comparison of a plan but how many replicates it has."""
-    add_data(parser, plan="plan")
+    add_data(parser, plan="plan", requests=requests)
     add_rounds(parser, rounds)
     add_placement(parser)
     add_run(parser)

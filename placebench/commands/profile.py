@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from placebench.profiler.integrations.in_process_client import InProcessClient
     from placebench.profiler.integrations.program import Program
 
-_MODES = ("light", "full", "sampled", "flame", "plans")
+_MODES = ("light", "full", "sampled", "external", "flame", "plans")
 _OUT = Path("profile")
 _FORMATS = {
     "firefox": (".firefox.json.gz",),
@@ -199,11 +199,12 @@ def _program(arguments: Namespace) -> "Program | None":
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
     from placebench.profiler import Clocks
-    from placebench.profiler.integrations.application import missing_package
+    from placebench.profiler.integrations.application import missing_package, package_folders
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
     interrupted = False
-    profiler = _profiler(arguments, Clocks(cpu=time.process_time))  # of all its threads
+    folders = package_folders(program.name) if program.is_module else ()
+    profiler = _profiler(arguments, folders, Clocks(cpu=time.process_time))  # of all its threads
     try:
         with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
             try:
@@ -362,14 +363,16 @@ class _Recorded:
 def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
     """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
     from placebench.http_session import Request
+    from placebench.profiler.integrations.application import package_folders
     from placebench.profiler.integrations.in_process_client import in_process_client
 
     logins = [Request.parse(text) for text in arguments.login]
     recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
     # Before the application is imported: connections that it makes at once are timed too.
-    profiler = _profiler(arguments)
+    name = _application_name(arguments)
+    profiler = _profiler(arguments, package_folders(name))
     try:
-        with in_process_client(_application(arguments), arguments.interface) as client:
+        with in_process_client(_load_application(name), arguments.interface) as client:
             for login in logins:
                 client.log_in(login)
             for each in recorded * arguments.warmup:
@@ -426,12 +429,13 @@ def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "Abstra
     return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
 
 
-def _profiler(arguments: Namespace, clocks: "Clocks | None" = None) -> "SqlProfiler":
+def _profiler(arguments: Namespace, folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
+    """Of the whole process, or of the drivers that were named. folders: of the application."""
     from placebench.profiler import SqlProfiler
 
     if arguments.drivers:
-        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks)
-    return SqlProfiler(clocks=clocks)
+        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks, application=folders)
+    return SqlProfiler(clocks=clocks, application=folders)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -450,13 +454,19 @@ def _folder_name(number: int, request: "Request") -> str:
     return f"{number}-{re.sub('[^A-Za-z0-9]+', '-', str(request)).strip('-')}"[:60]
 
 
-def _application(arguments: Namespace) -> Any:
-    from placebench.profiler.integrations.application import detect_application, load_application
+def _application_name(arguments: Namespace) -> str:
+    from placebench.profiler.integrations.application import detect_application
 
-    name = arguments.target
-    if name is None:
-        name, reason = detect_application(Path())
-        say(f"application {name} ({reason})")
+    if arguments.target is not None:
+        return str(arguments.target)
+    name, reason = detect_application(Path())
+    say(f"application {name} ({reason})")
+    return name
+
+
+def _load_application(name: str) -> Any:
+    from placebench.profiler.integrations.application import load_application
+
     before, sys.argv = sys.argv, [name]  # it may read a command line, and ours is not its own
     try:
         return load_application(name)

@@ -1,14 +1,25 @@
-"""The canonical form of a response, its digest, and the first difference of two.
+"""The canonical form of a response by the rules of its comparison, its digest, and the first difference of two.
 
-The order of candidates, of traits and of a mapping's providers is undefined in Placement, so responses are
-compared without it. What any other service responds is compared as the document it is.
+`ResponseRules` says what is compared, `parse_response` gives the canonical form, `difference` compares two. Those of
+the laboratory are `PLACEMENT_RULES`: the order of candidates, of traits and of a mapping's providers is undefined in
+Placement. What any other service responds is compared as the document it is, with its status and headers.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from placebench.errors import PlacebenchError
+
+_CANDIDATES = {"allocation_requests", "provider_summaries"}
 
 
 @dataclass(frozen=True)
@@ -31,29 +42,197 @@ class CandidatesResponse:
 
 @dataclass(frozen=True)
 class OtherResponse:
-    """What a service that is not Placement's responds: a JSON document, or any other bytes."""
+    """What any other service responds: a JSON document, or any other bytes, with its status and its headers."""
 
     document: Any
-    """As parsed; the body as text where it is no JSON."""
+    """As parsed, without what the rules ignore; the body as bytes where it is no JSON."""
+    head: Mapping[str, Any] = field(default_factory=dict)
+    """Its `status`, and the headers that are compared by their names in lower case; empty: neither is compared."""
 
     @property
     def digest(self) -> str:
         """The same for every document that says the same; the order of lists counts, that of keys does not."""
-        return _digest(_text(self.document).encode())
+        body = self.document if isinstance(self.document, bytes) else _text(self.document).encode()
+        return _digest(_text(dict(self.head)).encode() + b"\n" + body if self.head else body)
 
 
 Response = CandidatesResponse | OtherResponse
 
 
-def parse_response(body: bytes) -> Response:
-    """Return the body of a response without the order that means nothing."""
+class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """How responses are compared: the table [same_responses] of a plan."""
+
+    ignore: tuple[str, ...] = ()
+    """JSON paths of what may differ, such as $.items[*].created_at, or $..id at any depth."""
+    unordered: tuple[str, ...] = ()
+    """JSON paths of lists whose order means nothing."""
+    tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """How far two numbers may lie apart, as a share of the larger one, or by itself below 1; one is no integer."""
+    ignore_headers: tuple[str, ...] = ()
+    """Besides those that differ from response to response; "*" is all of them."""
+    ignore_text: tuple[str, ...] = ()
+    """Regular expressions of what may differ in a body that is no JSON."""
+    candidates: bool = False
+    """Whether responses of Placement's GET /allocation_candidates are compared as the sets that they are."""
+    off: str = ""
+    """Why nothing is compared."""
+
+    def check(self, source: str) -> None:
+        """Raise PlacebenchError, which begins with *source*, for what cannot be read."""
+        for path in (*self.ignore, *self.unordered):
+            if parse_path(path) is None or (path in self.ignore and path == "$"):
+                expected = "expected a JSON path such as $.items[*].id, $..id or $['a name'][0]"
+                raise PlacebenchError(f"{source}: {path!r}: {expected}")
+        for pattern in self.ignore_text:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise PlacebenchError(f"{source}: ignore_text {pattern!r}: {error}") from error
+        if self.off and self != ResponseRules(off=self.off):
+            raise PlacebenchError(f"{source}: off = {self.off!r} compares nothing: expected no other key beside it")
+
+
+PLACEMENT_RULES = ResponseRules(ignore_headers=("*",), candidates=True)
+"""Placement's responses differ in headers and in order; a request with a limit leaves open which candidates come."""
+_VOLATILE = frozenset(
+    [
+        "age",
+        "connection",
+        "content-length",
+        "date",
+        "etag",
+        "expires",
+        "keep-alive",
+        "last-modified",
+        "server",
+        "server-timing",
+        "set-cookie",
+        "traceparent",
+        "transfer-encoding",
+        "via",
+        "x-correlation-id",
+        "x-process-time",
+        "x-request-id",
+        "x-runtime",
+    ]
+)
+
+
+def compared_head(status: int, headers: Iterable[tuple[str, str]], rules: ResponseRules) -> dict[str, Any]:
+    """Return the status and the headers of a response that are compared, for `parse_response`."""
+    if "*" in rules.ignore_headers:
+        return {}
+    ignored = _ignored_headers(rules.ignore_headers)
+    head: dict[str, Any] = {"status": status}
+    for name, value in headers:
+        if (key := name.lower()) not in ignored:
+            head[key] = f"{head[key]}, {value}" if key in head else value
+    return head
+
+
+@cache
+def _ignored_headers(names: tuple[str, ...]) -> frozenset[str]:
+    return _VOLATILE | {name.lower() for name in names}
+
+
+_STEP = re.compile(r"\.(\.?)(\*|[^.\[\]*'\s]+)|(\.\.)?\[(?:(\d+)|(\*)|'([^']*)'|\"([^\"]*)\")\]")
+_Step = tuple[bool, str | int | None]
+"""Whether it may lie at any depth, and the key or the place in a list; None is any."""
+_Path = tuple[_Step, ...]
+
+
+@cache
+def parse_path(text: str) -> _Path | None:
+    """Return the steps of a JSON path; None for what is none."""
+    if not text.startswith("$"):
+        return None
+    steps: list[_Step] = []
+    at = 1
+    while at < len(text):
+        found = _STEP.match(text, at)
+        if found is None:
+            return None
+        deep, name, deep_bracket, number, anything, quoted, double = found.groups()
+        key = int(number) if number else None if anything or name == "*" else name or quoted or double or ""
+        steps.append((bool(deep or deep_bracket), key))
+        at = found.end()
+    return tuple(steps)
+
+
+def find_values(path: str, document: Any) -> Iterator[Any]:
+    """The values at the JSON *path* of a document."""
+    yield from _found([parse_path(path) or ()], document)
+
+
+def _found(paths: Sequence[_Path], value: Any) -> Iterator[Any]:
+    if () in paths:
+        yield value
+    for key, inner in _children(value):
+        if deeper := _advance(paths, key):
+            yield from _found(deeper, inner)
+
+
+def _children(value: Any) -> Iterable[tuple[str | int, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+
+
+def _advance(paths: Sequence[_Path], key: str | int) -> list[_Path]:
+    """What is left of each path below *key*."""
+    left = []
+    for path in paths:
+        if path:
+            deep, expected = path[0]
+            if deep:
+                left.append(path)
+            if expected is None or expected == key:
+                left.append(path[1:])
+    return left
+
+
+def _without(value: Any, ignored: Sequence[_Path], unordered: Sequence[_Path]) -> Any:
+    """*value* without what lies at the ignored paths, and with the unordered lists sorted."""
+    if (not ignored and not unordered) or not isinstance(value, dict | list):
+        return value
+    kept = {}
+    for key, inner in _children(value):
+        below = _advance(ignored, key)
+        if () not in below:
+            kept[key] = _without(inner, below, _advance(unordered, key))
+    if isinstance(value, dict):
+        return kept
+    return sorted(kept.values(), key=_sort_key) if () in unordered else list(kept.values())
+
+
+def _sort_key(value: Any) -> tuple[str, list[float]]:
+    """Numbers last, and as numbers: two that differ within the tolerance have the same place."""
+    numbers: list[float] = []
+
+    def text_of(inner: Any) -> Any:
+        if isinstance(inner, int | float) and not isinstance(inner, bool):
+            numbers.append(inner)
+            return None
+        if isinstance(inner, dict):
+            return {key: text_of(inner[key]) for key in sorted(inner)}
+        return [text_of(each) for each in inner] if isinstance(inner, list) else inner
+
+    return _text(text_of(value)), numbers
+
+
+def parse_response(
+    body: bytes, rules: ResponseRules = PLACEMENT_RULES, head: Mapping[str, Any] = MappingProxyType({})
+) -> Response:
+    """Return the body of a response without what the *rules* ignore, with the *head* of `compared_head`."""
     try:
-        document = json.loads(body, parse_float=_number)
+        document = json.loads(body, parse_float=float if rules.tolerance else _number)
     except ValueError:
-        return OtherResponse(body.decode(errors="replace"))
-    if isinstance(document, dict) and {"allocation_requests", "provider_summaries"} <= document.keys():
+        for pattern in rules.ignore_text:
+            body = re.sub(pattern.encode(), b"", body)
+        return OtherResponse(body, head)
+    if rules.candidates and isinstance(document, dict) and document.keys() >= _CANDIDATES:
         return canonical_candidates(document)
-    return OtherResponse(document)
+    ignored = [parse_path(path) or () for path in rules.ignore]
+    unordered = [steps for path in rules.unordered if (steps := parse_path(path)) is not None]
+    return OtherResponse(_without(document, ignored, unordered), head)
 
 
 def canonical_candidates(document: dict[str, Any]) -> CandidatesResponse:
@@ -63,13 +242,17 @@ def canonical_candidates(document: dict[str, Any]) -> CandidatesResponse:
     return CandidatesResponse(frozenset(candidates), len(candidates), summaries)
 
 
-def difference(baseline: Response, variant: Response) -> str | None:
+def difference(baseline: Response, variant: Response, tolerance: float = 0.0) -> str | None:
     """Return one line that shows where *variant* says something else than *baseline*; None when they agree."""
     if isinstance(baseline, CandidatesResponse) and isinstance(variant, CandidatesResponse):
         return _candidates_difference(baseline, variant)
     if isinstance(baseline, CandidatesResponse) or isinstance(variant, CandidatesResponse):
         return "one responds with allocation candidates, the other does not"
-    return next(_different_places(baseline.document, variant.document, "the document"), None)
+    heads = _different_places(dict(baseline.head), dict(variant.head), "", 0.0)
+    bodies = _different_bodies(baseline.document, variant.document, tolerance)
+    return next(
+        chain((f"{'' if place.startswith('.status') else 'header '}{place[1:]}" for place in heads), bodies), None
+    )
 
 
 def _candidates_difference(baseline: CandidatesResponse, variant: CandidatesResponse) -> str | None:
@@ -108,16 +291,44 @@ def _root(response: CandidatesResponse, uuid: str) -> str:
     return str(summary.get("root_provider_uuid", uuid))
 
 
-def _different_places(expected: Any, seen: Any, place: str) -> Iterator[str]:
-    """Each place of a document that differs, with both values cut short."""
-    if isinstance(expected, dict) and isinstance(seen, dict) and expected.keys() == seen.keys():
-        for key in expected:
-            yield from _different_places(expected[key], seen[key], f"{place}[{key!r}]")
-    elif isinstance(expected, list) and isinstance(seen, list) and len(expected) == len(seen):
-        for number, pair in enumerate(zip(expected, seen, strict=True)):
-            yield from _different_places(*pair, f"{place}[{number}]")
-    elif _text(expected) != _text(seen):  # for Python true is equal to 1
+def _different_bodies(expected: Any, seen: Any, tolerance: float) -> Iterator[str]:
+    if not isinstance(expected, bytes) or not isinstance(seen, bytes):
+        before, now = (each.decode(errors="replace") if isinstance(each, bytes) else each for each in (expected, seen))
+        yield from _different_places(before, now, "$", tolerance)
+    elif expected != seen:
+        at = next((at for at, pair in enumerate(zip(expected, seen, strict=False)) if pair[0] != pair[1]), None)
+        at = min(len(expected), len(seen)) if at is None else at
+        part = slice(max(0, at - 20), at + 40)
+        before, now = (_short(each[part].decode(errors="replace")) for each in (expected, seen))
+        yield f"byte {at} of the body: {now} where {before} was expected"
+
+
+def _different_places(expected: Any, seen: Any, place: str, tolerance: float) -> Iterator[str]:
+    """Each place of a document that differs, as a JSON path, with both values cut short."""
+    if isinstance(expected, dict) and isinstance(seen, dict):
+        for key in [*expected, *(key for key in seen if key not in expected)]:
+            inner = f"{place}.{key}" if re.fullmatch(r"[\w-]+", key) else f"{place}[{key!r}]"
+            if key not in seen:
+                yield f"{inner} is missing where {_short(expected[key])} was expected"
+            elif key not in expected:
+                yield f"{inner} is {_short(seen[key])} where nothing was expected"
+            else:
+                yield from _different_places(expected[key], seen[key], inner, tolerance)
+    elif isinstance(expected, list) and isinstance(seen, list):
+        for number, pair in enumerate(zip(expected, seen, strict=False)):
+            yield from _different_places(pair[0], pair[1], f"{place}[{number}]", tolerance)
+        if len(expected) != len(seen):
+            yield f"{place} has {len(seen)} entries where {len(expected)} were expected"
+    elif not _is_close(expected, seen, tolerance) and _text(expected) != _text(seen):  # for Python true is equal to 1
         yield f"{place} is {_short(seen)} where {_short(expected)} was expected"
+
+
+def _is_close(expected: Any, seen: Any, tolerance: float) -> bool:
+    """Whether both are numbers, one of them no integer, that lie within the tolerance."""
+    kinds = {type(expected), type(seen)}
+    if float not in kinds or not kinds <= {int, float}:
+        return False
+    return bool(abs(seen - expected) <= tolerance * max(1.0, abs(expected), abs(seen)))
 
 
 def _short(value: Any) -> str:

@@ -6,19 +6,29 @@ the server. Run as `python -m placebench.experiment.client_process FOLDER`.
 """
 
 import hashlib
+import json
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import msgspec
 
 from placebench.errors import LoadError
-from placebench.experiment.canonical_response import parse_response
-from placebench.experiment.http_request import HEADERS, get
+from placebench.experiment.canonical_response import (
+    Response,
+    ResponseRules,
+    compared_head,
+    find_values,
+    parse_response,
+)
+from placebench.experiment.http_request import HEADERS, Reply, send
+from placebench.experiment.workload import LoginRequest, SentRequest, Workload
+from placebench.http_session import Session
 from placebench.runtime.line_process import LineProcess, line_process, serve_lines
 from placebench.runtime.supervisor import ChildSpec
 
@@ -39,17 +49,20 @@ class Driven:
     client_cpu_s: float = 0.0
     """What sending and reading took."""
     responses: dict[str, list[str]] = field(default_factory=dict)
-    """By request: the canonical digest of each distinct body."""
+    """By request: the canonical digest of each distinct response."""
+    names: list[str] = field(default_factory=list)
+    """Method and path, without the query, of what was sent, as the profiler calls its recordings."""
 
     @property
     def digests(self) -> list[str]:
         """Those of all requests."""
         return sorted({digest for digests in self.responses.values() for digest in digests})
 
-    def check(self) -> None:
-        """Raise LoadError with the first request that failed."""
+    def check(self) -> Self:
+        """Raise LoadError with the first request that failed, else return itself."""
         if self.failures:
             raise LoadError(f"{len(self.failures)} of {len(self.wall_s)} requests failed: {self.failures[0]}")
+        return self
 
 
 class HttpClient:
@@ -57,13 +70,23 @@ class HttpClient:
 
     def __init__(self, process: LineProcess) -> None:
         self._process = process
+        self._sent: Workload | None = None
+        """The workload that the process has."""
 
-    def drive(self, url: str, requests: Sequence[str], *, users: int = 1) -> Driven:
-        """Let *users* send the *requests* (path and query), each the next one as soon as it has its response.
+    def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
+        """Let *users* send the requests of the workload's cycle, *times* over, each the next one after its response.
 
-        Raises LoadError when the process is gone.
+        login: whether a session begins, with the requests of the workload's login before, which are not counted: after
+        each start of a server. Raises LoadError when the process is gone or a login fails.
         """
-        return Driven(**self._process.call({"url": url, "requests": list(requests), "users": users}))
+        order: dict[str, Any] = {"url": url, "times": times, "users": users, "login": login}
+        if workload is not self._sent:
+            order["workload"] = msgspec.to_builtins(workload)
+            self._sent = workload
+        made = self._process.call(order)
+        if error := made.pop("error", None):
+            raise LoadError(error)
+        return Driven(**made)
 
 
 class AppClient:
@@ -76,7 +99,7 @@ class AppClient:
         """Of the canonical form, by that of the bytes."""
 
     def drive(self, requests: Sequence[str]) -> Driven:
-        """Call the application with one request after the other; raises LoadError when the process is gone."""
+        """SentRequest the application with one request after the other; raises LoadError when the process is gone."""
         made = self._process.call({"requests": list(requests), "headers": HEADERS})
         bodies = made.pop("bodies")
         responses = {request: sorted({self._digest(name) for name in names}) for request, names in bodies.items()}
@@ -127,6 +150,22 @@ def body_file(folder: Path, digest: str) -> Path:
     return folder / f"{digest}.body"
 
 
+def write_response(folder: Path, digest: str, body: bytes, head: Mapping[str, Any]) -> None:
+    """Keep one response of this canonical digest."""
+    path = body_file(folder, digest)
+    if not path.exists():
+        path.write_bytes(body)
+        if head:
+            path.with_suffix(".head").write_text(json.dumps(head))
+
+
+def read_response(folder: Path, digest: str, rules: ResponseRules) -> Response:
+    """Return the response with this canonical digest."""
+    path = body_file(folder, digest)
+    head = path.with_suffix(".head")
+    return parse_response(path.read_bytes(), rules, json.loads(head.read_bytes()) if head.exists() else {})
+
+
 def _spec(argv: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> ChildSpec:
     return ChildSpec(name="client", argv=argv, env=variables, log=folder / "log" / "client.log", pipes=True)
 
@@ -137,20 +176,25 @@ class Client:
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._folder = folder
         self._clock = clock
-        self._canonical: dict[bytes, str] = {}
-        """The digest of the canonical form, by that of the bytes."""
+        self._canonical: dict[_Seen, str] = {}
+        """The digest of the canonical form, by that of the bytes with what is compared of the head."""
+        self._sessions: dict[str, Session] = {}
+        """By URL."""
 
-    def drive(self, url: str, requests: Sequence[str], users: int = 1) -> Driven:
+    def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
         """Send the requests as `HttpClient.drive` says; canonical digests are taken after the time that counts."""
-        seen, bodies, waiting, lock = Driven(), dict[tuple[str, bytes], bytes](), iter(requests), threading.Lock()
+        if login:
+            self._sessions[url] = self._logged_in(url, workload)
+        sender = _Sender(url, workload, self._sessions.setdefault(url, Session()), self._clock)
+        waiting, lock = iter(workload.cycle * times), threading.Lock()
 
         def use() -> None:
             while True:
                 with lock:
-                    request = next(waiting, None)
-                if request is None:
+                    number = next(waiting, None)
+                if number is None:
                     return
-                self._send(url, request, seen, bodies, lock)
+                sender.send(workload.calls[number])
 
         started = self._clock()
         if users == 1:
@@ -161,50 +205,129 @@ class Client:
                 thread.start()
             for thread in threads:
                 thread.join()
-        seen.elapsed_s = self._clock() - started
+        seen = sender.driven
+        seen.elapsed_s, seen.names = self._clock() - started, list(sender.names)
         digests: dict[str, set[str]] = {}
-        for (request, name), body in bodies.items():
-            digests.setdefault(request, set()).add(self._digest(name, body))
-        seen.responses = {request: sorted(each) for request, each in digests.items()}
+        for (label, key), (body, head) in sender.bodies.items():
+            digests.setdefault(label, set()).add(self._digest(key, body, head, workload.rules))
+        seen.responses = {label: sorted(each) for label, each in digests.items()}
         return seen
 
-    def _send(
-        self, url: str, request: str, seen: Driven, bodies: dict[tuple[str, bytes], bytes], lock: threading.Lock
-    ) -> None:
-        cpu_before, started, body = time.thread_time(), self._clock(), b""
+    def _logged_in(self, url: str, workload: Workload) -> Session:
+        """A session after the login. Raises LoadError for a login that fails, or whose token is not there."""
+        session = Session()
+        for call in workload.login:
+            try:
+                reply = send(url, call.method, call.path, headers=_headers(call, session), body=call.body)
+            except OSError as error:
+                raise LoadError(f"login {call.label}: {error}") from error
+            if not call.accepts(reply.status):
+                said = " ".join(reply.body[:200].decode(errors="replace").split())
+                raise LoadError(f"login {call.label}: status {reply.status}, expected {call.expected}: {said}")
+            session.keep_cookies(reply.headers)
+            if token := _token(call, reply):
+                name, _, value = call.send.partition(":")
+                session.token_headers = {name: value.strip().replace("{token}", token)}
+            else:
+                session.keep_access_token(reply.body)
+        return session
+
+    def _digest(self, key: "_Seen", body: bytes, head: dict[str, Any], rules: ResponseRules) -> str:
+        if key not in self._canonical:
+            self._canonical[key] = digest = parse_response(body, rules, head).digest
+            write_response(self._folder, digest, body, head)
+        return self._canonical[key]
+
+
+_Seen = tuple[bytes, tuple[Any, ...]]
+
+
+class _Sender:
+    """Sends the requests of one `drive`, and keeps what came."""
+
+    def __init__(self, url: str, workload: Workload, session: Session, clock: Callable[[], float]) -> None:
+        self.driven = Driven()
+        self.bodies: dict[tuple[str, _Seen], tuple[bytes, dict[str, Any]]] = {}
+        """Each distinct response, by the request's label and its bytes."""
+        self._url = url
+        self._rules = workload.rules
+        self._session = session
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.names: dict[str, None] = {}
+        """Of `Driven`."""
+
+    def send(self, call: SentRequest) -> Reply | None:
+        """Send one request; None where no response came."""
+        cpu_before, started, reply = time.thread_time(), self._clock(), None
         try:
-            reply = get(url, request)
-            failure = "" if reply.status == HTTPStatus.OK else f"status {reply.status}"
-            body = reply.body
+            reply = send(
+                self._url,
+                call.method,
+                call.path,
+                headers=_headers(call, self._session),
+                body=call.body,
+            )
+            failure = "" if call.accepts(reply.status) else f"status {reply.status}, expected {call.expected}"
         except OSError as error:
             failure = f"{type(error).__name__}: {error}"
         wall_s, cpu_s = self._clock() - started, time.thread_time() - cpu_before
-        name = hashlib.sha256(body).digest()
-        with lock:
-            seen.wall_s.append(wall_s)
-            seen.client_cpu_s += cpu_s
+        head: dict[str, Any] = {}
+        name = b""
+        if reply:
+            self._session.keep_cookies(reply.headers)
+        if reply and not failure and not self._rules.off:
+            head = compared_head(reply.status, reply.headers, self._rules)
+            name = hashlib.sha256(reply.body).digest()
+        with self._lock:
+            self.driven.wall_s.append(wall_s)
+            self.driven.client_cpu_s += cpu_s
+            self.names[f"{call.method} {call.path.partition('?')[0]}"] = None
             if failure:
-                seen.failures.append(failure)
-            else:
-                seen.body_bytes += len(body)
-                bodies.setdefault((request, name), body)
+                self.driven.failures.append(f"{call.label}: {failure}")
+            elif reply:
+                self.driven.body_bytes += len(reply.body)
+                if name:
+                    self.bodies.setdefault((call.label, (name, tuple(head.items()))), (reply.body, head))
+        return reply
 
-    def _digest(self, name: bytes, body: bytes) -> str:
-        if name not in self._canonical:
-            self._canonical[name] = digest = parse_response(body).digest
-            path = body_file(self._folder, digest)
-            if not path.exists():
-                path.write_bytes(body)
-        return self._canonical[name]
+
+def _headers(call: SentRequest, session: Session) -> dict[str, str]:
+    return {"Accept-Encoding": "identity", **session.headers(call.method), **call.headers}
+
+
+def _token(call: LoginRequest, reply: Reply) -> str:
+    """The token that the login names; raises LoadError where it is not there. Empty: the login names none."""
+    if call.token_header:
+        found = [value for name, value in reply.headers if name.lower() == call.token_header.lower()]
+        seen = f"no header {call.token_header}: it has {', '.join(name for name, _ in reply.headers)}"
+    elif call.token:
+        try:
+            document = json.loads(reply.body)
+        except ValueError:
+            document = None
+        found = [value for value in find_values(call.token, document) if isinstance(value, str) and value]
+        keys = ", ".join(document) if isinstance(document, dict) else "no JSON object"
+        seen = f"no text at {call.token}: it has {keys}"
+    else:
+        return ""
+    if not found:
+        raise LoadError(f"login {call.label}: its response has {seen}")
+    return found[0]
 
 
 def _main() -> None:
-    client = Client(Path(sys.argv[1]))
+    client, workloads = Client(Path(sys.argv[1])), [Workload()]
 
-    def answer(**order: Any) -> dict[str, Any]:
-        return asdict(client.drive(**order))
+    def respond(*, workload: Mapping[str, Any] | None = None, **order: Any) -> dict[str, Any]:
+        if workload is not None:
+            workloads[:] = [msgspec.convert(workload, Workload)]
+        try:
+            return asdict(client.drive(workload=workloads[0], **order))
+        except LoadError as error:
+            return {"error": str(error)}
 
-    serve_lines(answer)
+    serve_lines(respond)
 
 
 if __name__ == "__main__":

@@ -5,30 +5,42 @@ round trips and bytes what passed over a counting link (placebench.runtime.netwo
 `count_requests` counts a variant of the reference service by the profiler's light mode.
 """
 
+import ctypes
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from placebench.errors import LoadError
-from placebench.experiment.http_request import fetch, get
+from placebench.errors import LoadError, NoTrafficError
+from placebench.experiment.client_process import Client, Driven, responses_folder
+from placebench.experiment.http_request import get
 from placebench.experiment.load_run import responses_of
 from placebench.experiment.passes import PassSetup
-from placebench.experiment.profiled_pass import discard_recordings, fresh_log_folder, wait_for_recordings
+from placebench.experiment.profiled_pass import (
+    discard_recordings,
+    fresh_log_folder,
+    recording_names,
+    wait_for_recordings,
+)
 from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.same_responses import SameResponses
+from placebench.experiment.variants import Variant
 from placebench.profiler import Recording
-from placebench.runtime.network.link import Traffic, open_database_link
+from placebench.runtime.network.link import Link, Traffic, open_database_link
 from placebench.runtime.postgres import Server
 from placebench.runtime.wsgi_servers import serve
 
 _WARM_UP_REQUESTS = 2
 _HASH_SEED = 1
+_IN_OPEN = 0x20
+"""Of inotify(7)."""
 _COUNTED = """
 SELECT coalesce(sum(calls), 0), coalesce(sum(rows), 0) FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
@@ -66,12 +78,14 @@ class Statistics:
 
 @dataclass(frozen=True)
 class _Request:
-    """What one request took."""
+    """What one request took, on average over a cycle of them."""
 
-    statements: int | None
-    rows: int | None
-    traffic: Traffic
-    body_bytes: int
+    statements: float | None
+    rows: float | None
+    round_trips: float | None
+    bytes_sent: float | None
+    bytes_received: float | None
+    body_bytes: float
 
 
 @contextmanager
@@ -87,42 +101,98 @@ def open_statistics(server: Server, database: str) -> Iterator[Statistics]:
     server.drop_database(database)
 
 
-def count_on_the_wire(
-    prepared: PreparedVariants, name: str, *, requests: int, read: Statistics, same: SameResponses | None
-) -> WirePass:
-    """Count *requests* requests of the variant *name*; its response is compared first.
+class _Counters:
+    """What counts for one variant: a link to its PostgreSQL and that one's statistics, or nothing."""
 
-    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError when it does not respond with 200.
+    def __init__(self, database_url: str, link: Link | None, read: Statistics | None) -> None:
+        self._link, self._read = link, read
+        self._database = str(make_url(database_url).database) if link else ""
+        self.url = link.url if link else database_url
+
+    def traffic(self) -> Traffic | None:
+        """What has passed so far; None where there is no link."""
+        return self._link.traffic() if self._link else None
+
+    def traffic_since(self, before: Traffic | None) -> Traffic | None:
+        """What has passed since *before*."""
+        now = self.traffic()
+        return None if now is None or before is None else now.since(before)
+
+    def work(self) -> tuple[int, int] | None:
+        """Statements and rows so far; None where they are not counted."""
+        return self._read(self._database) if self._read else None
+
+    def each(self) -> dict[str, tuple[float, float, float]]:
+        """Calls, rows and seconds of each statement so far."""
+        return self._read.each(self._database) if self._read else {}
+
+
+@contextmanager
+def _open_counters(database_url: str, read: Statistics | None, log: Path) -> Iterator[_Counters]:
+    if not database_url.startswith("postgresql"):
+        yield _Counters(database_url, None, None)
+        return
+    with open_database_link(database_url, log=log / "link.log") as link:
+        yield _Counters(database_url, link, read)
+
+
+def count_on_the_wire(
+    prepared: PreparedVariants, name: str, *, requests: int, read: Statistics | None, same: SameResponses | None
+) -> WirePass:
+    """Count *requests* cycles of requests of the variant *name*; its responses are compared.
+
+    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError for another status than expected,
+    NoTrafficError when it has not even connected to its database.
     """
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"
-    request = variant.request or prepared.request
+    workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
+    client = Client(folder)
     with (
-        open_database_link(database_url, log=log / "link.log") as link,
-        serve(variant.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
+        _open_counters(database_url, read, log) as counters,
+        _watch_file(database_url) as is_opened,
+        serve(variant.spec(counters.url, hash_seed=_HASH_SEED, log=log / f"server-{name}.log")) as server,
     ):
+        if same is not None and workload.rules.candidates:
+            for call in workload.calls:
+                same.request(name, call.path, server.url)
+        warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         if same is not None:
-            same.request(name, request, server.url)
-        for _ in range(_WARM_UP_REQUESTS):
-            fetch(server.url, request)
-        database = str(make_url(database_url).database)
-        counted, before = [], read.each(database)
+            same.check_all(name, warm.responses, folder)
+        counted, before = [], counters.each()
         for _ in range(requests):
-            traffic, work = link.traffic(), read(database)
-            body = fetch(server.url, request).body
-            counted.append(_request(link.traffic().since(traffic), work, read(database), len(body)))
-        by_statement = _by_statement(before, read.each(database), requests)
+            traffic, work = counters.traffic(), counters.work()
+            driven = client.drive(server.url, workload).check()
+            passed = counters.traffic_since(traffic)
+            counted.append(_request(passed, work, counters.work(), driven))
+            if same is not None:
+                same.check_all(name, driven.responses, folder)
+        by_statement = _by_statement(before, counters.each(), requests * workload.requests_each)
+        _check_traffic(name, variant, counters.traffic(), is_opened())
     made = _pass(name, counted, by_statement)
     made.save(prepared.folder / f"wire-{name}.json")
     return made
 
 
+def _check_traffic(name: str, variant: Variant, traffic: Traffic | None, is_opened: bool) -> None:
+    """Raise NoTrafficError for a variant that should have used its database and has not."""
+    if not variant.uses_database or is_opened or (traffic is not None and traffic.bytes_sent):
+        return
+    raise NoTrafficError(
+        f"{name} never connected to the database that it was given: let it read DATABASE_URL, name its variable with "
+        'env = { NAME = "{database_url}" }, or say database = "none"'
+    )
+
+
 def _request(
-    traffic: Traffic, before: tuple[int, int] | None, after: tuple[int, int] | None, body_bytes: int
+    traffic: Traffic | None, before: tuple[int, int] | None, after: tuple[int, int] | None, driven: Driven
 ) -> _Request:
-    if before is None or after is None:
-        return _Request(None, None, traffic, body_bytes)
-    return _Request(after[0] - before[0], after[1] - before[1], traffic, body_bytes)
+    requests = len(driven.wall_s)
+    work = [None, None] if before is None or after is None else [after[at] - before[at] for at in (0, 1)]
+    statements, rows = (None if each is None else each / requests for each in work)
+    passed = [None] * 3 if traffic is None else [traffic.round_trips, traffic.bytes_sent, traffic.bytes_received]
+    round_trips, sent, received = (None if each is None else each / requests for each in passed)
+    return _Request(statements, rows, round_trips, sent, received, driven.body_bytes / requests)
 
 
 def _by_statement(
@@ -146,12 +216,12 @@ def _pass(name: str, counted: list[_Request], by_statement: list[StatementCount]
     rows = [each.rows for each in counted if each.rows is not None]
     return WirePass(
         variant=name,
-        statements=[float(each) for each in statements] or None,
-        rows=[float(each) for each in rows] or None,
-        round_trips=[float(each.traffic.round_trips) for each in counted],
-        bytes_sent=[float(each.traffic.bytes_sent) for each in counted],
-        bytes_received=[float(each.traffic.bytes_received) for each in counted],
-        body_bytes=[float(each.body_bytes) for each in counted],
+        statements=statements or None,
+        rows=rows or None,
+        round_trips=[each.round_trips for each in counted if each.round_trips is not None],
+        bytes_sent=[each.bytes_sent for each in counted if each.bytes_sent is not None],
+        bytes_received=[each.bytes_received for each in counted if each.bytes_received is not None],
+        body_bytes=[each.body_bytes for each in counted],
         by_statement=by_statement,
     )
 
@@ -165,22 +235,50 @@ def _available(connection: Connection) -> bool:
     return True
 
 
+@contextmanager
+def _watch_file(database_url: str) -> Iterator[Callable[[], bool]]:
+    """A function for the `with` block that says whether the SQLite database was opened in it.
+
+    True for no database, False for one that is no file: nothing is seen of it. Linux tells it by inotify(7).
+    """
+    if not database_url.startswith("sqlite"):
+        yield lambda: not database_url
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.inotify_init1(os.O_NONBLOCK)
+    try:
+        if libc.inotify_add_watch(descriptor, os.fsencode(str(make_url(database_url).database)), _IN_OPEN) < 0:
+            yield lambda: True  # no watch is left: then nobody is refused
+        else:
+            yield lambda: _has_event(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_event(descriptor: int) -> bool:
+    try:
+        return bool(os.read(descriptor, 4096))
+    except BlockingIOError:
+        return False
+
+
 def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:
     """Count statements, rows and collections of *requests* requests in a row; saved as counted-<name>.json.
 
     variant: what is served; None: the name is that of a variant.
     """
     recordings = fresh_log_folder(setup.folder / "log" / f"counted-{name}")
+    names = recording_names(setup.request)
     profile = {"PLACEBENCH_PROFILE": "light", "PLACEBENCH_PROFILE_DIR": str(recordings)}
     with setup.serve(variant or name, setup.part(f"{name}-counted"), **profile) as server:
         setup.warm_up(server)
-        discard_recordings(recordings, setup.request, setup.warm_up_requests)
+        discard_recordings(recordings, names, setup.warm_up_requests)
         with responses_of(server):
             replies = [get(server.url, setup.request) for _ in range(requests)]
     if wrong := [reply.status for reply in replies if reply.status != HTTPStatus.OK]:
         raise LoadError(f"{server.url}{setup.request} returned {wrong[0]}, expected 200")
     body_bytes = sum(len(reply.body) for reply in replies)
-    counted = _count(name, [each for _, each in wait_for_recordings(recordings, setup.request)], body_bytes)
+    counted = _count(name, [each for _, each in wait_for_recordings(recordings, names)], body_bytes)
     counted.save(setup.folder / f"counted-{name}.json")
     shutil.rmtree(recordings)
     return counted

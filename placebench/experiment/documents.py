@@ -33,11 +33,13 @@ class SameResponsesDocument(TypedDict, total=False):
     """What the comparison of the variants' responses has seen so far."""
 
     checked: list[str]
-    equal: bool
+    equal: bool | None
     allocation_requests: Count | None
     provider_summaries: Count | None
     digest: str | None
     difference: str | None
+    off: str
+    """Why nothing is compared; empty where it is."""
 
 
 class _CalibratedMetric(TypedDict):
@@ -72,6 +74,9 @@ class _Receipt(TypedDict, total=False):
     provider_traits: Count
     provider_aggregates: Count
     digest: str
+    tables: Count
+    rows: Count
+    unchecked_tables: list[str]
 
 
 class _Manifest(TypedDict, total=False):
@@ -115,6 +120,22 @@ class _Rules(TypedDict, total=False):
     client_cpu_at_most: Amount
 
 
+class _WeightedRequest(TypedDict):
+    request: str
+    weight: _AtLeastOne
+    expected: str
+
+
+class WorkloadDocument(TypedDict, total=False):
+    """What is sent, as `placebench.experiment.workload.Workload` describes it."""
+
+    requests: list[_WeightedRequest]
+    login: list[str]
+    same_responses: dict[str, Any]
+    notes: list[str]
+    digest: str
+
+
 class _Interleaved(TypedDict, total=False):
     """Of perfload and compare; an older run does not name all of it."""
 
@@ -133,6 +154,7 @@ class _Interleaved(TypedDict, total=False):
     steps: dict[str, _Step]
     trials: list[_Trial]
     rules: _Rules
+    workload: WorkloadDocument
 
 
 class _InterleavedHead(Head):

@@ -1,15 +1,19 @@
-"""One GET as the benchmark sends it: `get`, and `fetch` where another status than 200 is an error."""
+"""One request as the benchmark sends it: `send`; `get` and `fetch` are a GET of the laboratory.
+
+`fetch` raises where another status than 200 comes.
+"""
 
 import gzip
 import http.client
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError
 
-HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
+HEADERS: Mapping[str, str] = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 _TIMEOUT_S = 300.0
 
 
@@ -22,25 +26,33 @@ class Reply:
     """Unpacked, if it came packed."""
     packed_bytes: int
     """How long it came."""
+    headers: Sequence[tuple[str, str]] = ()
 
 
-def get(url: str, request: str, *, encoding: str = "identity") -> Reply:
-    """GET *request* (path and query) from the service at *url*, on a connection of its own.
+def send(url: str, method: str, path: str, *, headers: Mapping[str, str], body: bytes = b"") -> Reply:
+    """Send a request to the service at *url*, on a connection of its own. path: with its query.
 
-    encoding: what the client takes, "identity" or "gzip".
     Raises OSError where no whole reply came. uWSGI's --http-socket closes each connection, so none is kept.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", request, headers={**HEADERS, "Accept-Encoding": encoding})
+        connection.request(method, path, body=body or None, headers=dict(headers))
         reply = connection.getresponse()
-        body = reply.read()
-        unpacked = gzip.decompress(body) if reply.headers["Content-Encoding"] == "gzip" else body
-        return Reply(reply.status, unpacked, len(body))
-    except (http.client.HTTPException, EOFError, zlib.error) as error:
+        content = reply.read()
+        unpacked = gzip.decompress(content) if reply.headers["Content-Encoding"] == "gzip" else content
+        return Reply(reply.status, unpacked, len(content), reply.getheaders())
+    except (http.client.HTTPException, EOFError, zlib.error, ValueError) as error:
         raise OSError(f"{type(error).__name__} {error}") from error
     finally:
         connection.close()
+
+
+def get(url: str, request: str, *, encoding: str = "identity") -> Reply:
+    """GET *request* (path and query) from a service that speaks Placement's API, as `send` does.
+
+    encoding: what the client takes, "identity" or "gzip".
+    """
+    return send(url, "GET", request, headers={**HEADERS, "Accept-Encoding": encoding})
 
 
 def fetch(url: str, request: str) -> Reply:

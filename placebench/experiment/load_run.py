@@ -21,6 +21,7 @@ from placebench.errors import LoadError, MissingExtraError
 from placebench.experiment.client_process import Driven, HttpClient
 from placebench.experiment.http_request import get
 from placebench.experiment.records import LoadResult
+from placebench.experiment.workload import placement_workload
 from placebench.experiment.write_check import WriteCheck, check_writes, read_holdings
 from placebench.loadgen.write_log import read_write_log, write_log_path
 from placebench.measure.meters import Meters, ServerMeter
@@ -264,7 +265,7 @@ def http_job(
     if users > 1:
         return locust_job(server, request, requests=requests, users=users, meter=meter, folder=folder)
     with meter:
-        driven = client.drive(server.url, [request] * requests)
+        driven = client.drive(server.url, placement_workload(request), times=requests)
     return JobResult.of_client(driven, meter.read())
 
 

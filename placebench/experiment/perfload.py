@@ -11,6 +11,7 @@ from pathlib import Path
 
 from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
 from placebench.experiment.counted_pass import count_requests
+from placebench.experiment.data_setup import TopologyData
 from placebench.experiment.databases import SeededData
 from placebench.experiment.environment import manifest
 from placebench.experiment.passes import PassSetup, load_closed, load_open
@@ -22,6 +23,7 @@ from placebench.experiment.run_folder import RunFolder, Say, error_text, ignore
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.validity import LOAD_RULES, LoadRules
 from placebench.experiment.variants import PLACEMENT, read_variants
+from placebench.experiment.workload import placement_workload
 from placebench.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
 from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest
@@ -188,9 +190,10 @@ class PerfloadRun:
             prepared = PreparedVariants(
                 variants=read_variants(names, placement_python=Path(python) if python else None),
                 databases={name: self._data.copy(name) for name in names},
-                request=setup.request,
+                workload=placement_workload(setup.request),
                 folder=self._run.path,
                 block_s=settings.block_s,
+                contents=TopologyData(self._topology).contents,
             )
             series = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
             series.measure(prepared, settings.replicates)

@@ -10,18 +10,20 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError
-from placebench.experiment.http_request import fetch
+from placebench.experiment.client_process import Client, responses_folder
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.passes import PassSetup
 from placebench.experiment.records import ProfiledPass
 from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.run_folder import FAILURES, RunFolder, error_text
 from placebench.experiment.variants import Variant
+from placebench.experiment.workload import Workload
 from placebench.profiler.analysis.merging import merge_sessions
 from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import notes_of
@@ -58,6 +60,8 @@ def _cannot(variant: Variant) -> str:
     """Return why this variant cannot be profiled; empty where it can."""
     if variant.request is not None:
         return "it has a request of its own"
+    if variant.command:
+        return "a command of its own serves it"
     if variant.ours:
         return ""
     if variant.python is None or _holds_placebench(variant):
@@ -76,15 +80,15 @@ def _holds_placebench(variant: Variant) -> bool:
 def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
     """Serve it once more with the profiler, and keep its flame graph."""
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
-    log = prepared.folder / "log" / f"uwsgi-{variant.name}.log"
+    log = prepared.folder / "log" / f"server-{variant.name}.log"
     spec = _with_profiler(
         variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder
     )
     with serve(spec) as server:
-        for _ in range(_WARM_UP_REQUESTS):
-            fetch(server.url, prepared.request)
-        sent = _send_for_a_while(server.url, prepared.request)
-        recorded = wait_for_recordings(folder, prepared.request, _WARM_UP_REQUESTS + sent)[-sent:]
+        client, workload = Client(responses_folder(prepared.folder)), prepared.workload
+        warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
+        sent = _send_for_a_while(client, server.url, workload)
+        recorded = wait_for_recordings(folder, warm.names, len(warm.wall_s) + sent)[-sent:]
     made = ProfiledPass(variant.name, len(recorded), notes=list(notes_of(recording for _, recording in recorded)))
     _keep(prepared.folder / f"profile-{variant.name}", [session for session, _ in recorded], variant, made)
     shutil.rmtree(folder)
@@ -104,11 +108,11 @@ def _with_profiler(variant: Variant, spec: ServerSpec, folder: Path) -> ServerSp
     return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
 
 
-def _send_for_a_while(url: str, request: str) -> int:
+def _send_for_a_while(client: Client, url: str, workload: Workload) -> int:
+    """Send some cycles of requests, and return how many requests; as many to each variant where they write."""
     began, sent = time.monotonic(), 0
-    while sent < _FEWEST or (sent < _MOST and time.monotonic() - began < _ENOUGH_S):
-        fetch(url, request)
-        sent += 1
+    while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < _ENOUGH_S):
+        sent += len(client.drive(url, workload).check().wall_s)
     return sent
 
 
@@ -118,15 +122,16 @@ def profile_under_load(setup: PassSetup, variant: str, *, requests: int) -> None
     Saved as profile-<variant>.html, profile-<variant>.speedscope.json and profiled-<variant>.json.
     """
     sessions = fresh_log_folder(setup.folder / "log" / f"profiled-{variant}")
+    names = recording_names(setup.request)
     with setup.serve(variant, PLACEBENCH_PROFILE="flame", PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
         setup.warm_up(server)
-        discard_recordings(sessions, setup.request, setup.warm_up_requests)
+        discard_recordings(sessions, names, setup.warm_up_requests)
         load = LoadSpec(
             url=server.url, request=setup.request, kind="closed", users=setup.users, requests=requests, seed=setup.seed
         )
         run_load(load, folder=setup.folder / "log")
         server.check()
-    found = wait_for_recordings(sessions, setup.request)
+    found = wait_for_recordings(sessions, names)
     session = merge_sessions([flame for flame, _ in found], application=("placebench/reference",))
     notes = list(notes_of(recording for _, recording in found))
     page = setup.folder / f"profile-{variant}.html"
@@ -143,18 +148,22 @@ def fresh_log_folder(folder: Path) -> Path:
     return folder
 
 
-def wait_for_recordings(folder: Path, request: str, expected: int = 0) -> list[tuple[Path, Recording]]:
+def recording_names(request: str) -> list[str]:
+    """How recordings of the laboratory's request are called."""
+    return [f"GET {urlsplit(request).path}"]
+
+
+def wait_for_recordings(folder: Path, names: Collection[str], expected: int = 0) -> list[tuple[Path, Recording]]:
     """Return the flame graph's file and the recording of each request, as they came; in mode light there is no file.
 
     The last one is written after its response was read: raises ServerError where fewer than *expected* come in 10 s.
     What else the service was sent, such as whether it is ready, is left out.
     """
-    name = f"GET {urlsplit(request).path}"
     deadline = time.monotonic() + _WRITTEN_WITHIN_S
     while True:
         paths = sorted(folder.glob("*.recording.json"), key=_number)
         recorded = [(flame_graph_beside(path), Recording.load(path)) for path in paths]
-        found = [(flame, recording) for flame, recording in recorded if recording.name == name]
+        found = [(flame, recording) for flame, recording in recorded if recording.name in names]
         if len(found) >= expected:
             return found
         if time.monotonic() > deadline:
@@ -162,9 +171,9 @@ def wait_for_recordings(folder: Path, request: str, expected: int = 0) -> list[t
         time.sleep(0.02)
 
 
-def discard_recordings(folder: Path, request: str, expected: int) -> None:
+def discard_recordings(folder: Path, names: Collection[str], expected: int) -> None:
     """Delete what the *expected* requests of the warm-up left, once all of it is there."""
-    wait_for_recordings(folder, request, expected)
+    wait_for_recordings(folder, names, expected)
     for path in folder.iterdir():
         path.unlink()
 

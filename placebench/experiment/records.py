@@ -20,14 +20,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, TypedDict
+from typing import Annotated, Any, Protocol, Self, TypedDict
+
+from msgspec import Meta
 
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameResponsesDocument
 from placebench.experiment.write_check import WriteCheck
 from placebench.measure.meters import Meters
-from placebench.topology import Topology
 
 _FORMAT_VERSION = 2
 MEASURED = "measured"
@@ -214,8 +215,10 @@ class Block(Record):
     counters: dict[str, Amount] = field(default_factory=dict)
     invalid: str | None = None
     """Why this replicate is discarded."""
-    responses: list[str] = field(default_factory=list)
-    """Canonical digest of each distinct response."""
+    responses: dict[str, list[str]] = field(default_factory=dict)
+    """By request: the canonical digest of each distinct response."""
+    cycle: Annotated[int, Meta(ge=1, le=2**53)] = 1
+    """After how many requests the same ones begin again."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +284,22 @@ class FailedPart:
     """Whether it was made all the same; where it was not, it is missing."""
 
 
+class DataDescription(Protocol):
+    """What a run's head says of its data: an inventory data set, or data of the user."""
+
+    @property
+    def title(self) -> str:
+        """What the data is."""
+
+    @property
+    def trees(self) -> int:
+        """Provider trees of an inventory data set; 0 for other data."""
+
+    @property
+    def seed(self) -> int:
+        """Of every random choice."""
+
+
 @dataclass(frozen=True)
 class RunHead(Record):
     """What a run measures, on what machine, with which data, and how it ended; run.json."""
@@ -314,11 +333,16 @@ class RunHead(Record):
     scratch_marks: list[str] = field(default_factory=list)
     """Marks of the scratch databases of the last session, and of earlier ones that may have left some."""
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether there may be speeds: the responses are the same, or are by the plan not compared."""
+        return bool(self.same_responses.get("equal") or self.same_responses.get("off"))
+
     @classmethod
     def begin(
         cls,
         folder: Path,
-        topology: Topology,
+        data: DataDescription,
         *,
         command: str,
         request: str,
@@ -331,9 +355,9 @@ class RunHead(Record):
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             status="running",
             request=request,
-            topology=topology.title,
-            trees=topology.trees,
-            seed=topology.seed,
+            topology=data.title,
+            trees=data.trees,
+            seed=data.seed,
             variants=list(variants),
             receipt={},
             manifest={},

@@ -26,8 +26,10 @@ from placebench.experiment.records import Block, WirePass, read_blocks, rewrite_
 from placebench.experiment.run_folder import error_text
 from placebench.experiment.validity import MachineSample, block_problem, machine_problem
 from placebench.experiment.variants import Variant
+from placebench.experiment.workload import Workload, placement_workload
 from placebench.measure.meters import Backends, read_backends
-from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes, read_tree_cpu_s
+from placebench.measure.table_contents import TableContents, read_tables
 from placebench.runtime.wsgi_servers import RunningServer, serve
 
 _NOT_THE_HARNESS = ("start", "requests", "stop")
@@ -120,28 +122,40 @@ def harness_share(phase_s: Mapping[str, float]) -> float | None:
 
 
 _WARM_UP_REQUESTS = 3
+_MOST_IN_A_BLOCK = 50
+"""Requests, unless one cycle has more."""
 REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
 """What ends a replicate and nothing else: a server, a client or a database that is gone."""
 
 
 @dataclass(frozen=True)
 class PreparedVariants:
-    """Variants ready to be measured: each with a database of its own, and the request that they are sent."""
+    """Variants ready to be measured: each with a database of its own, and the requests that they are sent."""
 
     variants: tuple[Variant, ...]
     databases: Mapping[str, str]
     """URL by the variant's name."""
-    request: str
+    workload: Workload
+    """What they are sent, where one has no request of its own."""
     folder: Path
     block_s: float
     """How long a block should take."""
     timer: PhaseTimer = field(default_factory=PhaseTimer)
     """Where the time of its replicates goes."""
+    contents: Callable[[str], TableContents] = read_tables
+    """Digests the data in the database at a URL."""
+    before: Mapping[str, TableContents] = field(default_factory=dict)
+    """What the databases held before any request, by variant; empty: read before the first replicate."""
 
     @cached_property
     def named(self) -> dict[str, Variant]:
         """The variants by name."""
         return {variant.name: variant for variant in self.variants}
+
+    def workload_of(self, name: str) -> Workload:
+        """What the variant of this name is sent."""
+        request = self.named[name].request
+        return self.workload if request is None else placement_workload(request)
 
 
 def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
@@ -191,6 +205,10 @@ def _drive_start(
         for name in plan.warmup_order:
             with prepared.timer.measure("start"):
                 started[name].warm_up(client)
+        if prepared.workload.writes:  # so that the data of all variants is the same
+            fewest = min(served.cycles_a_block for served in started.values())
+            for served in started.values():
+                served.cycles_a_block = fewest
         for round_, order in enumerate(plan.rounds, first_round):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
@@ -209,17 +227,17 @@ class _Served:
         self._name = name
         self._database_url = prepared.databases[name]
         self._variant = prepared.named[name]
-        self._request = self._variant.request or prepared.request
+        self._workload = prepared.workload_of(name)
         self._block_s = prepared.block_s
         self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
-        self._requests_a_block = 1
+        self.cycles_a_block = 1
         self._backends: Backends | None = None
 
     @classmethod
     @contextmanager
     def started(cls, prepared: PreparedVariants, name: str, hash_seed: int) -> Iterator["_Served"]:
         """The variant, its hash seed shared with the other variants."""
-        log = prepared.folder / "log" / f"uwsgi-{name}.log"
+        log = prepared.folder / "log" / f"server-{name}.log"
         with prepared.timer.measure("start"):
             server = serve(prepared.named[name].spec(prepared.databases[name], hash_seed=hash_seed, log=log))
         try:
@@ -229,27 +247,34 @@ class _Served:
                 server.stop()
 
     def warm_up(self, client: HttpClient) -> None:
-        """Compile, connect, and see how many requests fill a block."""
-        walls = client.drive(self.server.url, [self._request] * _WARM_UP_REQUESTS).wall_s
-        self._requests_a_block = block_size(min(walls), block_s=self._block_s)
+        """Log in, compile, connect, and see how many cycles of requests fill a block."""
+        each = self._workload.requests_each
+        cycles = max(1, min(_WARM_UP_REQUESTS, _MOST_IN_A_BLOCK // each))
+        walls = client.drive(self.server.url, self._workload, times=cycles, login=True).wall_s
+        cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
+        self.cycles_a_block = block_size(cycle_s, block_s=self._block_s, at_most=max(1, _MOST_IN_A_BLOCK // each))
         self._backends = read_backends(self._database_url)
 
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
         before = self._cpu()
-        seen = client.drive(self.server.url, [self._request] * self._requests_a_block)
+        seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block)
         after = self._cpu()
+        missing = self.cycles_a_block * self._workload.requests_each - len(seen.wall_s)
         return Block(
             replicate=replicate,
             round=round_,
             position=position,
             variant=self._name,
-            requests=self._requests_a_block,
+            requests=self.cycles_a_block * self._workload.requests_each,
+            cycle=self._workload.requests_each,
             wall_s=seen.wall_s,
-            cpu_s=None if self._backends is None else cpu_between(before, after),
+            cpu_s=None if self._backends is None else after[0] - before[0] + cpu_between(before[1], after[1]),
             counters=self._counters(seen),
-            invalid=block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s)),
-            responses=seen.digests,
+            invalid=block_problem(
+                seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s), missing=missing
+            ),
+            responses=seen.responses,
         )
 
     def kept_its_backends(self) -> bool:
@@ -263,12 +288,14 @@ class _Served:
         return bool(self._backends.cpu_s) or not self._has_round_trips
 
     def _counters(self, seen: Driven) -> dict[str, float]:
-        memory = read_pss_bytes(self.server.worker_pids())
+        memory = read_pss_bytes(self.server.pids())
         counters = {"body_bytes": seen.body_bytes, "client_cpu_s": seen.client_cpu_s}
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
-    def _cpu(self) -> dict[int, float]:
-        return read_cpu_by_pid([*self.server.worker_pids(), *(self._backends.cpu_s if self._backends else ())])
+    def _cpu(self) -> tuple[float, dict[int, float]]:
+        """CPU seconds so far: of the service's process tree, and of each backend of its database."""
+        backends = read_cpu_by_pid(self._backends.cpu_s if self._backends else ())
+        return read_tree_cpu_s(self.server.pids()), backends
 
 
 def _has_round_trips(wire: Path) -> bool:
@@ -288,8 +315,8 @@ def _client(prepared: PreparedVariants) -> Iterator[HttpClient]:
                 stack.close()
 
 
-def block_size(request_s: float, *, block_s: float, at_most: int = 50) -> int:
-    """How many requests of *request_s* seconds fill *block_s*; at least one, so slow requests get small blocks."""
+def block_size(request_s: float, *, block_s: float, at_most: int = _MOST_IN_A_BLOCK) -> int:
+    """How many requests or cycles of *request_s* seconds fill *block_s*; at least one, so that slow ones have few."""
     return max(1, min(at_most, round(block_s / request_s)))
 
 

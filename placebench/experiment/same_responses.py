@@ -1,7 +1,9 @@
 """Do the variants give the same responses? `SameResponses` compares every response with the first to its request."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,16 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from placebench.errors import GateFailedError
 from placebench.experiment.canonical_response import (
+    PLACEMENT_RULES,
     CandidatesResponse,
     Response,
+    ResponseRules,
     difference,
+    find_values,
     limit_violation,
     parse_response,
 )
-from placebench.experiment.client_process import body_file
+from placebench.experiment.client_process import body_file, read_response
 from placebench.experiment.http_request import fetch
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.wsgi_servers import ServerSpec, serve
@@ -36,26 +41,28 @@ class _Expected:
     accepted: set[str] = field(default_factory=set)
     """Canonical digests, and digests of bytes."""
 
-    def difference(self, response: Response) -> str | None:
+    def difference(self, response: Response, tolerance: float) -> str | None:
         """Return how *response* differs from what is legal; None where it does not."""
         assert self.first is not None
         if self.limit is None:
-            return difference(self.first, response)
+            return difference(self.first, response, tolerance)
         if isinstance(self.whole, CandidatesResponse) and isinstance(response, CandidatesResponse):
             return limit_violation(self.whole, response, self.limit)
         return None if self.whole is None else difference(self.first, response)
 
 
 class SameResponses:
-    """What the variants of one run may respond to its requests: what the first one did.
+    """What the variants of one run may respond to its requests: what the first one did, by the rules.
 
-    A request with a limit leaves open which candidates come back: a response is legal when it is a part of the first
-    variant's whole one (`limit_violation`), and any is where the whole one was not requested.
+    Under those of Placement, a request with a limit leaves open which candidates come back: a response is legal when it
+    is a part of the first variant's whole one (`limit_violation`), and any is where that was not requested.
     """
 
-    def __init__(self, save: Callable[..., object] = lambda **_: None) -> None:
+    def __init__(self, save: Callable[..., object] = lambda **_: None, rules: ResponseRules = PLACEMENT_RULES) -> None:
         """save: is called with `same_responses=`, for the head of the run, whenever a new response was compared."""
+        self.rules = rules
         self._save = save
+        self._unmatched = [*rules.ignore, *rules.unordered]
         self._expected: dict[str, _Expected] = {}
         self._checked: list[str] = []
         self._saved: dict[str, Any] = {}
@@ -75,21 +82,31 @@ class SameResponses:
         """Compare one response; bytes that were seen before cost a digest. Raises GateFailedError where it differs."""
         bytes_digest = hashlib.sha256(body).hexdigest()
         if name not in self._checked or bytes_digest not in self._of(request).accepted:
-            self._check(name, request, parse_response(body))
+            self._check(name, request, parse_response(body, self.rules))
             self._of(request).accepted.add(bytes_digest)
 
     def check_bodies(self, name: str, request: str, digests: Iterable[str], folder: Path) -> None:
         """Compare the responses with these canonical digests, whose bodies lie in *folder*."""
         for digest in digests:
-            if digest not in self._of(request).accepted:
-                self._check(name, request, parse_response(body_file(folder, digest).read_bytes()))
+            if name not in self._checked or digest not in self._of(request).accepted:
+                self._look_for_paths(body_file(folder, digest))
+                self._check(name, request, read_response(folder, digest, self.rules))
+
+    def check_all(self, name: str, responses: Mapping[str, Iterable[str]], folder: Path) -> None:
+        """Do the same for the responses to several requests, by their labels."""
+        for request, digests in responses.items():
+            self.check_bodies(name, request, digests, folder)
+
+    def unmatched(self) -> list[str]:
+        """The JSON paths of the rules at which no response had anything."""
+        return list(self._unmatched)
 
     def first_difference(self, name: str, request: str, response: Response) -> str | None:
         """Return how *response* differs from the first to *request*; the first one differs from nothing."""
         expected = self._of(request)
         if expected.first is None:
             expected.variant, expected.first = name, response
-        return expected.difference(response)
+        return expected.difference(response, self.rules.tolerance)
 
     def candidates(self, request: str) -> int:
         """How many candidates a response holds; 0 before the first, and for what is no response with candidates."""
@@ -97,7 +114,7 @@ class SameResponses:
         return first.candidate_count if isinstance(first, CandidatesResponse) else 0
 
     def save_equal(self) -> None:
-        """Save that nothing differs; where each variant has a request of its own, nothing was compared."""
+        """Save that nothing differs; nothing was compared where each variant has a request of its own."""
         if (document := self._document(None)) != self._saved:
             self._save(same_responses=document)
             self._saved = document
@@ -107,9 +124,17 @@ class SameResponses:
         self._save(same_responses=self._document(what))
         return GateFailedError(f"{what}; no speed is printed")
 
+    def _look_for_paths(self, path: Path) -> None:
+        """Forget the paths of the rules at which the body in a file has something."""
+        if self._unmatched:
+            with suppress(ValueError):
+                document = json.loads(path.read_bytes())
+                self._unmatched = [each for each in self._unmatched if next(find_values(each, document), None) is None]
+
     def _of(self, request: str) -> _Expected:
         if request not in self._expected:
-            self._expected[request] = _Expected(*_without_limit(request))
+            limited = _without_limit(request) if self.rules.candidates else (request, None)
+            self._expected[request] = _Expected(*limited)
         return self._expected[request]
 
     def _check(self, name: str, request: str, response: Response) -> None:
@@ -117,7 +142,9 @@ class SameResponses:
             self._checked.append(name)
         if found := self.first_difference(name, request, response):
             which = f" to {request}" if len(self._expected) > 1 else ""
-            raise self.error(f"{name} responds{which} differently from {self._of(request).variant}: {found}")
+            first = self._of(request).variant
+            than = "each time" if first == name else f"from {first}"
+            raise self.error(f"{name} responds{which} differently {than}: {found}")
         self._of(request).accepted.add(response.digest)
         self.save_equal()
 
@@ -125,10 +152,11 @@ class SameResponses:
         first = next((each.first for each in self._expected.values()), None)
         return {
             "checked": list(self._checked),
-            "equal": found is None,
+            "equal": None if self.rules.off and found is None else found is None,
             "allocation_requests": first.candidate_count if isinstance(first, CandidatesResponse) else None,
             "provider_summaries": len(first.summaries) if isinstance(first, CandidatesResponse) else None,
             "digest": first.digest if first else None,
+            "off": self.rules.off,
             "difference": found,
         }
 

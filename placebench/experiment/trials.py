@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import msgspec
 from msgspec import Meta, Struct, to_builtins
 
 from placebench import limits
-from placebench.addresses import REQUEST
 from placebench.decoding import Seed, check, read_toml
 from placebench.errors import MissingExtraError, PlacebenchError
+from placebench.experiment.data_setup import DatabaseKind
 from placebench.experiment.variants import VariantTable, VariantTables, check_tables
+from placebench.experiment.workload import WorkloadKeys
 from placebench.paths import is_file
 from placebench.reference.optimizations.optimization import OBJECTS, Optimization
 from placebench.reference.variants import CATALOGUE, OPTIMIZATIONS, cumulative, differing
@@ -52,15 +54,25 @@ class Experiment:
     name: str
     variants: tuple[str, ...]
     trials: tuple[Trial, ...]
-    request: str | None = None
+    workload: WorkloadKeys = WorkloadKeys()  # noqa: RUF009  frozen
+    """What is sent."""
     topology: str | None = None
     trees: int | None = None
     seed: int | None = None
     replicates: int | None = None
     rounds: int | None = None
     utilization: float | None = None
+    setup: str | None = None
+    """A shell command that fills the database which the variants get copies of."""
+    template_db: str | None = None
+    """URL of a database that is copied first, and only read."""
+    database: DatabaseKind | None = None
+    may_change: tuple[str, ...] = ()
+    """Tables of one's own data that requests may change."""
     tables: VariantTables = field(default_factory=VariantTables)
     """What the names of the variants mean."""
+    source: str = "the command line"
+    """Where it is from, for messages."""
 
 
 def _cumulative_trials() -> Experiment:
@@ -92,7 +104,7 @@ def _step_trials(step: Optimization) -> Experiment:
         step.name,
         tuple(variants),
         trials,
-        request=step.request,
+        workload=WorkloadKeys(request=step.request),
         topology=step.topology,
         utilization=step.utilization,
         rounds=_ROUNDS_OF_A_STEP,
@@ -118,7 +130,8 @@ def _further(step: Optimization) -> Iterator[Trial]:
 
 
 _METRICS = (*METRICS, *COUNTED)
-_DATA = ("request", "topology", "trees", "seed", "replicates", "rounds", "utilization")
+_DATA = ("topology", "trees", "seed", "replicates", "rounds", "utilization")
+_OWN_DATA = ("setup", "template_db", "database", "may_change")
 _STEPS = {each.name: each for each in CATALOGUE}
 
 
@@ -134,21 +147,24 @@ class _Trial(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     shows_in: str = ""
 
 
-class _File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole file."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
-    variants: list[str] | dict[str, Any] = []
+    variants: list[str] | dict[str, Any] = msgspec.field(default_factory=list)
     """By name, or tables by name, which are checked by themselves."""
     app: VariantTable | None = None
-    trials: list[_Trial] = []
-    request: Annotated[str, Meta(pattern=f"^{REQUEST}$")] | None = None
+    trials: list[_Trial] = msgspec.field(default_factory=list)
     topology: str | None = None
     trees: Annotated[int, Meta(ge=0, le=limits.TREES)] | None = None
     seed: Seed | None = None
     replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
     rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
     utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
+    setup: str | None = None
+    template_db: str | None = None
+    database: DatabaseKind | None = None
+    may_change: tuple[str, ...] = ()
 
 
 def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
@@ -214,7 +230,9 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
         variants=names,
         trials=tuple(own) or tuple(_own(names[0], variant) for variant in names[1:]),
         tables=VariantTables(tables, given.app, path.parent),
-        **{key: getattr(given, key) for key in _DATA},
+        workload=given,
+        source=str(path),
+        **{key: getattr(given, key) for key in (*_DATA, *_OWN_DATA)},
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from placebench.experiment.client_process import Driven, HttpClient, http_client, responses_folder
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
+from placebench.experiment.workload import placement_workload
 from placebench.measure.meters import Backends, backend_cpu_between, read_backends
 from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid
 from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
@@ -117,14 +118,16 @@ class _Meter:
         paths = self.study.paths(point["workload"])
         with self.client.in_use() as client, serve(spec) as server:
             slots = point["processes"] * point["threads"]
-            self._check(point, client.drive(server.url, paths[:1] * 2 * slots, users=slots))
+            self._check(point, client.drive(server.url, placement_workload(paths[0]), times=2 * slots, users=slots))
             return self._load(point, server, client, paths)
 
     def _load(self, point: Point, server: RunningServer, client: HttpClient, paths: list[str]) -> dict[str, Any]:
         workers = server.worker_pids()
+        different = list(dict.fromkeys(paths))
+        workload, times = placement_workload(*different), len(paths) // len(different)
         before, backends_before = read_cpu_by_pid(workers), self._backends(point)
         with MemorySampler(server.pid, workers) as memory:
-            seen = client.drive(server.url, paths, users=self.study.users)
+            seen = client.drive(server.url, workload, times=times, users=self.study.users)
         cpu_s, backends_after = cpu_between(before, read_cpu_by_pid(workers)), self._backends(point)
         server.check()
         self._check(point, seen)

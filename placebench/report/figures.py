@@ -42,6 +42,8 @@ class Responses:
     provider_summaries: int | None
     digest: str | None
     difference: str | None
+    off: str
+    """Why nothing was compared."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ class Figures:
 def figures_of(run: Run) -> Figures:
     """Reduce the records of *run*; one sort of the samples per load pass, the rest is cheap."""
     responses = _responses(run.head.same_responses)
-    variants = run.head.variants if responses.equal else []
+    variants = run.head.variants if run.head.is_comparable else []
     return Figures(
         run=run,
         responses=responses,
@@ -213,7 +215,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
 
     Empty where the responses differ, or none was requested.
     """
-    if not run.head.same_responses.get("equal"):
+    if not run.head.is_comparable:
         return []
     pairs = (_pair_comparisons(run, each.baseline, each.variant) for each in _compared_pairs(run))
     return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons])
@@ -306,6 +308,7 @@ def _responses(checked: SameResponsesDocument) -> Responses:
         provider_summaries=checked.get("provider_summaries"),
         digest=checked.get("digest"),
         difference=checked.get("difference"),
+        off=checked.get("off", ""),
     )
 
 

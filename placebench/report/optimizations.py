@@ -384,7 +384,7 @@ def _remainders(run: Run) -> Iterator[_Remainder]:
 
     Nothing where the responses differ, or none was requested.
     """
-    if not run.head.same_responses.get("equal"):
+    if not run.head.is_comparable:
         return
     trials = run.head.settings.get("trials", ())
     pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in trials}

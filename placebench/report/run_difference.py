@@ -110,7 +110,7 @@ def _changed_statements(before: Run, after: Run) -> list[tuple[str, StatementCha
 
     None where a run's responses differ, or its statements were not counted one by one.
     """
-    if not all(run.head.same_responses.get("equal") for run in (before, after)):
+    if not all(run.head.is_comparable for run in (before, after)):
         return []
     return [
         (variant, each)
@@ -129,7 +129,7 @@ def _statement_document(variant: str, change: StatementChange) -> dict[str, Any]
 
 def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
     """Each metric of each variant, where the responses were the same."""
-    if not run.head.same_responses.get("equal"):
+    if not run.head.is_comparable:
         return
     for made in comparisons_of(run):
         for variant, value in ((made.baseline, made.baseline_value), (made.variant, made.variant_value)):

@@ -1,10 +1,12 @@
 """The report of a comparison, an experiment, a calibration or a perfload run: `run_report`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from markupsafe import Markup
 
 from placebench import units
+from placebench.experiment.documents import WorkloadDocument
 from placebench.experiment.records import ProfiledPass
 from placebench.experiment.replicate import harness_share
 from placebench.gates import Gate
@@ -12,7 +14,7 @@ from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, value_column
 from placebench.report.documents import run_document
 from placebench.report.effects import METRIC_LABELS
-from placebench.report.environment import environment_rows, request_section
+from placebench.report.environment import data_text, environment_rows, request_section
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
 from placebench.report.gates import judge_gates
 from placebench.report.load_sections import block_section, latency_section, steps_section, steps_table
@@ -80,7 +82,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         notes=_notes(figures) if figures.variants else (),
         failures=_failures(figures),
         environment=environment_rows(head),
-        about=f"{head.topology}, {units.count(head.trees)} trees, seed {head.seed}; {replicates}; {head.request}",
+        about=f"{data_text(head)}; {replicates}; {head.request}",
         checks=_checks(figures, gates),
     )
 
@@ -117,8 +119,10 @@ def _summary_figures(figures: Figures) -> list[SummaryFigure]:
 def _request(figures: Figures) -> Section:
     """Request, data, and whether the responses are the same."""
     made = figures.responses
-    if made.equal is None:
-        same: Text = "no response was requested before the run ended"
+    if made.off and made.equal is None:
+        same: Text = f"not compared: {made.off}"
+    elif made.equal is None:
+        same = "no response was requested before the run ended"
     elif made.equal:
         checked, variants = made.checked, figures.run.head.variants
         is_all = set(checked) == set(variants) and len(checked) > 2
@@ -131,7 +135,24 @@ def _request(figures: Figures) -> Section:
     digest = [("Digest of the response", code(made.digest))] if made.digest else []
     broken = "A variant whose response differs is broken: no speed is shown for any variant until they agree."
     notes = [Paragraph(broken, "notice")] if made.equal is False else []
-    return request_section(figures.run.head, [("Responses", same), *digest], *notes)
+    facts = [("Responses", same), *digest, *_workload_facts(figures.run.head.settings.get("workload", {}))]
+    return request_section(figures.run.head, facts, *notes)
+
+
+def _workload_facts(workload: WorkloadDocument) -> list[tuple[Text, Text]]:
+    """What is sent, where it is more than one request, and by which rules responses are compared."""
+    requests = workload.get("requests", [])
+    cycle = sum(each["weight"] for each in requests)
+    mix = ", ".join(f"{each['weight']} of {cycle} {each['request']}" for each in requests)
+    rules = workload.get("same_responses", {})
+    shown = "; ".join(f"{name} {value}" for name, value in rules.items() if name not in ("off", "candidates"))
+    facts = (
+        ("Requests", mix if len(requests) > 1 else ""),
+        ("Login", ", ".join(workload.get("login", []))),
+        ("Not compared", shown),
+        ("Notes", "; ".join(workload.get("notes", []))),
+    )
+    return [(name, text) for name, text in facts if text]
 
 
 def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
@@ -173,7 +194,8 @@ def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
     reasons = dict.fromkeys(map(effects.reason_text, inconclusive))
     elsewhere = {each.name: each.shows_on for each in results.changes if each.is_elsewhere}
     other = (f"{name} should show on another request: {request}" for name, request in elsewhere.items())
-    return [*difference, *other, *results.interaction_sentences, *(f"inconclusive: {each}" for each in reasons)]
+    off = [f"the responses were not compared: {figures.responses.off}"] if figures.responses.off else []
+    return [*off, *difference, *other, *results.interaction_sentences, *(f"inconclusive: {each}" for each in reasons)]
 
 
 _SETTINGS = (
@@ -284,6 +306,12 @@ def _discarded(figures: Figures) -> list[str]:
 def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     """That the responses are the same, and each gate for each variant."""
     made = figures.responses
-    difference = "" if made.equal else made.difference or "no response was requested"
-    same = Check("same responses", "", "passed" if made.equal else "failed", difference)
-    return [same, *(judge_gates(gates, figures.comparisons) if made.equal else ())]
+    comparable = figures.run.head.is_comparable
+    if comparable:
+        same = Check("same responses", "", "passed", f"off: {made.off}" if made.off else "")
+    else:
+        same = Check("same responses", "", "failed", made.difference or "no response was requested")
+    checks = judge_gates(gates, figures.comparisons) if comparable else []
+    if figures.run.head.status == "failed":
+        checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
+    return [same, *checks]

@@ -11,8 +11,10 @@ from reports import document_of
 from placebench import results
 from placebench.errors import GateFailedError
 from placebench.experiment.compare_run import CompareRun, CompareSettings
+from placebench.experiment.data_setup import TopologyData
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import VariantTable, VariantTables, read_variants
+from placebench.experiment.workload import placement_workload
 from placebench.report import build_report, parse_gates, raise_for_gates, write_report
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology
@@ -56,8 +58,10 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     app = VariantTable(app="shop:app", python=sys.executable, env={"DATABASE_URL": "{database_url}"})
     variants = read_variants(["quick", "slow"], VariantTables(app=app, folder=shop))
     folder = claim_folder(tmp_path / "revisions")
-    settings = CompareSettings(variants, "/names", replicates=1, rounds=1, block_s=0.02, counted_requests=6)
-    CompareRun(TOPOLOGY, settings, folder, server).run(lambda _: None)
+    settings = CompareSettings(
+        variants, placement_workload("/names"), replicates=1, rounds=1, block_s=0.02, counted_requests=6
+    )
+    CompareRun(TopologyData(TOPOLOGY), settings, folder, server).run(lambda _: None)
     run = results.load(folder)
     statements = next(each for each in document_of(run)["comparisons"] if each["metric"] == "statements")
 

@@ -15,12 +15,14 @@ from placebench.experiment.records import Block, WirePass
 from placebench.experiment.replicate import PreparedVariants, make_replicate, plan_replicate
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import Variant, VariantTable, VariantTables, read_variant
+from placebench.experiment.workload import placement_workload
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.deployment import make_engine
 from placebench.runtime.postgres import Server
 from placebench.seeding import data_digest, find_topology, migrate_options, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
+WORKLOAD = placement_workload(TOPOLOGY.request)
 SETTINGS = VariantTable(variant="tuned+totals:by_trigger+driver:psycopg3", pg={"work_mem": "64kB", "jit": True})
 VARIANT = read_variant("own", VariantTables({"own": SETTINGS}))
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
@@ -53,7 +55,9 @@ def url(private: Server) -> str:
 def blocks(url: str, tmp_path_factory: pytest.TempPathFactory) -> list[Block]:
     """One replicate of one variant."""
     folder = claim_folder(tmp_path_factory.mktemp("runs") / "own")
-    variants = PreparedVariants((VARIANT,), {VARIANT.name: url}, TOPOLOGY.request, folder, block_s=0.02)
+    variants = PreparedVariants(
+        (VARIANT,), {VARIANT.name: url}, placement_workload(TOPOLOGY.request), folder, block_s=0.02
+    )
     return make_replicate(variants, plan_replicate([VARIANT.name], 0, rounds=1, seed=1))
 
 
@@ -187,7 +191,11 @@ def test_a_connection_beyond_the_pool_is_not_overlooked(
     variables = {"DATABASE_URL": "{database_url}", "PYTHONPATH": str(tmp_path)}
     variant = Variant("own", module="overflowing:app", variables=variables, request=request_path, ours=False)
     variants = PreparedVariants(
-        (variant,), {"own": database_url}, request_path, claim_folder(tmp_path / "run"), block_s=0.02
+        (variant,),
+        {"own": database_url},
+        placement_workload(request_path),
+        claim_folder(tmp_path / "run"),
+        block_s=0.02,
     )
     blocks = make_replicate(variants, plan_replicate(["own"], 0, rounds=1, seed=1))
 
@@ -200,6 +208,8 @@ def test_an_variant_that_connects_anew_has_no_cpu(database_url: str, tmp_path: P
     variant = replace(VARIANT, name="anew", variables={"PLACEBENCH_VARIANT": "tuned+pool:none"})
     folder = claim_folder(tmp_path / "run")
     WirePass("anew", *([1.0] for _ in range(6))).save(folder / "wire-anew.json")
-    variants = PreparedVariants((variant,), {"anew": database_url}, TOPOLOGY.request, folder, block_s=0.02)
+    variants = PreparedVariants(
+        (variant,), {"anew": database_url}, placement_workload(TOPOLOGY.request), folder, block_s=0.02
+    )
 
     assert {block.cpu_s for block in make_replicate(variants, plan_replicate(["anew"], 0, rounds=1, seed=1))} == {None}

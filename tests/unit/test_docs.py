@@ -19,6 +19,7 @@ from placebench.experiment.combinations import combine
 from placebench.experiment.matrix_plan import matrix_named
 from placebench.experiment.trials import read_plan
 from placebench.experiment.variants import read_variant
+from placebench.experiment.workload import read_workload
 from placebench.topology import read_topology
 
 TOP = Path(__file__).parents[2]
@@ -180,6 +181,20 @@ def test_variants_can_be_read(page: str, tmp_path: Path, monkeypatch: pytest.Mon
     for plan in (read_plan(path) for path in (None, *tmp_path.glob("plan-*.toml"))):
         for name in plan.variants:
             assert read_variant(name, plan.tables).name == name
+
+
+def test_requests_of_a_plan_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of the page together are what is sent."""
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").write_text("\n".join(blocks(DOCS / "howto" / "requests.md", "toml")))
+
+    sent = read_workload(read_plan(None).workload, source="pyproject.toml", seed=1)
+
+    assert [(call.method, call.path, sent.cycle.count(number)) for number, call in enumerate(sent.calls)] == [
+        ("GET", "/orders?page=2", 9),
+        ("POST", "/orders", 1),
+    ]
+    assert sent.login[0].token == "$.auth.token"
 
 
 @pytest.mark.parametrize("page", ["lab/data.md", "howto/own-inventory.md"])

@@ -36,10 +36,12 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Compare the steps; what was measured is reported even when the run is interrupted or fails."""
     from placebench.experiment.trials import experiment_named
+    from placebench.http_session import Request
 
     name = arguments.only or ("leave-one-out" if arguments.leave_one_out else "cumulative")
     plan = experiment_named(name, everywhere="".join(f"+{each}" for each in arguments.add))
-    compare_plan(arguments, plan, postgres=dict(map(_setting, arguments.pg)))
+    requests = [Request("GET", arguments.request)] if arguments.request else []
+    compare_plan(arguments, plan, postgres=dict(map(_setting, arguments.pg)), requests=requests)
     return 0
 
 

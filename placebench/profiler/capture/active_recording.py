@@ -19,6 +19,7 @@ from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest, Span
 
 if TYPE_CHECKING:
+    from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
 
@@ -31,7 +32,7 @@ class ActiveRecording(RecordingContext):
         options: Options,
         clocks: Clocks,
         report_failure: Callable[[Exception], None],
-        flame_graph: "FlameGraphRecorder | None" = None,
+        flame_graph: "FlameGraphRecorder | ExternalFlameGraph | None" = None,
     ) -> None:
         super().__init__(options, clocks.elapsed_safely(self._clock_failed), report_failure, flame_graph)
         self.name = name
@@ -93,7 +94,7 @@ class ActiveRecording(RecordingContext):
         if connection is not dbapi_connection:
             state = self.connection_state(connection)
         else:
-            meter = getattr(connection, "placebench_meter", None) if self.options.mode != "light" else None
+            meter = getattr(connection, "placebench_meter", None) if self.options.counts_bytes else None
             numbered = () if connection is None else (self._connection_count + 1, database_address(connection))
             self._connection_count += connection is not None
             state = ConnectionState(meter, *numbered)

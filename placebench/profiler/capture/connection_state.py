@@ -15,6 +15,7 @@ from placebench.profiler.model.statement import DatabaseAddress
 # struct tcp_info of linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received, both 64 bits wide.
 _OFFSET = 120
 _SIZE = _OFFSET + 16
+_unpack_counters = struct.Struct("=QQ").unpack_from
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 
 
@@ -36,8 +37,8 @@ class SocketMeter:
             borrowed.detach()
         if len(info) < _SIZE:
             raise OSError("this kernel's TCP_INFO has no byte counters")
-        sent, received = struct.unpack_from("=QQ", info, _OFFSET)
-        return sent, received
+        counters: tuple[int, int] = _unpack_counters(info, _OFFSET)
+        return counters
 
 
 def socket_meter(descriptor: int, *, encrypted: bool) -> SocketMeter | None:

@@ -282,7 +282,7 @@ class DriverRecorder:
             recording.gc_s += now - recording.gc_started
             recording.gc_collections += 1
             label = f"garbage collection, generation {details['generation']}"
-            recording.add_leaf(recording.gc_started, now, label, "gc")
+            recording.add_leaf(recording.gc_started, now, lambda: label, "gc")
             recording.gc_started = None
 
 

@@ -28,7 +28,7 @@ COMMAND = "placebench compare: "
         (["naive", "tuned", "--rounds", "0"], "argument --rounds: expected a whole number from 1 to 10000, saw '0'"),
         (
             ["naive", "tuned", "--request", "orders"],
-            "argument --request: the request 'orders' is no path: expected /path?query",
+            "request 'orders': expected a method and a path, such as 'GET /orders?page=2'",
         ),
         (["naive", "tuned", "--trees", "0"], "argument --trees: expected a whole number from 1 to 10000000, saw '0'"),
         (["naive", "tuned", "--width", "2"], "--width is for --sequential: "),
@@ -58,7 +58,7 @@ def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_pa
     assert [2, 2] == [main(["compare", "--plan", str(each)]) for each in (wrong, none)]
 
     key, rounds = capsys.readouterr().err.splitlines()
-    assert key.startswith(f"placebench compare: {wrong}: unknown key 'replicats', expected one of name, variants, ")
+    assert key.startswith(f"placebench compare: {wrong}: unknown key 'replicats', expected one of request, ")
     assert rounds.startswith(f"placebench compare: {none}: rounds: expected a whole number >= 1, saw 0")
 
 

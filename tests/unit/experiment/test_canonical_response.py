@@ -70,11 +70,11 @@ def test_another_trait_is_a_difference() -> None:
 @pytest.mark.parametrize(
     ("baseline", "variant", "expected"),
     [
-        (b'{"paid": true}', b'{"paid": 1}', "the document['paid'] is 1 where true was expected"),
+        (b'{"paid": true}', b'{"paid": 1}', "$.paid is 1 where true was expected"),
         (b"[0, 1]", b"[0.0, 1e0]", None),
         (b"[0.5]", b"[0.50]", None),
         (b'{"a": 1, "b": NaN}', b'{"b": NaN, "a": 1}', None),
-        (b'{"a": [1, 2]}', b'{"a": [2, 1]}', "the document['a'][0] is 2 where 1 was expected"),
+        (b'{"a": [1, 2]}', b'{"a": [2, 1]}', "$.a[0] is 2 where 1 was expected"),
     ],
 )
 def test_what_is_the_same_in_any_document(baseline: bytes, variant: bytes, expected: str | None) -> None:

@@ -11,6 +11,7 @@ from placebench.errors import LoadError
 from placebench.experiment.canonical_response import parse_response
 from placebench.experiment.client_process import Client, body_file, http_client
 from placebench.experiment.run_folder import claim_folder
+from placebench.experiment.workload import placement_workload
 
 DIGEST = parse_response(b"0123456789").digest
 
@@ -52,19 +53,21 @@ def client(tmp_path: Path) -> Client:
 
 def test_a_block_has_a_time_for_each_request(client: Client, url: str) -> None:
     """Three requests, three times, thirty bytes, no failure."""
-    seen = client.drive(url, ["/x"] * 3)
+    seen = client.drive(url, placement_workload("/x"), times=3)
 
     assert (len(seen.wall_s), seen.failures, seen.body_bytes) == (3, [], 30)
 
 
 def test_another_status_is_a_failure(client: Client, url: str) -> None:
     """An answer that is not 200 is counted and named."""
-    assert client.drive(url, ["/broken"] * 2).failures == ["status 503", "status 503"]
+    assert (
+        client.drive(url, placement_workload("/broken"), times=2).failures == ["/broken: status 503, expected 200"] * 2
+    )
 
 
 def test_a_body_is_left_once_by_its_canonical_digest(client: Client, url: str, tmp_path: Path) -> None:
     """Equal bodies are one digest, and the body can be read back by it."""
-    (digest,) = client.drive(url, ["/x"] * 3).digests
+    (digest,) = client.drive(url, placement_workload("/x"), times=3).digests
 
     assert body_file(tmp_path, digest).read_bytes() == b"0123456789"
     assert [path.name for path in tmp_path.iterdir()] == [f"{digest}.body"]
@@ -72,16 +75,19 @@ def test_a_body_is_left_once_by_its_canonical_digest(client: Client, url: str, t
 
 def test_a_server_that_is_gone_is_a_failure(client: Client) -> None:
     """No connection is a failure of the request, not of the client."""
-    seen = client.drive("http://127.0.0.1:1", ["/x"])
+    seen = client.drive("http://127.0.0.1:1", placement_workload("/x"))
 
     assert len(seen.failures) == 1
-    assert seen.failures[0].startswith("ConnectionRefusedError")
+    assert seen.failures[0].startswith("/x: ConnectionRefusedError")
 
 
 def test_the_process_drives_what_it_is_told(url: str, tmp_path: Path) -> None:
     """Two orders, one after the other; bodies of both lie in the folder of the run."""
     with http_client(claim_folder(tmp_path / "run")) as process:
-        one, other = process.drive(url, ["/x"] * 2), process.drive(url, ["/y"] * 5, users=2)
+        one, other = (
+            process.drive(url, placement_workload("/x"), times=2),
+            process.drive(url, placement_workload("/y"), times=5, users=2),
+        )
 
     assert (len(one.wall_s), len(other.wall_s), other.failures) == (2, 5, [])
     assert (one.digests, other.digests) == ([DIGEST], [DIGEST])
@@ -89,15 +95,15 @@ def test_the_process_drives_what_it_is_told(url: str, tmp_path: Path) -> None:
 
 
 def test_every_body_is_digested_and_the_order_of_keys_means_nothing(client: Client, url: str) -> None:
-    """Six responses of two spellings are one; three that differ are three."""
-    seen = client.drive(url, ["/same"] * 6 + ["/other"] * 3, users=2)
+    """Six responses of two spellings are one; six that differ are six."""
+    seen = client.drive(url, placement_workload("/same", "/other"), times=6, users=2)
 
-    assert (9, []) == (len(seen.wall_s), seen.failures)
-    assert {"/same": 1, "/other": 3} == {request: len(digests) for request, digests in seen.responses.items()}
+    assert (12, []) == (len(seen.wall_s), seen.failures)
+    assert {"/same": 1, "/other": 6} == {request: len(digests) for request, digests in seen.responses.items()}
     assert seen.elapsed_s >= max(seen.wall_s)
 
 
 def test_a_failed_request_is_an_error_when_checked(client: Client, url: str) -> None:
     """Of two requests one failed."""
-    with pytest.raises(LoadError, match=r"^1 of 2 requests failed: status 503$"):
-        client.drive(url, ["/x", "/broken"]).check()
+    with pytest.raises(LoadError, match=r"^1 of 2 requests failed: /broken: status 503, "):
+        client.drive(url, placement_workload("/x", "/broken")).check()

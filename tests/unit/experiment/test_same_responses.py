@@ -70,11 +70,11 @@ def test_other_documents_are_compared_place_by_place() -> None:
     ours, theirs = parse_response(b'{"a": [1, 2], "b": 3}'), parse_response(b'{"b": 3, "a": [1, 4]}')
 
     assert difference(ours, parse_response(b'{"b":3,"a":[1,2]}')) is None
-    assert difference(ours, theirs) == "the document['a'][1] is 4 where 2 was expected"
+    assert difference(ours, theirs) == "$.a[1] is 4 where 2 was expected"
     assert difference(ours, WHOLE) == "one responds with allocation candidates, the other does not"
     assert (
         difference(parse_response(b"hello"), parse_response(b"world"))
-        == 'the document is "world" where "hello" was expected'
+        == 'byte 0 of the body: "world" where "hello" was expected'
     )
 
 
@@ -142,5 +142,5 @@ def test_each_request_has_its_own_responses() -> None:
     same.check("naive", "/any?limit=1", b"1")
     same.check("tuned", "/any?limit=1", b"2")
 
-    with pytest.raises(GateFailedError, match=r"^tuned responds to /two differently from naive: the document is 3 "):
+    with pytest.raises(GateFailedError, match=r"^tuned responds to /two differently from naive: \$ is 3 "):
         same.check("tuned", "/two", b"3")

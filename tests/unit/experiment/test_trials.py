@@ -36,7 +36,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path.write_text('variants = ["naive", "naive+sets", "tuned"]\ntrees = 50\nrequest = "/x"\n')
     made = read_plan(path)
 
-    assert (made.name, made.trees, made.request, made.replicates) == ("containers", 50, "/x", None)
+    assert (made.name, made.trees, made.workload.request, made.replicates) == ("containers", 50, "/x", None)
     assert [(trial.name, trial.baseline) for trial in made.trials] == [("naive+sets", "naive"), ("tuned", "naive")]
 
 
@@ -69,7 +69,7 @@ def test_a_step_is_tried_on_its_own_request() -> None:
 
     assert copies.variants == ("naive", "naive+copies", "tuned-copies", "tuned")
     assert [(each.name, each.kind) for each in copies.trials] == [("copies", "alone"), ("copies", "leave_one_out")]
-    assert "resources_A=VCPU:1&resources_B=VCPU:1" in str(copies.request)
+    assert "resources_A=VCPU:1&resources_B=VCPU:1" in str(copies.workload.request)
     assert driver.variants[:2] == ("tuned", "tuned+driver:psycopg3")
     assert (driver.trials[0].name, driver.trials[0].kind) == ("driver:psycopg3", "alternative")
 
@@ -86,7 +86,7 @@ def test_each_name_of_the_catalogue_is_an_experiment(step: Optimization) -> None
 
     assert len(made.variants) >= 2
     assert [variant(name).name for name in made.variants] == list(made.variants)
-    assert made.request == step.request
+    assert made.workload.request == step.request
 
 
 def test_a_path_of_an_algorithm_is_taken_from_each() -> None:
@@ -130,13 +130,13 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
     [
         (
             'variants = ["a", "b"]\ncolour = 1',
-            "unknown key 'colour', expected one of name, variants, app, trials, request",
+            "unknown key 'colour', expected one of request, requests, login, same_responses, name",
         ),
         ('variants = ["a", "b"]\ntrees = "many"', "trees: expected a whole number or null, saw 'many'"),
         ("variants = 3", "variants: expected an object or a list, saw 3"),
         (
             "[variants.a]\ncolour = 1",
-            "variants.a: unknown key 'colour', expected one of variant, app, rev, path, python",
+            "variants.a: unknown key 'colour', expected one of variant, app, command, server, ready",
         ),
         ("[variants.a]\napp = 'shop'", "variants.a.app: expected a text matching regex .*, saw 'shop'"),
         ("[app]\nwith = 'x==1'", "app.with: expected a list, saw 'x==1'"),
@@ -201,7 +201,7 @@ def test_tables_of_a_plan_are_its_variants(tmp_path: Path) -> None:
     path.write_text(TABLES)
     made = read_plan(path)
 
-    assert (made.name, made.variants, made.request) == ("plan", ("naive", "mode-b"), "/orders")
+    assert (made.name, made.variants, made.workload.request) == ("plan", ("naive", "mode-b"), "/orders")
     assert [(each.baseline, each.variant) for each in made.trials] == [("naive", "mode-b")]
     assert made.tables.folder == tmp_path
     assert made.tables.app is not None

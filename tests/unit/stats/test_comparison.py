@@ -26,6 +26,7 @@ class FakeBlock:
     wall_s: Sequence[float]
     cpu_s: float | None
     invalid: str | None = None
+    cycle: int = 1
 
     @property
     def requests(self) -> int:
