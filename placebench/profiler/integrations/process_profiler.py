@@ -23,8 +23,8 @@ class RecordingSettings(TypedDict, total=False):
 class IntegrationSettings(RecordingSettings, total=False):
     """What every integration takes.
 
-    profiler: the one to record with, instead of the process's own. comments: whether statements of SQLAlchemy get a
-        comment with route and function (`SqlProfiler.comment_statements`).
+    profiler: the one to record with, instead of the process's own. comments: whether statements of SQLAlchemy, and
+        in Django those of its ORM, get a comment with route and function (`SqlProfiler.comment_statements`).
     """
 
     profiler: SqlProfiler
