@@ -69,6 +69,7 @@ def compare_plan(
         workload=read_workload(
             plan.workload,
             source=plan.source,
+            folder=plan.folder,
             seed=topology.seed,
             requests=requests,
             login=login,

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import LoadError
-from placebench.experiment.client_process import Client, Driven, responses_folder
+from placebench.experiment.client_process import Driven, responses_folder
 from placebench.experiment.http_request import get
 from placebench.experiment.load_run import responses_of
 from placebench.experiment.passes import PassSetup
@@ -80,6 +80,7 @@ class _Request:
     bytes_sent: float
     bytes_received: float
     body_bytes: float
+    requests: int
 
 
 @contextmanager
@@ -105,8 +106,8 @@ def count_on_the_wire(
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"
     workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
-    client = Client(folder)
     with (
+        prepared.client() as client,
         open_database_link(database_url, log=log / "link.log") as link,
         serve(variant.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
     ):
@@ -115,6 +116,7 @@ def count_on_the_wire(
                 same.request(name, call.path, server.url)
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         if same is not None:
+            same.check_calls(name, warm.calls)
             same.check_all(name, warm.responses, folder)
         database = str(make_url(database_url).database)
         counted, before = [], read.each(database)
@@ -124,7 +126,7 @@ def count_on_the_wire(
             counted.append(_request(link.traffic().since(traffic), work, read(database), driven))
             if same is not None:
                 same.check_all(name, driven.responses, folder)
-        by_statement = _by_statement(before, read.each(database), requests * workload.requests_each)
+        by_statement = _by_statement(before, read.each(database), sum(each.requests for each in counted))
     made = _pass(name, counted, by_statement)
     made.save(prepared.folder / f"wire-{name}.json")
     return made
@@ -137,7 +139,9 @@ def _request(
     work = [None, None] if before is None or after is None else [after[at] - before[at] for at in (0, 1)]
     statements, rows = (None if each is None else each / requests for each in work)
     sent, received = traffic.bytes_sent / requests, traffic.bytes_received / requests
-    return _Request(statements, rows, traffic.round_trips / requests, sent, received, driven.body_bytes / requests)
+    return _Request(
+        statements, rows, traffic.round_trips / requests, sent, received, driven.body_bytes / requests, requests
+    )
 
 
 def _by_statement(
