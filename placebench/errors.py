@@ -59,6 +59,10 @@ class LoadError(PlacebenchError):
     """A load run that could not be made or has no samples."""
 
 
+class NoTrafficError(GateFailedError):
+    """An application that does not use the database that is measured: its counts would pass any gate."""
+
+
 class RunFolderError(PlacebenchError):
     """A run folder that is missing, damaged, in use, or of a newer format."""
 

@@ -39,6 +39,7 @@ def _run(arguments: Namespace) -> int:
     """Make the replicates, calibrate each metric, and keep the result for the reports of this machine."""
     from placebench import results
     from placebench.experiment.compare_run import CompareSettings
+    from placebench.experiment.data_setup import TopologyData
     from placebench.experiment.environment import calibration_document, calibration_file, keep_calibration
     from placebench.experiment.run_folder import RunFolder
     from placebench.experiment.variants import read_variants
@@ -58,7 +59,7 @@ def _run(arguments: Namespace) -> int:
         replicates=_REPLICATES[arguments.preset or "default"] if arguments.replicates is None else arguments.replicates,
         rounds=arguments.rounds or (_QUICK_ROUNDS if is_quick else _ROUNDS),
     )
-    folder = run_comparison(arguments, topology, settings, name="calibrate")
+    folder = run_comparison(arguments, TopologyData(topology), settings, name="calibrate")
     loaded = results.load(folder)
     calibrations = [
         calibrate(each.log_ratios, each.metric, margin=each.margin, seed=arguments.seed)

@@ -28,6 +28,19 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_requests(parser, default="the plan's")
     options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
     parser.add_argument(
+        "--setup",
+        type=options.text,
+        metavar="COMMAND",
+        help="shell command that fills the database at $DATABASE_URL, which is then copied for each variant "
+        "(default: the plan's)",
+    )
+    parser.add_argument(
+        "--template-db",
+        type=options.text,
+        metavar="URL",
+        help="database, PostgreSQL or SQLite, that is copied for each variant and stays as it is (default: the plan's)",
+    )
+    parser.add_argument(
         "--gate",
         action="append",
         default=[],
@@ -50,6 +63,8 @@ def _run(arguments: Namespace) -> int:
     if len(plan.variants) < 2:
         where = arguments.plan or "[tool.placebench] of ./pyproject.toml"
         raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}")
+    own = {"setup": arguments.setup, "template_db": arguments.template_db}
+    plan = replace(plan, **{name: given for name, given in own.items() if given})
     if arguments.preset and arguments.sequential:
         raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")
     if arguments.preset and arguments.replicates is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit
-from placebench.errors import PlacebenchError
+from placebench.errors import PlacebenchError, ProfilerError
 
 _BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
 """A requirement of the extra in the metadata of the installed placebench."""
@@ -37,7 +37,9 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Look at everything; exit code 2 when something is missing that `perfload` needs."""
-    diagnoses = [diagnose() for diagnose in (_python, _profiler, _system, _packages, _uwsgi, _postgresql, _processes)]
+    diagnoses = [
+        diagnose() for diagnose in (_python, _profiler, _sampler, _system, _packages, _uwsgi, _postgresql, _processes)
+    ]
     well = all(each.well for each in diagnoses)
     emit(
         arguments,
@@ -64,8 +66,21 @@ def _profiler() -> Diagnosis:
     defect = profile_function_defect()
     if defect is None:
         return Diagnosis("profiler", well=True, seen="samples Python's stacks by a profile function")
-    advice = f"{defect}; statements stay exact, Python 3.11.3 or later measures Python's time too"
+    advice = (
+        f"{defect}; statements stay exact. Best here: --mode external (pip install 'placebench[sampler]'), which "
+        "samples from outside of the process; Python 3.11.3 or later measures Python's time too"
+    )
     return Diagnosis("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
+
+
+def _sampler() -> Diagnosis:
+    """What samples Python's stacks in the mode `external`, which nothing else needs."""
+    from placebench.profiler.capture.external_sampler import find_py_spy
+
+    try:
+        return Diagnosis("sampler", well=True, seen=f"{find_py_spy()}, for --mode external")
+    except ProfilerError as error:
+        return Diagnosis("sampler", well=True, seen=str(error))
 
 
 def _system() -> Diagnosis:

@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from placebench.profiler.integrations.in_process_client import InProcessClient
     from placebench.profiler.integrations.program import Program
 
-_MODES = ("light", "full", "sampled", "flame", "plans")
+_MODES = ("light", "full", "sampled", "external", "flame", "plans")
 _OUT = Path("profile")
-_FORMATS = {"sarif": ".sarif", "speedscope": ".speedscope.json"}
-"""What a recording is written as with --format, and how the name of the file ends."""
+_FORMATS = {
+    "firefox": (".firefox.json.gz",),
+    "otlp": (".traces.jsonl", ".metrics.jsonl"),
+    "sarif": (".sarif",),
+    "speedscope": (".speedscope.json",),
+}
+"""What a recording is written as with --format, and how the names of the files end."""
 
 
 class _ReadTarget(Action):
@@ -194,11 +199,12 @@ def _program(arguments: Namespace) -> "Program | None":
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
     from placebench.profiler import Clocks
-    from placebench.profiler.integrations.application import missing_package
+    from placebench.profiler.integrations.application import missing_package, package_folders
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
     interrupted = False
-    profiler = _profiler(arguments, Clocks(cpu=time.process_time))  # of all its threads
+    folders = package_folders(program.name) if program.is_module else ()
+    profiler = _profiler(arguments, folders, Clocks(cpu=time.process_time))  # of all its threads
     try:
         with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
             try:
@@ -357,14 +363,16 @@ class _Recorded:
 def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
     """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
     from placebench.http_session import Request
+    from placebench.profiler.integrations.application import package_folders
     from placebench.profiler.integrations.in_process_client import in_process_client
 
     logins = [Request.parse(text) for text in arguments.login]
     recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
     # Before the application is imported: connections that it makes at once are timed too.
-    profiler = _profiler(arguments)
+    name = _application_name(arguments)
+    profiler = _profiler(arguments, package_folders(name))
     try:
-        with in_process_client(_application(arguments), arguments.interface) as client:
+        with in_process_client(_load_application(name), arguments.interface) as client:
             for login in logins:
                 client.log_in(login)
             for each in recorded * arguments.warmup:
@@ -421,12 +429,13 @@ def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "Abstra
     return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
 
 
-def _profiler(arguments: Namespace, clocks: "Clocks | None" = None) -> "SqlProfiler":
+def _profiler(arguments: Namespace, folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
+    """Of the whole process, or of the drivers that were named. folders: of the application."""
     from placebench.profiler import SqlProfiler
 
     if arguments.drivers:
-        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks)
-    return SqlProfiler(clocks=clocks)
+        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks, application=folders)
+    return SqlProfiler(clocks=clocks, application=folders)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -445,13 +454,19 @@ def _folder_name(number: int, request: "Request") -> str:
     return f"{number}-{re.sub('[^A-Za-z0-9]+', '-', str(request)).strip('-')}"[:60]
 
 
-def _application(arguments: Namespace) -> Any:
-    from placebench.profiler.integrations.application import detect_application, load_application
+def _application_name(arguments: Namespace) -> str:
+    from placebench.profiler.integrations.application import detect_application
 
-    name = arguments.target
-    if name is None:
-        name, reason = detect_application(Path())
-        say(f"application {name} ({reason})")
+    if arguments.target is not None:
+        return str(arguments.target)
+    name, reason = detect_application(Path())
+    say(f"application {name} ({reason})")
+    return name
+
+
+def _load_application(name: str) -> Any:
+    from placebench.profiler.integrations.application import load_application
+
     before, sys.argv = sys.argv, [name]  # it may read a command line, and ours is not its own
     try:
         return load_application(name)
@@ -478,18 +493,29 @@ def _write(recording: "Recording", folder: Path, formats: "Sequence[str]") -> di
 
 
 def _write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
-    """Write what other programs read, as `profile show --format` requests it; return the paths by format."""
-    from placebench.profiler import write_sarif, write_speedscope
+    """Write what other programs read, as --format requests it; return the paths by their kinds."""
+    from placebench.profiler import (
+        write_firefox_profile,
+        write_otlp_metrics,
+        write_otlp_traces,
+        write_sarif,
+        write_speedscope,
+    )
 
-    files = {each: folder / f"{name}{_FORMATS[each]}" for each in formats}
-    for each, path in files.items():
-        if each == "sarif":
-            write_sarif(recording, path)
-        elif recording.session is None:
-            raise ProfilerError(f"{recording.name} has no flame graph to write as {each}: see --mode of `profile run`")
-        else:
-            write_speedscope(recording.session, path)
-        say(f"{each}: {path}")
+    if "speedscope" in formats and recording.session is None:
+        raise ProfilerError(f"{recording.name} has no flame graph to write for speedscope: see --mode of `profile run`")
+    writers: dict[str, tuple[Callable[..., None], ...]] = {
+        "firefox": (write_firefox_profile,),
+        "otlp": (write_otlp_traces, write_otlp_metrics),
+        "sarif": (write_sarif,),
+        "speedscope": (lambda each, path: write_speedscope(each.session, path),),
+    }
+    files: dict[str, Path] = {}
+    for each in dict.fromkeys(formats):
+        for end, write in zip(_FORMATS[each], writers[each], strict=True):
+            path = files[end.split(".")[1]] = folder / f"{name}{end}"
+            write(recording, path)
+            say(f"{each}: {path}")
     return files
 
 

@@ -7,7 +7,7 @@ run is found or made by `run_folder`, and given its page by `reported` however t
 import shutil
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,12 @@ from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesE
 
 if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
+    from placebench.experiment.data_setup import DataSetup, OwnData, TopologyData
     from placebench.experiment.trials import Experiment
+    from placebench.experiment.variants import Variant
     from placebench.gates import Gate
     from placebench.http_session import Request
     from placebench.report import Report
-    from placebench.topology import Topology
 
 T = TypeVar("T")
 _NEEDED = 6
@@ -51,15 +52,9 @@ def compare_plan(
     )
     from placebench.experiment.variants import read_variants
     from placebench.experiment.workload import read_workload
-    from placebench.seeding import find_topology
 
-    topology = find_topology(
-        _first(arguments.topology, plan.topology, options.TOPOLOGY),
-        trees=_first(arguments.trees, plan.trees),
-        seed=_first(arguments.seed, plan.seed, options.SEED),
-        utilization=_first(arguments.utilization, plan.utilization),
-    )
     variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
+    data, request = _data(arguments, plan, variants)
     names = dict(zip(plan.variants, (each.name for each in variants), strict=True)) if plan.trials else {}
     sequential, width = getattr(arguments, "sequential", False), getattr(arguments, "width", None)
     if width is not None and not sequential:
@@ -70,10 +65,10 @@ def compare_plan(
             plan.workload,
             source=plan.source,
             folder=plan.folder,
-            seed=topology.seed,
+            seed=data.seed,
             requests=requests,
             login=login,
-            placement=topology.request if any(each.speaks_placement for each in variants) else None,
+            placement=request if any(each.speaks_placement for each in variants) else None,
         ),
         replicates=_first(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
         sequential=sequential,
@@ -90,7 +85,44 @@ def compare_plan(
         ),
     )
     emit = partial(emit_report, arguments)
-    return run_comparison(arguments, topology, settings, name=plan.name, gates=gates, emit=emit)
+    return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
+
+
+def _data(
+    arguments: Namespace, plan: "Experiment", variants: "Sequence[Variant]"
+) -> "tuple[OwnData | TopologyData, str]":
+    """The data of a comparison, with the request that it comes with; raises UsageError for two kinds of it.
+
+    An inventory data set where an option or the plan asks for one, or a variant is of the reference service.
+    """
+    from placebench.experiment.data_setup import OwnData, TopologyData, kind_of_template
+    from placebench.seeding import find_topology
+
+    size = {name: _first(getattr(arguments, name), getattr(plan, name)) for name in ("trees", "utilization")}
+    topology, seed = _first(arguments.topology, plan.topology), _first(arguments.seed, plan.seed, options.SEED)
+    own = [name for name in ("setup", "template_db", "database", "may_change") if getattr(plan, name)]
+    given = [name for name, value in {"topology": topology, **size}.items() if value is not None]
+    of_reference = [each.name for each in variants if each.speaks_placement]
+    if own and (given or of_reference):
+        other = given[0] if given else f"the variant {of_reference[0]}, which needs an inventory data set"
+        raise UsageError(f"{own[0]} is for data of your own, and there is {other}: leave one of them away")
+    if own or not (given or of_reference):
+        kind = kind_of_template(plan.template_db) if plan.template_db else "postgresql"
+        app, folder = plan.tables.app, plan.tables.folder
+        data = OwnData(
+            seed=seed,
+            database=plan.database or kind,
+            command=plan.setup or "",
+            template=plan.template_db or "",
+            folder=folder,
+            python=str(folder / app.python) if app and app.python else None,
+            may_change=plan.may_change,
+        )
+        return data, ""
+    found = find_topology(topology or options.TOPOLOGY, seed=seed, **size)
+    if found.trees < 1:
+        raise PlacebenchError(f"--trees {found.trees} leaves nothing to request: give 1 or more")
+    return TopologyData(found), found.request
 
 
 def _first(*values: T) -> T:
@@ -100,7 +132,7 @@ def _first(*values: T) -> T:
 
 def run_comparison(
     arguments: Namespace,
-    topology: "Topology",
+    data: "DataSetup",
     settings: "CompareSettings",
     *,
     name: str,
@@ -123,11 +155,10 @@ def run_comparison(
         reports.append(report)
         emit(report)
 
-    if topology.trees < 1:
-        raise PlacebenchError(f"--trees {topology.trees} leaves nothing to request: give 1 or more")
-    with run_folder(arguments, name) as folder, open_server(arguments.server) as server:
+    started = open_server(arguments.server) if data.database == "postgresql" else nullcontext()
+    with run_folder(arguments, name) as folder, started as server:
         check_settings(settings.variants, server)
-        comparing = CompareRun(topology, settings, folder, server)
+        comparing = CompareRun(data, settings, folder, server)
         with steps(arguments.command, comparing.steps) as announce, reported(folder, keep, gates):
             comparing.run(announce, note=say)
     raise_for_gates(reports[-1])

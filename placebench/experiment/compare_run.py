@@ -1,4 +1,4 @@
-"""One run of `compare`: seed, copy, count, then replicates until there are enough, each on disk before the next.
+"""One run of `compare`: set up data, copy, count, then replicates until there are enough, each on disk before the next.
 
 The main class is `CompareRun`. A session makes the replicates that are missing, so that a run that was killed is
 resumed, and one that lost replicates to a rule gets others in their place (`placebench.experiment.replicate_series`);
@@ -15,7 +15,8 @@ from typing import Any
 
 from placebench.errors import PlacebenchError
 from placebench.experiment.counted_pass import count_on_the_wire, count_requests, open_statistics
-from placebench.experiment.databases import SeededData, VariantServers, database_name
+from placebench.experiment.data_setup import DataSetup
+from placebench.experiment.databases import VariantDatabases, database_name, variant_databases
 from placebench.experiment.environment import manifest
 from placebench.experiment.passes import PassSetup
 from placebench.experiment.profiled_pass import profile_requests
@@ -31,7 +32,6 @@ from placebench.experiment.workload import Workload
 from placebench.runtime.postgres import Server
 from placebench.stats import PRIMARY, compare_blocks
 from placebench.stats.verdict import INCONCLUSIVE
-from placebench.topology import Topology
 
 SCREEN, PUBLISH = 12, 30
 ROUNDS = 24
@@ -91,16 +91,19 @@ class CompareSettings:
 
 
 class CompareRun:
-    """One session of a comparison in one folder, on one PostgreSQL server."""
+    """One session of a comparison in one folder."""
 
-    def __init__(self, topology: Topology, settings: CompareSettings, folder: Path, server: Server) -> None:
-        """Raises RunFolderError when *folder* holds a run of something else."""
-        self._topology = topology
+    def __init__(self, data: DataSetup, settings: CompareSettings, folder: Path, server: Server | None) -> None:
+        """Raises RunFolderError when *folder* holds a run of something else.
+
+        server: for data in PostgreSQL.
+        """
+        self._data = data
         self._settings = settings
         self._server = server
         head = RunHead.begin(
             folder,
-            topology,
+            data,
             command="compare",
             request=settings.workload.title,
             variants=[variant.name for variant in settings.variants],
@@ -126,57 +129,62 @@ class CompareRun:
         self._run.say, self._run.note = say, note
         with (
             self._run.recorded(),
-            VariantServers(self._server) as servers,
+            variant_databases(self._data, self._run.path, self._server) as databases,
             in_place(self._settings.variants, self._run.path / "sources") as variants,
         ):
-            prepared = self._prepare(servers, variants)
-            self._count(prepared, servers)
+            prepared = self._prepare(databases, variants)
+            self._count(prepared, databases)
             self._count_collections(prepared)
             self._profile(prepared)
             self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
             shutil.rmtree(self._run.path / "responses", ignore_errors=True)
+        (self._run.path / "data.dump").unlink(missing_ok=True)
 
-    def _prepare(self, servers: VariantServers, variants: tuple[Variant, ...]) -> PreparedVariants:
-        """Seed a database on each server, and copy it for each variant, at the revisions that it wants."""
-        self._run.say(f"seed {self._topology.title}, {self._topology.trees} trees")
-        self._run.claim_server(self._server)
-        data: dict[Server, SeededData] = {}
-        for server in map(servers.of, variants):
-            if server not in data:
-                data[server] = SeededData(server, self._topology, self._run.path)
-                url = data[server].url
-                if len(data) == 1:
-                    self._run.record_environment(receipt=data[server].receipt, manifest=manifest(url))
+    def _prepare(self, databases: VariantDatabases, variants: tuple[Variant, ...]) -> PreparedVariants:
+        """Fill a database on each server, and copy it for each variant, migrated as that one wants."""
+        data = self._data
+        self._run.say(f"seed {data.title}, {data.trees} trees" if data.trees else data.title)
+        if self._server is not None:
+            self._run.claim_server(self._server)
+        urls = {each.name: databases.of(each) for each in variants}
+        url, receipt = databases.template()
+        self._run.record_environment(receipt=receipt, manifest=manifest(url))
+        if unchecked := receipt.get("unchecked_tables"):
+            self._run.note(f"changes to {', '.join(unchecked)} will not be noticed: too many rows to digest")
         return PreparedVariants(
-            variants=variants,
-            databases={each.name: data[servers.of(each)].copy(each.name, each.revisions) for each in variants},
+            variants=tuple(each.with_server(urls[each.name]) for each in variants),
+            databases=urls,
             workload=self._settings.workload,
             folder=self._run.path,
             block_s=self._settings.block_s,
             timer=PhaseTimer(self._run.head.spent_s),
+            contents=data.contents,
+            before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},
         )
 
-    def _count(self, prepared: PreparedVariants, servers: VariantServers) -> None:
+    def _count(self, prepared: PreparedVariants, databases: VariantDatabases) -> None:
         """Send each variant the request, compare its response with the baseline's, and count.
 
         Raises ServerError or LoadError for a variant that cannot be counted in two attempts: it does not work.
+        NoTrafficError for one that does not use its database.
         """
         number = self._settings.counted_requests
         with ExitStack() as stack:
             read = {
                 server: stack.enter_context(open_statistics(server, f"{database_name(self._run.path)}_statistics"))
-                for server in dict.fromkeys(map(servers.of, prepared.variants))
+                for server in dict.fromkeys(map(databases.server_of, prepared.variants))
+                if server is not None
             }
             for variant in prepared.variants:
                 self._run.say(f"{variant.name}: count of {number} requests")
-                same = self._same if variant.request is None else None
+                server = databases.server_of(variant)
                 count = partial(
                     count_on_the_wire,
                     prepared,
                     variant.name,
                     requests=number,
-                    read=read[servers.of(variant)],
-                    same=same,
+                    read=read[server] if server else None,
+                    same=self._same if variant.request is None else None,
                 )
                 self._run.try_twice(f"{variant.name} count", count)
         self._same.save_equal()
@@ -189,7 +197,7 @@ class CompareRun:
         for variant in prepared.variants:
             if variant.ours and variant.request is None and first and first.method == "GET" and not others:
                 database = prepared.databases[variant.name]
-                setup = PassSetup(database, first.path, self._run.path, 1, 1, 1, self._topology.seed)
+                setup = PassSetup(database, first.path, self._run.path, 1, 1, 1, self._data.seed)
                 served = variant.variables["PLACEBENCH_VARIANT"]
                 count = partial(count_requests, setup, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
                 self._run.make_part("count", variant.name, count)

@@ -5,16 +5,19 @@ round trips and bytes what passed over a counting link (placebench.runtime.netwo
 `count_requests` counts a variant of the reference service by the profiler's light mode.
 """
 
+import ctypes
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from placebench.errors import LoadError
+from placebench.errors import LoadError, NoTrafficError
 from placebench.experiment.client_process import Driven, responses_folder
 from placebench.experiment.http_request import get
 from placebench.experiment.load_run import responses_of
@@ -28,13 +31,16 @@ from placebench.experiment.profiled_pass import (
 from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.same_responses import SameResponses
+from placebench.experiment.variants import Variant
 from placebench.profiler import Recording
-from placebench.runtime.network.link import Traffic, open_database_link
+from placebench.runtime.network.link import Link, Traffic, open_database_link
 from placebench.runtime.postgres import Server
 from placebench.runtime.wsgi_servers import serve
 
 _WARM_UP_REQUESTS = 2
 _HASH_SEED = 1
+_IN_OPEN = 0x20
+"""Of inotify(7)."""
 _COUNTED = """
 SELECT coalesce(sum(calls), 0), coalesce(sum(rows), 0) FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
@@ -76,9 +82,9 @@ class _Request:
 
     statements: float | None
     rows: float | None
-    round_trips: float
-    bytes_sent: float
-    bytes_received: float
+    round_trips: float | None
+    bytes_sent: float | None
+    bytes_received: float | None
     body_bytes: float
     requests: int
 
@@ -96,20 +102,57 @@ def open_statistics(server: Server, database: str) -> Iterator[Statistics]:
     server.drop_database(database)
 
 
+class _Counters:
+    """What counts for one variant: a link to its PostgreSQL and that one's statistics, or nothing."""
+
+    def __init__(self, database_url: str, link: Link | None, read: Statistics | None) -> None:
+        self._link, self._read = link, read
+        self._database = str(make_url(database_url).database) if link else ""
+        self.url = link.url if link else database_url
+
+    def traffic(self) -> Traffic | None:
+        """What has passed so far; None where there is no link."""
+        return self._link.traffic() if self._link else None
+
+    def traffic_since(self, before: Traffic | None) -> Traffic | None:
+        """What has passed since *before*."""
+        now = self.traffic()
+        return None if now is None or before is None else now.since(before)
+
+    def work(self) -> tuple[int, int] | None:
+        """Statements and rows so far; None where they are not counted."""
+        return self._read(self._database) if self._read else None
+
+    def each(self) -> dict[str, tuple[float, float, float]]:
+        """Calls, rows and seconds of each statement so far."""
+        return self._read.each(self._database) if self._read else {}
+
+
+@contextmanager
+def _open_counters(database_url: str, read: Statistics | None, log: Path) -> Iterator[_Counters]:
+    if not database_url.startswith("postgresql"):
+        yield _Counters(database_url, None, None)
+        return
+    with open_database_link(database_url, log=log / "link.log") as link:
+        yield _Counters(database_url, link, read)
+
+
 def count_on_the_wire(
-    prepared: PreparedVariants, name: str, *, requests: int, read: Statistics, same: SameResponses | None
+    prepared: PreparedVariants, name: str, *, requests: int, read: Statistics | None, same: SameResponses | None
 ) -> WirePass:
     """Count *requests* cycles of requests of the variant *name*; its responses are compared.
 
-    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError for another status than expected.
+    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError for another status than expected,
+    NoTrafficError when it has not even connected to its database.
     """
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"
     workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
     with (
         prepared.client() as client,
-        open_database_link(database_url, log=log / "link.log") as link,
-        serve(variant.spec(link.url, hash_seed=_HASH_SEED, log=log / f"uwsgi-{name}.log")) as server,
+        _open_counters(database_url, read, log) as counters,
+        _watch_file(database_url) as is_opened,
+        serve(variant.spec(counters.url, hash_seed=_HASH_SEED, log=log / f"server-{name}.log")) as server,
     ):
         if same is not None and workload.rules.candidates:
             for call in workload.calls:
@@ -118,30 +161,40 @@ def count_on_the_wire(
         if same is not None:
             same.check_calls(name, warm.calls)
             same.check_all(name, warm.responses, folder)
-        database = str(make_url(database_url).database)
-        counted, before = [], read.each(database)
+        counted, before = [], counters.each()
         for _ in range(requests):
-            traffic, work = link.traffic(), read(database)
+            traffic, work = counters.traffic(), counters.work()
             driven = client.drive(server.url, workload).check()
-            counted.append(_request(link.traffic().since(traffic), work, read(database), driven))
+            passed = counters.traffic_since(traffic)
+            counted.append(_request(passed, work, counters.work(), driven))
             if same is not None:
                 same.check_all(name, driven.responses, folder)
-        by_statement = _by_statement(before, read.each(database), sum(each.requests for each in counted))
+        by_statement = _by_statement(before, counters.each(), sum(each.requests for each in counted))
+        _check_traffic(name, variant, counters.traffic(), is_opened())
     made = _pass(name, counted, by_statement)
     made.save(prepared.folder / f"wire-{name}.json")
     return made
 
 
+def _check_traffic(name: str, variant: Variant, traffic: Traffic | None, is_opened: bool) -> None:
+    """Raise NoTrafficError for a variant that should have used its database and has not."""
+    if not variant.uses_database or is_opened or (traffic is not None and traffic.bytes_sent):
+        return
+    raise NoTrafficError(
+        f"{name} never connected to the database that it was given: let it read DATABASE_URL, name its variable with "
+        'env = { NAME = "{database_url}" }, or say database = "none"'
+    )
+
+
 def _request(
-    traffic: Traffic, before: tuple[int, int] | None, after: tuple[int, int] | None, driven: Driven
+    traffic: Traffic | None, before: tuple[int, int] | None, after: tuple[int, int] | None, driven: Driven
 ) -> _Request:
     requests = len(driven.wall_s)
     work = [None, None] if before is None or after is None else [after[at] - before[at] for at in (0, 1)]
     statements, rows = (None if each is None else each / requests for each in work)
-    sent, received = traffic.bytes_sent / requests, traffic.bytes_received / requests
-    return _Request(
-        statements, rows, traffic.round_trips / requests, sent, received, driven.body_bytes / requests, requests
-    )
+    passed = [None] * 3 if traffic is None else [traffic.round_trips, traffic.bytes_sent, traffic.bytes_received]
+    round_trips, sent, received = (None if each is None else each / requests for each in passed)
+    return _Request(statements, rows, round_trips, sent, received, driven.body_bytes / requests, requests)
 
 
 def _by_statement(
@@ -167,9 +220,9 @@ def _pass(name: str, counted: list[_Request], by_statement: list[StatementCount]
         variant=name,
         statements=statements or None,
         rows=rows or None,
-        round_trips=[each.round_trips for each in counted],
-        bytes_sent=[each.bytes_sent for each in counted],
-        bytes_received=[each.bytes_received for each in counted],
+        round_trips=[each.round_trips for each in counted if each.round_trips is not None],
+        bytes_sent=[each.bytes_sent for each in counted if each.bytes_sent is not None],
+        bytes_received=[each.bytes_received for each in counted if each.bytes_received is not None],
         body_bytes=[each.body_bytes for each in counted],
         by_statement=by_statement,
     )
@@ -182,6 +235,33 @@ def _available(connection: Connection) -> bool:
     except SQLAlchemyError:
         return False
     return True
+
+
+@contextmanager
+def _watch_file(database_url: str) -> Iterator[Callable[[], bool]]:
+    """A function for the `with` block that says whether the SQLite database was opened in it.
+
+    True for no database, False for one that is no file: nothing is seen of it. Linux tells it by inotify(7).
+    """
+    if not database_url.startswith("sqlite"):
+        yield lambda: not database_url
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.inotify_init1(os.O_NONBLOCK)
+    try:
+        if libc.inotify_add_watch(descriptor, os.fsencode(str(make_url(database_url).database)), _IN_OPEN) < 0:
+            yield lambda: True  # no watch is left: then nobody is refused
+        else:
+            yield lambda: _has_event(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_event(descriptor: int) -> bool:
+    try:
+        return bool(os.read(descriptor, 4096))
+    except BlockingIOError:
+        return False
 
 
 def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:

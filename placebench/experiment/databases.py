@@ -1,8 +1,10 @@
-"""The PostgreSQL servers and databases of a run: `SeededData` seeds one and copies it, `VariantServers` starts servers.
+"""The databases of a run: `ScratchData` fills one and copies it, `variant_databases` gives each variant its own.
 
-A variant that names settings of PostgreSQL has a server of its own, the others share the one of the run.
+A variant that names settings of PostgreSQL has a server of its own (`VariantServers`), the others share the run's.
 """
 
+import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from placebench.errors import DatabaseError, PlacebenchError
+from placebench.experiment.data_setup import DataSetup, TopologyData, copy_sqlite, run_command, sqlite_url
 from placebench.experiment.variants import Variant
 from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import migrate_options, seed
@@ -34,24 +37,42 @@ def database_name(folder: Path) -> str:
     return f"placebench_{folder.name.lower().replace('-', '_')}"
 
 
-class SeededData:
-    """One seeded database of a run on one server, with its copies; each is made when it is first needed."""
+class ScratchData:
+    """One filled database of a run on one server, with its copies; each is made when it is first needed."""
 
-    def __init__(self, server: Server, topology: Topology, folder: Path) -> None:
+    def __init__(self, server: Server, data: DataSetup, folder: Path) -> None:
         self.server = server
-        self.topology = topology
         self.receipt: dict[str, Any] = {}
-        """Of the seeded database, once it is made."""
+        """Of the filled database, once it is made."""
+        self._data = data
+        self._folder = folder
         self._prefix = database_name(folder)
         self._made: dict[str, str] = {}
 
     @property
     def url(self) -> str:
-        """The URL of the seeded database; nobody may be connected to it while it is copied."""
+        """The URL of the filled database; nobody may be connected to it while it is copied."""
         if "" not in self._made:
             self._made[""] = self.server.create_database(self._prefix)
-            self.receipt = seed(self.topology, self._made[""]).to_json()
+            self.receipt = self._data.fill(self._made[""], self._folder)
         return self._made[""]
+
+    def copy(self, name: str, revisions: tuple[str, ...] = ()) -> str:
+        """Return the URL of the copy *name* of the filled database, at these optional revisions."""
+        if name not in self._made:
+            assert self.url
+            self._made[name] = self.server.create_database(f"{self._prefix}_{len(self._made)}", self._prefix)
+            if revisions:
+                migrate_options(self._made[name], revisions)
+        return self._made[name]
+
+
+class SeededData(ScratchData):
+    """The same with an inventory data set, of which there may be others beside it."""
+
+    def __init__(self, server: Server, topology: Topology, folder: Path) -> None:
+        super().__init__(server, TopologyData(topology), folder)
+        self.topology = topology
 
     def of(self, topology: Topology, revisions: tuple[str, ...] = ()) -> str:
         """Return the URL of a database of another topology, at these optional revisions."""
@@ -66,14 +87,6 @@ class SeededData:
     def with_trees(self, trees: int, revisions: tuple[str, ...] = ()) -> str:
         """Return the URL of a database of the same topology with so many trees, at these optional revisions."""
         return self.of(replace(self.topology, trees=trees), revisions)
-
-    def copy(self, name: str, revisions: tuple[str, ...] = ()) -> str:
-        """Return the URL of the copy *name* of the seeded database, at these optional revisions."""
-        if name not in self._made:
-            assert self.url
-            self._made[name] = self.server.create_database(f"{self._prefix}_{len(self._made)}", self._prefix)
-            migrate_options(self._made[name], revisions)
-        return self._made[name]
 
 
 class VariantServers:
@@ -107,13 +120,123 @@ class VariantServers:
         self._started.close()
 
 
-def check_settings(variants: Iterable[Variant], server: Server) -> None:
+class VariantDatabases(ABC):
+    """A database for each variant of a comparison, a copy of one that is filled once; a context manager."""
+
+    def __init__(self, data: DataSetup, folder: Path) -> None:
+        self._data = data
+        self._folder = folder
+        self._urls: dict[str, str] = {}
+
+    @abstractmethod
+    def template(self) -> tuple[str, dict[str, Any]]:
+        """Return the URL of the filled database and the receipt of what filled it."""
+
+    @abstractmethod
+    def _copy(self, variant: Variant) -> str:
+        """Return the URL of a copy for *variant*."""
+
+    def of(self, variant: Variant) -> str:
+        """Return the URL of the variant's copy, migrated as it wants; empty where it has no database."""
+        if variant.name not in self._urls:
+            self._urls[variant.name] = url = self._copy(variant)
+            if variant.migrate:
+                log = self._folder / "log" / f"migrate-{variant.name}.log"
+                run_command(
+                    variant.migrate, url, variant.folder, log=log, python=variant.python, variables=variant.variables
+                )
+        return self._urls[variant.name]
+
+    def server_of(self, variant: Variant) -> Server | None:  # noqa: ARG002
+        """The PostgreSQL that the variant's database is on."""
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:  # noqa: B027
+        """End what was started."""
+
+
+class _OnPostgres(VariantDatabases):
+    def __init__(self, data: DataSetup, folder: Path, server: Server) -> None:
+        super().__init__(data, folder)
+        self._servers = VariantServers(server)
+        self._first = server
+        self._filled: dict[Server, ScratchData] = {}
+
+    def template(self) -> tuple[str, dict[str, Any]]:
+        filled = next(iter(self._filled.values()), None) or self._on(self._first)
+        return filled.url, filled.receipt
+
+    def server_of(self, variant: Variant) -> Server:
+        return self._servers.of(variant)
+
+    def _copy(self, variant: Variant) -> str:
+        return self._on(self.server_of(variant)).copy(variant.name, variant.revisions)
+
+    def _on(self, server: Server) -> ScratchData:
+        if server not in self._filled:
+            self._filled[server] = ScratchData(server, self._data, self._folder)
+        return self._filled[server]
+
+    def __exit__(self, *_: object) -> None:
+        self._servers.__exit__()
+
+
+class _InFiles(VariantDatabases):
+    """SQLite files in the run's folder, which go away when the run is left."""
+
+    def template(self) -> tuple[str, dict[str, Any]]:
+        return sqlite_url(self._template), self._receipt
+
+    def __enter__(self) -> Self:
+        self._place = self._folder / "databases"
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._place.mkdir()
+        self._template = self._place / "template.db"
+        self._template.touch()
+        self._receipt = self._data.fill(sqlite_url(self._template), self._folder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _copy(self, variant: Variant) -> str:  # noqa: ARG002
+        path = self._place / f"{len(self._urls)}.db"
+        copy_sqlite(self._template, path)
+        return sqlite_url(path)
+
+
+class _Without(VariantDatabases):
+    """No database: the applications have none, or one that is not ours to fill."""
+
+    def template(self) -> tuple[str, dict[str, Any]]:
+        return "", self._data.fill("", self._folder)
+
+    def _copy(self, variant: Variant) -> str:  # noqa: ARG002
+        return ""
+
+
+def variant_databases(data: DataSetup, folder: Path, server: Server | None) -> VariantDatabases:
+    """Return the databases of a comparison of such data; *server* is needed for PostgreSQL."""
+    if data.database == "postgresql":
+        assert server is not None
+        return _OnPostgres(data, folder, server)
+    return (_InFiles if data.database == "sqlite" else _Without)(data, folder)
+
+
+def check_settings(variants: Iterable[Variant], server: Server | None) -> None:
     """Read from PostgreSQL every setting that a variant names; one that it does not take is a DatabaseError.
 
-    Raises PlacebenchError for a server that the user named: we do not restart it.
+    Raises PlacebenchError for a server that the user named: we do not restart it. None: there is no PostgreSQL.
     """
     for variant in variants:
-        if variant.postgres and server.kind == "named":
+        if not variant.postgres:
+            continue
+        if server is None:
+            raise PlacebenchError(f"the variant {variant.name} has pg, and its database is no PostgreSQL")
+        if server.kind == "named":
             raise PlacebenchError(
                 f"the variant {variant.name} wants a PostgreSQL with settings of its own, and placebench sets none on "
                 "a server that you named: leave --db and PLACEBENCH_DATABASE_URL away"

@@ -74,6 +74,9 @@ class _Receipt(TypedDict, total=False):
     provider_traits: Count
     provider_aggregates: Count
     digest: str
+    tables: Count
+    rows: Count
+    unchecked_tables: list[str]
 
 
 class _Manifest(TypedDict, total=False):

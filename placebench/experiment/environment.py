@@ -114,11 +114,13 @@ def _packages() -> dict[str, str]:
 
 
 def _postgresql(database_url: str) -> dict[str, Any]:
-    """Version and every setting that is not PostgreSQL's default; 2 round trips.
+    """Version and every setting that is not PostgreSQL's default; 2 round trips. Nothing for another database.
 
     SELECT version()
     SELECT name, current_setting(name) FROM pg_settings WHERE source NOT IN ('default', 'client', 'session')
     """
+    if not database_url.startswith("postgresql"):
+        return {}
     with open_connection(database_url) as connection:
         version = connection.scalar(text("SELECT version()"))
         settings = connection.execute(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
 from placebench.experiment.counted_pass import count_requests
+from placebench.experiment.data_setup import TopologyData
 from placebench.experiment.databases import SeededData
 from placebench.experiment.environment import manifest
 from placebench.experiment.passes import PassSetup, load_closed, load_open
@@ -192,6 +193,7 @@ class PerfloadRun:
                 workload=placement_workload(setup.request),
                 folder=self._run.path,
                 block_s=settings.block_s,
+                contents=TopologyData(self._topology).contents,
             )
             series = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
             series.measure(prepared, settings.replicates)

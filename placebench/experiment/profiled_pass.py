@@ -60,6 +60,8 @@ def _cannot(variant: Variant) -> str:
     """Return why this variant cannot be profiled; empty where it can."""
     if variant.request is not None:
         return "it has a request of its own"
+    if variant.command:
+        return "a command of its own serves it"
     if variant.ours:
         return ""
     if variant.python is None or _holds_placebench(variant):
@@ -78,7 +80,7 @@ def _holds_placebench(variant: Variant) -> bool:
 def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
     """Serve it once more with the profiler, and keep its flame graph."""
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
-    log = prepared.folder / "log" / f"uwsgi-{variant.name}.log"
+    log = prepared.folder / "log" / f"server-{variant.name}.log"
     spec = _with_profiler(
         variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder
     )

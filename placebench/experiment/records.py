@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Self, TypedDict
+from typing import Annotated, Any, Protocol, Self, TypedDict
 
 from msgspec import Meta
 
@@ -29,7 +29,6 @@ from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameResponsesDocument
 from placebench.experiment.write_check import WriteCheck
 from placebench.measure.meters import Meters
-from placebench.topology import Topology
 
 _FORMAT_VERSION = 2
 MEASURED = "measured"
@@ -285,6 +284,22 @@ class FailedPart:
     """Whether it was made all the same; where it was not, it is missing."""
 
 
+class DataDescription(Protocol):
+    """What a run's head says of its data: an inventory data set, or data of the user."""
+
+    @property
+    def title(self) -> str:
+        """What the data is."""
+
+    @property
+    def trees(self) -> int:
+        """Provider trees of an inventory data set; 0 for other data."""
+
+    @property
+    def seed(self) -> int:
+        """Of every random choice."""
+
+
 @dataclass(frozen=True)
 class RunHead(Record):
     """What a run measures, on what machine, with which data, and how it ended; run.json."""
@@ -327,7 +342,7 @@ class RunHead(Record):
     def begin(
         cls,
         folder: Path,
-        topology: Topology,
+        data: DataDescription,
         *,
         command: str,
         request: str,
@@ -340,9 +355,9 @@ class RunHead(Record):
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             status="running",
             request=request,
-            topology=topology.title,
-            trees=topology.trees,
-            seed=topology.seed,
+            topology=data.title,
+            trees=data.trees,
+            seed=data.seed,
             variants=list(variants),
             receipt={},
             manifest={},

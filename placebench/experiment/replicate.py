@@ -28,7 +28,8 @@ from placebench.experiment.validity import MachineSample, block_problem, machine
 from placebench.experiment.variants import Variant
 from placebench.experiment.workload import Workload, placement_workload
 from placebench.measure.meters import Backends, read_backends
-from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes, read_tree_cpu_s
+from placebench.measure.table_contents import TableContents, read_tables
 from placebench.runtime.wsgi_servers import RunningServer, serve
 
 _NOT_THE_HARNESS = ("start", "requests", "stop")
@@ -141,6 +142,10 @@ class PreparedVariants:
     """How long a block should take."""
     timer: PhaseTimer = field(default_factory=PhaseTimer)
     """Where the time of its replicates goes."""
+    contents: Callable[[str], TableContents] = read_tables
+    """Digests the data in the database at a URL."""
+    before: Mapping[str, TableContents] = field(default_factory=dict)
+    """What the databases held before any request, by variant; empty: read before the first replicate."""
 
     @cached_property
     def named(self) -> dict[str, Variant]:
@@ -241,7 +246,7 @@ class _Served:
     @contextmanager
     def started(cls, prepared: PreparedVariants, name: str, hash_seed: int) -> Iterator["_Served"]:
         """The variant, its hash seed shared with the other variants."""
-        log = prepared.folder / "log" / f"uwsgi-{name}.log"
+        log = prepared.folder / "log" / f"server-{name}.log"
         with prepared.timer.measure("start"):
             server = serve(prepared.named[name].spec(prepared.databases[name], hash_seed=hash_seed, log=log))
         try:
@@ -264,6 +269,7 @@ class _Served:
         before = self._cpu()
         seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block)
         after = self._cpu()
+        missing = max(0, self.cycles_a_block * len(self._workload.cycle) - len(seen.wall_s))
         return Block(
             replicate=replicate,
             round=round_,
@@ -272,9 +278,11 @@ class _Served:
             requests=len(seen.wall_s),
             cycle=seen.cycle,
             wall_s=seen.wall_s,
-            cpu_s=None if self._backends is None else cpu_between(before, after),
+            cpu_s=None if self._backends is None else after[0] - before[0] + cpu_between(before[1], after[1]),
             counters=self._counters(seen),
-            invalid=block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s)),
+            invalid=block_problem(
+                seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s), missing=missing
+            ),
             responses=seen.responses,
         )
 
@@ -289,12 +297,14 @@ class _Served:
         return bool(self._backends.cpu_s) or not self._has_round_trips
 
     def _counters(self, seen: Driven) -> dict[str, float]:
-        memory = read_pss_bytes(self.server.worker_pids())
+        memory = read_pss_bytes(self.server.pids())
         counters = {"body_bytes": seen.body_bytes, "client_cpu_s": seen.client_cpu_s}
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
-    def _cpu(self) -> dict[int, float]:
-        return read_cpu_by_pid([*self.server.worker_pids(), *(self._backends.cpu_s if self._backends else ())])
+    def _cpu(self) -> tuple[float, dict[int, float]]:
+        """CPU seconds so far: of the service's process tree, and of each backend of its database."""
+        backends = read_cpu_by_pid(self._backends.cpu_s if self._backends else ())
+        return read_tree_cpu_s(self.server.pids()), backends
 
 
 def _has_round_trips(wire: Path) -> bool:

@@ -4,7 +4,7 @@ The main class is `ReplicateSeries`. Each replicate is on the disk before the ne
 killed loses one at the most. An invalid one has another in its place; three in a row end the comparison.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from placebench.errors import UndecidedError
 from placebench.experiment.records import append_lines
@@ -18,7 +18,10 @@ from placebench.experiment.replicate import (
 )
 from placebench.experiment.run_folder import RunFolder, measure_each
 from placebench.experiment.same_responses import SameResponses
-from placebench.seeding import data_digest
+from placebench.measure.table_contents import TableContents
+
+_SOON_READ_S = 2.0
+"""With more to read than this, the data is read before the first replicate and after the last one only."""
 
 
 class ReplicateSeries:
@@ -48,7 +51,10 @@ class ReplicateSeries:
         needed: names the variants of the next replicate; without it all take part in each. Raises GateFailedError when
         responses or data differ, UndecidedError when three in a row are invalid.
         """
-        self._check_data(_digests(prepared))
+        before = prepared.before or self._read_data(prepared)
+        if prepared.workload.writes:
+            before = {}
+        is_soon_read = sum(each.elapsed_s for each in before.values()) < _SOON_READ_S
 
         def missing() -> Iterator[Sequence[str]]:
             while (valid := len(self.valid())) < wanted:
@@ -62,9 +68,14 @@ class ReplicateSeries:
             counts = f"{len(self.valid())} of {wanted} replicates count"
             raise UndecidedError(f"{counts}: 3 in a row do not, the last because {reason}")
 
-        measure_each(missing(), lambda names: self._make_one(prepared, names), give_up)
+        kept = before if is_soon_read else {}
+        measure_each(missing(), lambda names: self._make_one(prepared, names, kept), give_up)
+        if not is_soon_read:
+            self._check_data(before, self._read_data(prepared))
 
-    def _make_one(self, prepared: PreparedVariants, names: Sequence[str]) -> str | None:
+    def _make_one(
+        self, prepared: PreparedVariants, names: Sequence[str], before: Mapping[str, TableContents]
+    ) -> str | None:
         """Make a replicate of these variants, check its responses and the data, and keep it; return why it is invalid.
 
         In this order: a replicate that is on the disk was checked, or its run is known to have failed.
@@ -73,16 +84,17 @@ class ReplicateSeries:
         plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed)
         with prepared.timer.measure("replicates"):
             blocks = make_replicate(prepared, plan)
+            now: Mapping[str, TableContents] = {}
             try:
-                digests = _digests(prepared)
+                if before:
+                    now = self._read_data(prepared)
             except REPLICATE_FAILURES as error:
-                digests = {}
                 blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
         try:
             for block in blocks:
                 if prepared.named[block.variant].request is None:
                     self._same.check_all(block.variant, block.responses, self._run.path / "responses")
-            self._check_data(digests)
+            self._check_data(before, now)
         finally:
             append_lines(self._path, blocks)
             self._run.save(spent_s=prepared.timer.seconds)
@@ -92,13 +104,13 @@ class ReplicateSeries:
             self._run.note(f"the replicate is discarded: {reason}")
         return reason
 
-    def _check_data(self, digests: dict[str, str]) -> None:
-        """Raise GateFailedError for the first variant whose data is not what was seeded."""
-        seeded = self._run.head.receipt["digest"]
-        for name, digest in digests.items():
-            if digest != seeded:
-                raise self._same.error(f"the data of {name} changed: digest {digest}, seeded {seeded}")
+    def _read_data(self, prepared: PreparedVariants) -> dict[str, TableContents]:
+        return {name: prepared.contents(url) for name, url in prepared.databases.items()}
 
-
-def _digests(prepared: PreparedVariants) -> dict[str, str]:
-    return {name: data_digest(url) for name, url in prepared.databases.items()}
+    def _check_data(self, before: Mapping[str, TableContents], now: Mapping[str, TableContents]) -> None:
+        """Raise GateFailedError for the first variant whose data is not what it was before its requests."""
+        for name, contents in now.items():
+            if found := before[name].difference(contents):
+                raise self._same.error(
+                    f"the data of {name} changed, in {found}; may_change names tables that requests may change"
+                )

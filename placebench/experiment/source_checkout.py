@@ -33,6 +33,14 @@ class Origin:
     """The folder in it that Python looks in."""
     packages: tuple[str, ...] = ()
 
+    def moved(self, folder: Path, place: Path) -> Path:
+        """Return where a folder of the checkout lies in what `checked_out` makes below *place*, its top if nowhere."""
+        if self.repository is None or self.commit is None:
+            return folder
+        tree = place / "tree"
+        moved = tree / folder.resolve().relative_to(Path(self.repository).resolve())
+        return moved if moved.is_dir() else tree
+
     def to_json(self) -> dict[str, Any]:
         """For a run's head: a run that goes on has to be of the same commits."""
         return {**vars(self), "packages": list(self.packages)}
@@ -72,7 +80,8 @@ def checked_out(origin: Origin, place: Path, *, module: str, python: str | None)
         if origin.repository and origin.commit:
             _check_out(origin, tree)
             folders.append(str((tree / origin.within).resolve()))
-            _check_module(tree, module, folders, interpreter)
+            if module:
+                _check_module(tree, module, folders, interpreter)
         yield folders
     finally:
         _remove(origin, place)

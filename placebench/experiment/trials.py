@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, to_builtins
 from placebench import limits
 from placebench.decoding import Seed, check, read_toml
 from placebench.errors import MissingExtraError, PlacebenchError
+from placebench.experiment.data_setup import DatabaseKind
 from placebench.experiment.variants import VariantTable, VariantTables, check_tables
 from placebench.experiment.workload import WorkloadKeys
 from placebench.paths import is_file
@@ -61,6 +62,13 @@ class Experiment:
     replicates: int | None = None
     rounds: int | None = None
     utilization: float | None = None
+    setup: str | None = None
+    """A shell command that fills the database which the variants get copies of."""
+    template_db: str | None = None
+    """URL of a database that is copied first, and only read."""
+    database: DatabaseKind | None = None
+    may_change: tuple[str, ...] = ()
+    """Tables of one's own data that requests may change."""
     tables: VariantTables = field(default_factory=VariantTables)
     """What the names of the variants mean."""
     folder: Path = Path()
@@ -125,6 +133,7 @@ def _further(step: Optimization) -> Iterator[Trial]:
 
 _METRICS = (*METRICS, *COUNTED)
 _DATA = ("topology", "trees", "seed", "replicates", "rounds", "utilization")
+_OWN_DATA = ("setup", "template_db", "database", "may_change")
 _STEPS = {each.name: each for each in CATALOGUE}
 
 
@@ -154,6 +163,10 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
     replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
     rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
     utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
+    setup: str | None = None
+    template_db: str | None = None
+    database: DatabaseKind | None = None
+    may_change: tuple[str, ...] = ()
 
 
 def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
@@ -222,7 +235,7 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
         workload=given,
         folder=path.parent,
         source=str(path),
-        **{key: getattr(given, key) for key in _DATA},
+        **{key: getattr(given, key) for key in (*_DATA, *_OWN_DATA)},
     )
 
 

@@ -103,10 +103,14 @@ def machine_problem(
     return None
 
 
-def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, rules: Rules | None = None) -> str | None:
-    """The same for one block of requests: failures, or a client that had no time to wait."""
+def block_problem(
+    failures: list[str], *, client_cpu_s: float, wall_s: float, missing: int = 0, rules: Rules | None = None
+) -> str | None:
+    """The same for one block of requests: failures, *missing* requests, or a client that had no time to wait."""
     if failures:
         return f"{len(failures)} requests failed, first: {failures[0]}"
+    if missing:
+        return f"{missing} requests were not sent"
     rules = rules or Rules()
     share = client_cpu_s / wall_s if wall_s else 0.0
     if share > rules.client_cpu_at_most:

@@ -8,7 +8,8 @@ The main function is `read_variants`. A name is one of these, in this order:
     placement                   openstack-placement as installed beside --placement-python
     a git revision              where the plan has a table `[app]`, the application at that revision
 
-Each variant runs in its own environment, as shipped, under a uWSGI of that environment.
+Each variant runs in its own environment, as shipped, under a server of that environment: uWSGI for the reference
+service, for your application what `placebench.runtime.wsgi_servers.with_server` finds.
 """
 
 import os
@@ -18,17 +19,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from placebench.decoding import check
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
+from placebench.experiment.data_setup import database_variables, fill_placeholders
 from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.source_checkout import Origin, checked_out, read_origin
 from placebench.paths import is_file, profiles_folder
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.wsgi_servers import ServerSpec, uwsgi_program
+from placebench.runtime.wsgi_servers import Interface, ServerSpec, uwsgi_program, with_server
 
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.reference.wsgi:application"
@@ -50,16 +52,24 @@ class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"pac
     """Of the reference service, noop or placement; by default the name of the table."""
     app: Annotated[str, Meta(pattern=r"^[^:]+:[^:]+$")] | None = None
     """An application, as module:callable."""
+    command: Annotated[str, Meta(pattern=r"\{port\}")] | None = None
+    """Instead of app: what serves at {port}."""
+    server: Literal["uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian"] | None = None
+    """Of the application; by default one that its environment has."""
+    ready: Annotated[str, Meta(pattern=r"^/")] | None = None
+    """A path that responds with 200 to 399 when the service is ready."""
+    migrate: str | None = None
+    """A shell command for its copy of the database."""
     rev: str | None = None
     """The git revision to take it from."""
     path: str | None = None
-    """The folder that Python finds it in, from the plan's folder on."""
+    """The folder that Python finds it in, from the plan's folder on; by default that or its src."""
     python: str | None = None
     """The Python of the environment that it is installed in, from the plan's folder on."""
     packages: tuple[str, ...] = ()
     """PACKAGE==VERSION, put before what is installed."""
     env: dict[str, str] = {}
-    """Of its environment; {database_url} stands for its database's URL."""
+    """Of its environment; {database_url} stands for its database's URL, which DATABASE_URL is by default."""
     pg: dict[str, str | int | float | bool] = {}
     """Settings of a PostgreSQL of its own."""
 
@@ -100,6 +110,15 @@ class Variant:
     """Its own request, whose responses are compared with nothing; None: that of the comparison."""
     ours: bool = True
     """Whether it is the reference service, which can count its own collections."""
+    server: str = "uwsgi"
+    """Empty: found when the application can be imported."""
+    interface: Interface = "wsgi"
+    command: str = ""
+    ready: str = ""
+    migrate: str = ""
+    """A shell command for its copy of the database."""
+    folder: Path | None = None
+    """Where it runs, and its commands; None: in a scratch folder."""
     workers: tuple[int, int] = (1, 1)
     """Processes, and threads in each."""
     revisions: tuple[str, ...] = ()
@@ -110,16 +129,27 @@ class Variant:
     """The revision and the packages that have to be put in place for it."""
 
     @property
+    def uses_database(self) -> bool:
+        """Whether its requests should reach its database, if it has one; a control sends another request."""
+        return self.request is None
+
+    @property
     def speaks_placement(self) -> bool:
-        """Whether it serves Placement's API, as far as its name says."""
+        """Whether it serves Placement's API, as far as its name says, and an inventory data set."""
         return self.ours or self.module == _PLACEMENT_MODULE
 
-    def spec(self, database_url: str, *, hash_seed: int, log: Path) -> ServerSpec:
+    def spec(self, database_url: str, *, hash_seed: int, log: Path | None) -> ServerSpec:
         """The variant on its own database; one worker with one thread where it does not say otherwise."""
-        variables = {name: value.replace("{database_url}", database_url) for name, value in self.variables.items()}
+        given = {} if self.speaks_placement else database_variables(database_url)
+        variables = {name: fill_placeholders(value, database_url) for name, value in self.variables.items()}
         return ServerSpec(
             database_url=database_url,
-            environment={**variables, "PYTHONHASHSEED": str(hash_seed)},
+            environment={**given, **variables, "PYTHONHASHSEED": str(hash_seed)},
+            server=self.server,
+            interface=self.interface,
+            command=fill_placeholders(self.command, database_url),
+            ready=self.ready,
+            folder=self.folder,
             module=self.module,
             processes=self.workers[0],
             threads=self.workers[1],
@@ -128,10 +158,18 @@ class Variant:
             log=log,
         )
 
+    def with_server(self, database_url: str) -> "Variant":
+        """The variant with a server that its application can be served by; raises as the function of that name."""
+        if self.speaks_placement or self.command:
+            return self
+        found = with_server(self.spec(database_url, hash_seed=1, log=None))
+        return replace(self, server=found.server, interface=found.interface)
+
     def to_json(self) -> dict[str, Any]:
         """For a run's head: what is needed to know it again."""
-        plain = {name: value for name, value in vars(self).items() if name != "origin"}
+        plain = {name: value for name, value in vars(self).items() if name not in ("origin", "folder")}
         made = {**plain, "workers": list(self.workers), "revisions": list(self.revisions)}
+        made["folder"] = str(self.folder) if self.folder else None
         return {**made, "origin": self.origin.to_json()} if self.origin else made
 
 
@@ -159,9 +197,10 @@ def read_variants(
 
 
 def require_uwsgi(variants: Sequence[Variant]) -> None:
-    """Raise MissingExtraError for a variant whose environment has no uWSGI."""
+    """Raise MissingExtraError for a variant that needs uWSGI and whose environment has none."""
     for variant in variants:
-        uwsgi_program(Path(variant.python) if variant.python else None)
+        if variant.server == "uwsgi":
+            uwsgi_program(Path(variant.python) if variant.python else None)
 
 
 def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None) -> Variant:
@@ -190,12 +229,14 @@ def find_variant(
 
 def _of_table(name: str, table: VariantTable, tables: VariantTables, placement_python: Path | None) -> Variant:
     """The variant that a table describes."""
-    if table.app is None and table.variant is None and tables.app is not None:
+    if table.variant is None and tables.app is not None:
         table = _inherited(table, tables.app)
-    if table.app is not None:
+    if table.app and table.command:
+        raise PlacebenchError(f"the variant {name} has app and command: expected one of them")
+    if table.app is not None or table.command is not None:
         variant = _application(name, table, tables.folder)
     else:
-        if strange := [key for key in ("rev", "path", "python", "packages") if getattr(table, key)]:
+        if strange := [key for key in _OF_AN_APPLICATION if getattr(table, key)]:
             key = strange[0].replace("packages", "with")
             raise PlacebenchError(f"the variant {name} has {key} and no application: expected app = 'module:callable'")
         variant = _of_name(table.variant or name, _NO_TABLES, placement_python)
@@ -203,10 +244,14 @@ def _of_table(name: str, table: VariantTable, tables: VariantTables, placement_p
     return replace(variant, postgres={key.lower(): _setting(value) for key, value in table.pg.items()})
 
 
+_OF_AN_APPLICATION = ("rev", "path", "python", "packages", "server", "ready", "migrate")
+
+
 def _inherited(table: VariantTable, app: VariantTable) -> VariantTable:
     """The table with all that it does not say itself from the application's."""
-    given = {key: getattr(table, key) or getattr(app, key) for key in ("app", "rev", "path", "python", "packages")}
-    return VariantTable(**given, env={**app.env, **table.env}, pg={**app.pg, **table.pg})
+    said = {key: value for key in _OF_AN_APPLICATION if (value := getattr(table, key))}
+    served = {"app": table.app, "command": table.command} if table.app or table.command else {}
+    return structs.replace(app, **said, **served, env={**app.env, **table.env}, pg={**app.pg, **table.pg})
 
 
 def _setting(value: str | float | bool) -> str:
@@ -261,15 +306,30 @@ def _of_tox() -> Path | None:
 
 def _application(name: str, table: VariantTable, folder: Path) -> Variant:
     """An application as a table describes it; paths start in *folder*."""
-    path = folder / (table.path or ".")
+    module = table.app or ""
+    path = (folder / table.path if table.path else _folder_of(module, folder)).absolute()
+    # What is installed in another environment is not replaced by what lies in this folder.
+    named = {"PYTHONPATH": str(path)} if module and (table.path or not table.python) else {}
     return Variant(
         name,
-        module=table.app or "",
-        variables={**table.env, **({"PYTHONPATH": str(path.absolute())} if table.path else {})},
+        module=module,
+        variables={**table.env, **named},
         python=str(_existing(folder / Path(table.python).expanduser())) if table.python else None,
         ours=False,
+        server="command" if table.command else table.server or "",
+        command=table.command or "",
+        ready=table.ready or "",
+        migrate=table.migrate or "",
+        folder=(folder / table.path if table.path and not module else folder).absolute(),
         origin=read_origin(folder=path, revision=table.rev, packages=table.packages),
     )
+
+
+def _folder_of(module: str, folder: Path) -> Path:
+    """The folder that holds the module: *folder* or its src; *folder* where it is in neither."""
+    top = module.partition(":")[0].partition(".")[0]
+    within = [each for each in (folder, folder / "src") if (each / top).is_dir() or (each / f"{top}.py").is_file()]
+    return next(iter(within), folder) if top else folder
 
 
 @contextmanager
@@ -292,7 +352,8 @@ def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
     with checked_out(variant.origin, place, module=variant.module, python=variant.python) as folders:
         named = [] if variant.origin.commit else [variant.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
         path = os.pathsep.join([*folders, *filter(None, named)])
-        yield replace(variant, variables={**variant.variables, "PYTHONPATH": path})
+        folder = variant.origin.moved(variant.folder, place) if variant.folder else None
+        yield replace(variant, variables={**variant.variables, "PYTHONPATH": path}, folder=folder)
 
 
 def _existing(python: Path) -> Path:

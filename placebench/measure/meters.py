@@ -67,9 +67,11 @@ class Backends:
 def inspect_backends(database_url: str) -> Backends | str:
     """What PostgreSQL's processes have taken for this database, or in one line why not all of it can be read.
 
-    No processes are needed for SQLite. Costs a connection and 1 round trip; raises DatabaseError where the server does
-    not respond any more.
+    No processes are needed for SQLite, nor for no database (""). Costs a connection and 1 round trip; raises
+    DatabaseError where the server does not respond any more.
     """
+    if not database_url:
+        return Backends({})
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":
         return Backends({})  # it works in the process of its client

@@ -3,6 +3,7 @@
 Memory that forked processes stop sharing by copy-on-write is counted apart.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,8 @@ from typing import Self
 _PROC = Path("/proc")
 _STARVED = 1
 """Place in schedstat: nanoseconds that a thread waited for a CPU."""
+_CHILDREN = slice(13, 15)
+"""Places in stat, after the name: ticks of the children that were waited for, in user mode and in the kernel."""
 _CPU_CLOCK = 2
 """CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h: what the scheduler counted."""
 
@@ -33,6 +36,20 @@ def read_starved_s(pids: Iterable[int]) -> float:
 def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
     """CPU seconds so far of each process."""
     return {pid: read_cpu_s(pid) for pid in pids}
+
+
+def read_tree_cpu_s(pids: Iterable[int], proc: Path = _PROC) -> float:
+    """CPU seconds so far of the processes and of their children that have ended; those in steps of 10 ms."""
+    return sum(read_cpu_s(pid) + _ended_children_cpu_s(pid, proc) for pid in pids)
+
+
+def _ended_children_cpu_s(pid: int, proc: Path) -> float:
+    """User and system time of the children that the process has waited for, and of theirs."""
+    try:
+        times = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[_CHILDREN]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:

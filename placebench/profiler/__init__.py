@@ -15,8 +15,18 @@ if TYPE_CHECKING:
     from placebench.profiler.capture.options import Clocks
     from placebench.profiler.integrations.sampling import Keep, Sampling
     from placebench.profiler.model.plan import PlanNode
-    from placebench.profiler.model.statement import Caller, Span, Statement, Transaction
+    from placebench.profiler.model.statement import (
+        Caller,
+        Checkout,
+        DatabaseAddress,
+        RecordedRequest,
+        Span,
+        Statement,
+        Transaction,
+    )
     from placebench.profiler.output.dataframes import plans_frame, statements_frame, transactions_frame
+    from placebench.profiler.output.firefox import write_firefox_profile
+    from placebench.profiler.output.otlp import write_otlp_metrics, write_otlp_traces
     from placebench.profiler.output.pages import (
         write_difference_page,
         write_flame_page,
@@ -29,11 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Caller",
+    "Checkout",
     "Clocks",
+    "DatabaseAddress",
     "Finding",
     "Keep",
     "Limits",
     "PlanNode",
+    "RecordedRequest",
     "Recording",
     "RecordingDifference",
     "RecordingSummary",
@@ -48,7 +61,10 @@ __all__ = [
     "statements_frame",
     "transactions_frame",
     "write_difference_page",
+    "write_firefox_profile",
     "write_flame_page",
+    "write_otlp_metrics",
+    "write_otlp_traces",
     "write_recording_page",
     "write_sarif",
     "write_speedscope",
@@ -62,8 +78,18 @@ _MODULES = {
     "capture.options": ("Clocks",),
     "integrations.sampling": ("Keep", "Sampling"),
     "model.plan": ("PlanNode",),
-    "model.statement": ("Caller", "Span", "Statement", "Transaction"),
+    "model.statement": (
+        "Caller",
+        "Checkout",
+        "DatabaseAddress",
+        "RecordedRequest",
+        "Span",
+        "Statement",
+        "Transaction",
+    ),
     "output.dataframes": ("plans_frame", "statements_frame", "transactions_frame"),
+    "output.firefox": ("write_firefox_profile",),
+    "output.otlp": ("write_otlp_metrics", "write_otlp_traces"),
     "output.pages": ("write_difference_page", "write_flame_page", "write_recording_page", "write_speedscope"),
     "output.sarif": ("write_sarif",),
     "recording": ("Recording",),

@@ -11,13 +11,20 @@ from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import RecordingData
 
 if TYPE_CHECKING:
+    from pyinstrument.session import Session
+
     from placebench.profiler.analysis.difference import RecordingDifference
     from placebench.profiler.analysis.findings import Finding, Limits
     from placebench.profiler.analysis.summary import RecordingSummary
 
 
 class Recording(RecordingData):
-    """What one record saw; filled when it ends, empty until then."""
+    """What one record saw; filled when it ends, empty until then.
+
+    path: the file that it was last saved as.
+    """
+
+    path: Path | None = None
 
     def summary(self) -> "RecordingSummary":
         """The sums, and one line per fingerprint, most expensive first; `str()` of it is a table for a terminal."""
@@ -69,12 +76,18 @@ class Recording(RecordingData):
         A flame graph is written beside it, as a session of pyinstrument's (`flame_graph_beside`); an older one there is
         deleted.
         """
-        flame_graph = flame_graph_beside(Path(path))
+        self.path = Path(path)
         if self.session is None:
-            flame_graph.unlink(missing_ok=True)
+            flame_graph_beside(self.path).unlink(missing_ok=True)
         else:
-            write_whole(flame_graph, json.dumps(self.session.to_json()))
-        write_whole(Path(path), json.dumps(self.to_json()))
+            write_whole(flame_graph_beside(self.path), json.dumps(self.session.to_json()))
+        write_whole(self.path, json.dumps(self.to_json()))
+
+    def add_flame_graph(self, session: "Session") -> None:
+        """Give it the flame graph that came after its end; beside the file too, if that is still there."""
+        self.session = session
+        if self.path is not None and self.path.exists():
+            write_whole(flame_graph_beside(self.path), json.dumps(session.to_json()))
 
     @classmethod
     def load(cls, path: Path | str) -> Self:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
+from placebench.errors import ProfilerError
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
 from placebench.profiler.capture.pending_statement import guarded
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from placebench.profiler.capture.driver_hooks import DriverHooks
+    from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
     from placebench.profiler.capture.hooks import Hooks
 
@@ -201,7 +203,9 @@ class SqlProfiler:
 
         mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
             "plans" (PostgreSQL's plans too: its times and bytes hold the sending of plans). "sampled" is full with an
-            estimated flame graph, by a thread that samples 50 times per second: for a server under load.
+            estimated flame graph, by a thread that samples 50 times per second: for a server under load. "external" is
+            full without bytes, with an estimated flame graph by py-spy, a process of its own that costs this one
+            next to nothing (placebench[sampler]). Where py-spy may not sample, the thread does, and a note says so.
         explain: in mode "plans", have EXPLAIN estimate plans where the role may not see the actual plan.
         parameters: keep bound values, literals and the messages of errors; they may be secrets.
         A record inside of a record belongs to both. Raises ProfilerError for an unknown mode.
@@ -301,13 +305,22 @@ class SqlProfiler:
         self._hooks.recording_started(active)
         return active
 
-    def _flame_graph(self, mode: str, caller: FrameType) -> "FlameGraphRecorder | None":
+    def _flame_graph(self, mode: str, caller: FrameType) -> "FlameGraphRecorder | ExternalFlameGraph | None":
         """The flame graph of a mode that has one; pyinstrument is loaded only for such a mode."""
         if mode not in FLAME_GRAPH_MODES:
             return None
         from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
-        return FlameGraphRecorder(mode, self._clocks.elapsed, caller, self.report_failure)
+        if mode != "external":
+            return FlameGraphRecorder(mode, self._clocks.elapsed, caller, self.report_failure)
+        from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
+
+        try:
+            return ExternalFlameGraph(self._clocks.elapsed, caller, self.report_failure)
+        except ProfilerError as refusal:
+            thread = FlameGraphRecorder("sampled", self._clocks.elapsed, caller, self.report_failure)
+            thread.notes = (f"no external sampler: {refusal}", *thread.notes)
+            return thread
 
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
         """Make *recording* the current one of this thread or task; returns the one before."""
@@ -320,22 +333,36 @@ class SqlProfiler:
         self._hooks.unprofiled.set(True)
 
     @guarded
-    def stop(self, active: ActiveRecording, recording: Recording) -> None:
-        """End the active recording, and fill *recording* with what it has seen."""
+    def stop(
+        self, active: ActiveRecording, recording: Recording, *, flame_graph_later: bool = False
+    ) -> "ExternalFlameGraph | None":
+        """End the active recording, and fill *recording* with what it has seen.
+
+        flame_graph_later: do not wait for another process's samples; returns the flame graph that needs them, if any.
+        """
         active.end()
         self._hooks.recording_ended(active)
-        if active.flame_graph is not None:
-            recording.session = active.flame_graph.stop(active.started, active.started + active.elapsed_s)
-            active.note(*active.flame_graph.notes)
+        flame_graph, waiting = active.flame_graph, None
+        if flame_graph is not None:
+            span = active.started, active.started + active.elapsed_s
+            if flame_graph_later and flame_graph.is_external:
+                flame_graph.end(*span)
+                waiting = flame_graph
+            else:
+                recording.session = flame_graph.stop(*span)
+            active.note(*flame_graph.notes)
         if not self.active:
             active.note("nothing is measured: the profiler was removed")
         active.fill(recording, measured=self.active)
+        return waiting
 
     @guarded
     def save(self, active: ActiveRecording, sampler: RequestSampler, store: Store) -> None:
         """End the active recording of a request, and store it."""
         recording = Recording(active.name, active.options.mode)
-        self.stop(active, recording)
+        waiting = self.stop(active, recording, flame_graph_later=True)
         for listener in self._listeners:
             listener.on_recording(recording, active.started)
         sampler.count_dropped(store.save(recording))
+        if waiting is not None:
+            waiting.hand_to(recording.add_flame_graph)

@@ -83,13 +83,23 @@ def moment(stamp: str) -> str:
     return stamp.replace("T", " ").replace("+00:00", " UTC")
 
 
+def data_text(head: RunHead) -> str:
+    """Return what the data of a run is, and the seed of its random choices."""
+    trees = f", {units.count(head.trees)} trees" if head.trees else ""
+    return f"{head.topology}{trees}, seed {head.seed}"
+
+
 def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *notes: Block) -> Section:
     """Return the section with the request and the data of a run; *facts* are listed below them, then *notes*."""
     receipt = head.receipt
-    data = f"{head.topology}, {units.count(head.trees)} trees, seed {head.seed}"
+    data = data_text(head)
     if "providers" in receipt:
         counts = (("providers", "resource providers"), ("inventories", "inventories"), ("provider_traits", "traits"))
         data += f": {', '.join(f'{units.count(receipt[name])} {label}' for name, label in counts)}"
+    if "tables" in receipt:
+        data += f": {units.count(receipt['rows'])} rows in {units.count(receipt['tables'])} tables"
+    if unchecked := receipt.get("unchecked_tables"):
+        data += f"; changes to {', '.join(unchecked)} were not looked for, they are too large"
     digest = [("Digest of the data", code(receipt["digest"]))] if "digest" in receipt else []
     listed = Facts([("Data", data), *digest, *facts])
     return Section("Request and data", [request_block(head.request), listed, *notes])

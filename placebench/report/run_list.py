@@ -9,6 +9,7 @@ from placebench.errors import RunFolderError
 from placebench.experiment.capacity import Saturation
 from placebench.experiment.records import RunHead
 from placebench.page import description_of
+from placebench.report.environment import data_text
 from placebench.report.renderers import render_page, write_page
 
 _LATEST = "latest"
@@ -64,7 +65,7 @@ def _listed(path: Path) -> ListedRun:
     try:
         if path.name == "run.json":
             made = RunHead.load(path)
-            about = f"{made.topology}, {units.count(made.trees)} trees: {_variants(made.variants)}"
+            about = f"{data_text(made)}: {_variants(made.variants)}"
         else:
             made = Saturation.load(path)
             about = f"{made.url}, {units.count(len(made.steps))} steps"

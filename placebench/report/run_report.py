@@ -1,6 +1,7 @@
 """The report of a comparison, an experiment, a calibration or a perfload run: `run_report`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -13,7 +14,7 @@ from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, value_column
 from placebench.report.documents import run_document
 from placebench.report.effects import METRIC_LABELS
-from placebench.report.environment import environment_rows, request_section
+from placebench.report.environment import data_text, environment_rows, request_section
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
 from placebench.report.gates import judge_gates
 from placebench.report.load_sections import block_section, latency_section, steps_section, steps_table
@@ -81,7 +82,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         notes=_notes(figures) if figures.variants else (),
         failures=_failures(figures),
         environment=environment_rows(head),
-        about=f"{head.topology}, {units.count(head.trees)} trees, seed {head.seed}; {replicates}; {head.request}",
+        about=f"{data_text(head)}; {replicates}; {head.request}",
         checks=_checks(figures, gates),
     )
 
@@ -310,4 +311,7 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
         same = Check("same responses", "", "passed", f"off: {made.off}" if made.off else "")
     else:
         same = Check("same responses", "", "failed", made.difference or "no response was requested")
-    return [same, *(judge_gates(gates, figures.comparisons) if comparable else ())]
+    checks = judge_gates(gates, figures.comparisons) if comparable else []
+    if figures.run.head.status == "failed":
+        checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
+    return [same, *checks]

@@ -1,25 +1,28 @@
-"""A WSGI application behind a server of one's choice: uWSGI, gunicorn, or the standard library's with threads.
+"""An application behind a server of one's choice: uWSGI, gunicorn, uvicorn, hypercorn, granian, or any command.
 
 `serve` starts one in a process of its own and gives a `RunningServer`, which is ready when `GET /` responds with 200.
-Each server closes a connection after its response, so that all are measured alike. `uwsgi_command` gives the flags of
-uWSGI, each with its reason.
+`with_server` finds out whether an application is WSGI or ASGI, and which server can serve it. uWSGI and gunicorn close
+a connection after its response, so that both are measured alike. `uwsgi_command` gives the flags of uWSGI, each with
+its reason.
 """
 
 import http.client
+import json
 import os
 import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, new_scratch_path, start_child
@@ -29,6 +32,8 @@ _LAST_PORT = 65_535
 _PORT_TAKEN = "Address already in use"
 _POLL_S = 0.02
 _DEFAULT_POOL_SIZE = 10
+_FIRST_ERROR = 400
+Interface = Literal["wsgi", "asgi"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,16 @@ class ServerSpec:
     threads: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
     """Further variables for the service, such as PYTHONHASHSEED; they override those made from this spec."""
+    server: str = "uwsgi"
+    """One of uwsgi, gunicorn, uvicorn, hypercorn, granian and wsgiref, or command."""
+    interface: Interface = "wsgi"
+    """Of the application; not every server has both."""
+    command: str = ""
+    """Of the server "command": what serves at {port}."""
+    ready: str = ""
+    """A path that responds with 200 to 399 when the service is ready; none: `GET /` is, or for a command its port."""
+    folder: Path | None = None
+    """Where it runs; None: in a scratch folder."""
     module: str = "placebench.reference.wsgi:application"
     python: Path | None = None
     """Of the environment that the module is installed in, with a uWSGI beside it; None: this one."""
@@ -71,13 +86,14 @@ class ServerSpec:
         }
 
 
-def serve(spec: ServerSpec, server: str = "uwsgi") -> "RunningServer":
-    """Start *server* ("uwsgi", "gunicorn", "wsgiref") and wait until it responds; takes about a second.
+def serve(spec: ServerSpec, server: str = "") -> "RunningServer":
+    """Start *server*, or that of *spec*, and wait until it responds; takes about a second.
 
     Raises ServerError, one line with the end of the server's log, when the port is taken, the application does not load
     or nothing responds within spec.start_timeout_s; MissingExtraError where the server is not installed, and
     PlacebenchError for one that does not exist.
     """
+    server = server or spec.server
     if server not in _SERVERS:
         raise PlacebenchError(f"no server {server!r}: expected {', '.join(_SERVERS)}")
     _check_spec(spec)
@@ -113,7 +129,7 @@ class RunningServer(ABC):
                 name=self.name,
                 argv=argv,
                 env=spec.variables(),
-                cwd=scratch,
+                cwd=spec.folder or scratch,
                 log=self._log.path,
                 grace_s=self._grace_s or spec.grace_s,
                 remove=scratch,
@@ -142,6 +158,15 @@ class RunningServer(ABC):
         except psutil.NoSuchProcess:
             return []
 
+    def pids(self) -> list[int]:
+        """All processes of the service: the master, its workers and what they have started; none when it is gone."""
+        import psutil
+
+        try:
+            return [self.pid, *(each.pid for each in psutil.Process(self.pid).children(recursive=True))]
+        except psutil.NoSuchProcess:
+            return []
+
     def check(self) -> None:
         """Raise ServerError if the master or a worker has died since the start, even when the worker was replaced."""
         if (exit_code := self._child.poll()) is not None:
@@ -158,15 +183,17 @@ class RunningServer(ABC):
         return self._log.tail(lines)
 
     def wait_until_ready(self) -> None:
-        """Return when `GET /` responds with 200, with `url` set; raises ServerError if not within start_timeout_s."""
+        """Return when the service is ready, with `url` set; raises ServerError if not within start_timeout_s."""
         give_up_at = time.monotonic() + self._spec.start_timeout_s
-        while not (self._find_url() and _is_ready(self.url, any_response=self._spec.any_response_is_ready)):
+        while not (self._find_url() and self._is_ready()):
             if self._child.poll() is not None:
                 raise self._start_error()
             if time.monotonic() > give_up_at:
-                waited = f"`GET /` did not respond with 200 within {self._spec.start_timeout_s:g} s"
+                waited = f"{self._awaited()} within {self._spec.start_timeout_s:g} s"
                 raise ServerError(f"{waited} of the start of {self.name}; {self._log.end()}")
             time.sleep(_POLL_S)
+        if self._child.poll() is not None:  # what responds is another one's
+            raise self._start_error()
 
     @abstractmethod
     def _command(self, spec: ServerSpec) -> list[str]:
@@ -177,11 +204,22 @@ class RunningServer(ABC):
             self.url = found[1]
         return self.url
 
+    def _is_ready(self) -> bool:
+        """Whether `GET` of the path that tells it responds now: with 200, in any way, or with 200 to 399."""
+        status = _status(self.url, self._spec.ready or "/")
+        if self._spec.ready:
+            return status is not None and status < _FIRST_ERROR
+        return status == http.client.OK or (status is not None and self._spec.any_response_is_ready)
+
+    def _awaited(self) -> str:
+        return f"`GET {self._spec.ready or '/'}` did not respond with 200"
+
     def _start_error(self) -> ServerError:
         where = f"{_in_brackets(self._spec.host)}:{self._spec.port}"
         if _PORT_TAKEN in self._log.text():
             return ServerError(f"port {where} is taken: stop what listens there, or choose another one with --port")
-        return ServerError(f"{self.name} could not serve {self._spec.module} at {where}; {self._log.end()}")
+        served = self._spec.command or self._spec.module
+        return ServerError(f"{self.name} could not serve {served} at {where}; {self._log.end()}")
 
 
 class _Uwsgi(RunningServer):
@@ -236,9 +274,10 @@ class _Gunicorn(RunningServer):
     def _command(self, spec: ServerSpec) -> list[str]:
         if spec.python is None and find_spec("gunicorn") is None:
             raise MissingExtraError("gunicorn is not installed: pip install gunicorn")
+        kind = ("--worker-class", "asgi") if spec.interface == "asgi" else ("--threads", str(spec.threads))
         return [
             *(_python(spec), "-m", "gunicorn", "--bind", f"{spec.host}:{spec.port}"),
-            *("--workers", str(spec.processes), "--threads", str(spec.threads)),
+            *("--workers", str(spec.processes), *kind),
             # No worker is killed for a long response, and no connection kept, as under the other servers.
             *("--timeout", "0", "--graceful-timeout", str(round(spec.grace_s)), "--keep-alive", "0"),
             *("--backlog", "1024", "--limit-request-line", "0", spec.module),
@@ -261,7 +300,169 @@ class _Wsgiref(RunningServer):
         return [_python(spec), "-P", str(_STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
 
 
-_SERVERS: Mapping[str, type[RunningServer]] = {"uwsgi": _Uwsgi, "gunicorn": _Gunicorn, "wsgiref": _Wsgiref}
+class _OnChosenPort(RunningServer):
+    """A server that is told its port, because it does not say which free one it took."""
+
+    _worker_died = re.compile(r"(?!)")
+
+    def __init__(self, spec: ServerSpec) -> None:
+        super().__init__(replace(spec, port=spec.port or _free_port(spec.host)))
+
+    def _find_url(self) -> str:
+        self.url = f"http://{_in_brackets(self._spec.host)}:{self._spec.port}"
+        return self.url
+
+
+class _Uvicorn(_OnChosenPort):
+    """uvicorn, whose only process serves where there is one worker."""
+
+    name = "uvicorn"
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        return [
+            *(_python(spec), "-m", "uvicorn", spec.module, "--host", spec.host, "--port", str(spec.port)),
+            *("--workers", str(spec.processes), "--no-access-log", "--log-level", "warning"),
+            *("--timeout-graceful-shutdown", str(round(spec.grace_s))),
+        ]
+
+
+class _Hypercorn(_OnChosenPort):
+    """hypercorn, WSGI applications in threads of its own."""
+
+    name = "hypercorn"
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        return [
+            *(_python(spec), "-m", "hypercorn", "--bind", f"{_in_brackets(spec.host)}:{spec.port}"),
+            *("--workers", str(spec.processes), "--graceful-timeout", str(round(spec.grace_s))),
+            f"{spec.interface}:{spec.module}",
+        ]
+
+
+class _Granian(_OnChosenPort):
+    """granian, whose workers are children of a Python process that serves nothing itself."""
+
+    name = "granian"
+    _worker_died = re.compile(r"Unexpected exit from worker-\d+")
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        threads = ("--blocking-threads", str(spec.threads)) if spec.interface == "wsgi" else ()
+        return [
+            *(_python(spec), "-m", "granian", "--interface", spec.interface, "--host", spec.host),
+            *("--port", str(spec.port), "--workers", str(spec.processes), *threads),
+            *("--workers-kill-timeout", str(max(1, round(spec.grace_s))), "--no-access-log", spec.module),
+        ]
+
+
+class _Command(_OnChosenPort):
+    """What a command of the user serves at {port}."""
+
+    name = "the command"
+
+    def stop(self) -> None:
+        """Send SIGTERM to every process of the tree: a shell does not hand it on."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        super().stop()
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        return ["/bin/sh", "-c", spec.command.replace("{port}", str(spec.port)).replace("{host}", spec.host)]
+
+    def _is_ready(self) -> bool:
+        if self._spec.ready:
+            return super()._is_ready()
+        try:
+            socket.create_connection((self._spec.host, self._spec.port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def _awaited(self) -> str:
+        return super()._awaited() if self._spec.ready else f"nothing listened at port {self._spec.port}"
+
+
+_SERVERS: Mapping[str, type[RunningServer]] = {
+    "uwsgi": _Uwsgi,
+    "gunicorn": _Gunicorn,
+    "uvicorn": _Uvicorn,
+    "hypercorn": _Hypercorn,
+    "granian": _Granian,
+    "wsgiref": _Wsgiref,
+    "command": _Command,
+}
+_SERVERS_OF: Mapping[Interface, tuple[str, ...]] = {
+    "wsgi": ("uwsgi", "gunicorn", "granian", "hypercorn"),
+    "asgi": ("uvicorn", "hypercorn", "granian", "gunicorn"),
+}
+"""In the order in which one is chosen where none is named."""
+_INSPECT = """
+import importlib, importlib.util, inspect, json, sys
+module, name = sys.argv[1].split(":")
+found = importlib.import_module(module)
+for part in name.removesuffix("()").split("."):
+    found = getattr(found, part)
+if name.endswith("()"):
+    found = found()
+call = found if inspect.isroutine(found) else type(found).__call__
+def takes(count):
+    try:
+        inspect.signature(found).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return True
+asynchronous = inspect.iscoroutinefunction(inspect.unwrap(call)) or (takes(3) and not takes(2))
+servers = [each for each in sys.argv[2:] if importlib.util.find_spec(each)]
+print(json.dumps(["asgi" if asynchronous else "wsgi", servers]))
+"""
+
+
+def with_server(spec: ServerSpec) -> ServerSpec:
+    """Return *spec* with the interface of its application, found by an import of it, and a server that has it.
+
+    An empty spec.server is the first of uwsgi, gunicorn, granian, hypercorn that its environment has; for an ASGI
+    application of uvicorn, hypercorn, granian, gunicorn. Costs a Python and the import.
+    Raises ServerError for an application that cannot be imported or a server without its interface, MissingExtraError
+    where there is no such server.
+    """
+    python = _python(spec)
+    program = [python, "-c", _INSPECT, spec.module, "gunicorn", "uvicorn", "hypercorn", "granian"]
+    environment = spec.variables()
+    ended = subprocess.run(
+        program, env=environment, cwd=spec.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        said = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+        raise ServerError(f"{spec.module} cannot be imported by {python}: {said}")
+    interface, installed = json.loads(ended.stdout.splitlines()[-1])
+    able = _SERVERS_OF[interface]
+    if _has_uwsgi(spec.python):
+        installed.append("uwsgi")
+    if spec.server and spec.server not in able:
+        raise ServerError(
+            f"{spec.server} cannot serve {spec.module}, which is a {interface.upper()} application: expected server = "
+            f"one of {', '.join(able)}"
+        )
+    chosen = next((name for name in able if name in installed and spec.server in ("", name)), None)
+    if chosen is None:
+        wanted = spec.server or able[0]
+        package = "pyuwsgi" if wanted == "uwsgi" else wanted
+        raise MissingExtraError(f"{wanted} is not installed for {python}: {python} -m pip install {package}")
+    return replace(spec, server=chosen, interface=interface)
+
+
+def _has_uwsgi(python: Path | None) -> bool:
+    try:
+        uwsgi_program(python)
+    except MissingExtraError:
+        return False
+    return True
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        port: int = taken.getsockname()[1]
+        return port
 
 
 def _python(spec: ServerSpec) -> str:
@@ -283,14 +484,14 @@ def _check_spec(spec: ServerSpec) -> None:
         raise ServerError(f"host {spec.host!r} is not an address of this machine: {error.strerror}") from error
 
 
-def _is_ready(url: str, *, any_response: bool) -> bool:
-    """Whether `GET /` at *url* responds with 200 now, or in any way."""
+def _status(url: str, path: str) -> int | None:
+    """The status of the response to `GET path` at *url*; None where none came."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
     try:
-        connection.request("GET", "/")
-        return connection.getresponse().status == http.client.OK or any_response
+        connection.request("GET", path)
+        return connection.getresponse().status
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()
 

@@ -144,7 +144,7 @@ def _seeded(server: Server, loader: str, trees: int) -> Seeded:
 
 def bench_profiler(arguments: argparse.Namespace) -> None:
     """CPU that each profiler adds to a small statement, each in a process of its own, on SQLite and PostgreSQL."""
-    modes = [f"placebench-{mode}" for mode in ("idle", "light", "full", "sampled", "flame")]
+    modes = [f"placebench-{mode}" for mode in ("idle", "light", "full", "sampled", "external", "flame")]
     blocks = arguments.repeats * arguments.blocks
     with open_server() as server:
         for url in (*(["sqlite://"] if arguments.sqlite else []), server.create_database("bench_profiler")):

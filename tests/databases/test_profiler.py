@@ -1,5 +1,6 @@
 """The profiler on PostgreSQL: round trips, server-side cursors, batches, and where the time goes."""
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -320,3 +321,33 @@ def test_bytes_of_connections_that_come_and_go(database_url: str, driver: str, p
     assert [0 < each.bytes_sent < 1000 for each in recording.statements] == [True] * 20
     measured = sum(each.elapsed_s for each in recording.statements)
     assert recording.sql_s == pytest.approx(measured + sum(step.elapsed_s or 0.0 for step in recording.transactions))
+
+
+def test_a_checkout_has_its_wait_its_connect_and_its_use(database_url: str) -> None:
+    """Two threads on a pool of one: the second waits while the first holds it; a third one does not get it in time."""
+    engine = create_engine(database_url, pool_size=1, max_overflow=0, pool_timeout=0.05, future=True)
+    profiler = SqlProfiler(engine, whole_process=True)
+    with profiler.record("pool") as recording:
+        with engine.connect() as connection:
+            connection.execute(text("select pg_sleep(0.01)"))
+            with pytest.raises(exc.TimeoutError):
+                engine.connect()
+        with engine.connect() as connection:
+            connection.execute(text("select 1"))
+    profiler.remove()
+    engine.dispose()
+
+    first, late, second = recording.checkouts
+    url = make_url(database_url)
+    (name,) = {each.pool for each in recording.checkouts}
+    assert name.endswith(f"/{url.database}")
+    assert first.create_s is not None
+    assert first.wait_s >= first.create_s > 0
+    assert first.use_s >= 0.06
+    assert (late.timed_out, late.pending, late.use_s) == (True, 1, None)
+    assert late.wait_s >= 0.05
+    assert (second.create_s, second.pending, second.timed_out) == (None, 0, False)
+    assert (second.used, second.idle, second.size, second.limit) == (1, 0, 1, 1)
+    assert {each.database.system for each in recording.statements} == {"postgresql"}
+    assert {each.connection for each in recording.statements} == {1}
+    assert Recording.from_json(json.loads(json.dumps(recording.to_json()))) == recording

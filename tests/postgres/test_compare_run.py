@@ -21,6 +21,7 @@ from sqlalchemy import NullPool, create_engine, text
 from placebench import results
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
 from placebench.experiment.compare_run import CompareRun, CompareSettings
+from placebench.experiment.data_setup import TopologyData
 from placebench.experiment.run_folder import claim_folder, lock
 from placebench.experiment.variants import Variant, read_variants
 from placebench.experiment.workload import placement_workload
@@ -60,7 +61,7 @@ def nobody(_: str) -> None:
 def finished(server: Server, tmp_path_factory: pytest.TempPathFactory) -> results.Run:
     """Three variants, two replicates."""
     folder = claim_folder(tmp_path_factory.mktemp("runs") / "three")
-    CompareRun(TOPOLOGY, settings(*read_variants(["naive", "tuned", "noop"])), folder, server).run(nobody)
+    CompareRun(TopologyData(TOPOLOGY), settings(*read_variants(["naive", "tuned", "noop"])), folder, server).run(nobody)
     return results.load(folder)
 
 
@@ -156,7 +157,7 @@ def test_bodies_do_not_stay_when_all_is_well(finished: results.Run) -> None:
 def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_path: Path) -> None:
     """A second sitting makes only what is missing; the run keeps its beginning and adds up its time."""
     folder = claim_folder(tmp_path / "sittings")
-    CompareRun(TOPOLOGY, settings(*small("one", "two"), replicates=1), folder, server).run(nobody)
+    CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "two"), replicates=1), folder, server).run(nobody)
     first = results.load(folder)
     with (folder / "blocks.jsonl").open("a") as file:
         file.write(json.dumps({**asdict(first.blocks[0]), "replicate": 1}) + "\n")
@@ -164,7 +165,7 @@ def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_pa
     # A run that was killed had more replicates to make.
     replace(first.head, settings={**first.head.settings, "replicates": 2}).save(folder / "run.json")
     said: list[str] = []
-    CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server).run(said.append)
+    CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "two")), folder, server).run(said.append)
     whole = results.load(folder)
 
     made = len(first.blocks)
@@ -174,7 +175,7 @@ def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_pa
     assert {step for step in said if step.startswith("replicate")} == {"replicate 2 of 2: one, two"}
     assert whole.head.elapsed_s > first.head.elapsed_s
     with pytest.raises(RunFolderError, match="holds a run with another variants"):
-        CompareRun(TOPOLOGY, settings(*small("one", "three")), folder, server)
+        CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "three")), folder, server)
 
 
 def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_a_killed_worker_invalidates_its_replicate(server: Server, tmp_path: Pat
             killers[0].start()
 
     folder = claim_folder(tmp_path / "killed")
-    CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server).run(say)
+    CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "two")), folder, server).run(say)
     killers[0].join()
     run = results.load(folder)
     reasons = [block.invalid for block in run.blocks if block.invalid]
@@ -244,7 +245,7 @@ def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path
     killer = threading.Thread(target=kill)
     killer.start()
     folder, notes = claim_folder(tmp_path / "parts"), list[str]()
-    CompareRun(TOPOLOGY, settings(*read_variants(["naive", "tuned"]), replicates=1), folder, server).run(
+    CompareRun(TopologyData(TOPOLOGY), settings(*read_variants(["naive", "tuned"]), replicates=1), folder, server).run(
         nobody, notes.append
     )
     killer.join()
@@ -272,7 +273,7 @@ def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
 
         folder = claim_folder(tmp_path / "gone")
         with pytest.raises(UndecidedError, match="1 of 6 replicates count: 3 in a row do not, the last because"):
-            CompareRun(TOPOLOGY, settings(*small("one", "two"), replicates=6), folder, own).run(say)
+            CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "two"), replicates=6), folder, own).run(say)
     run = results.load(folder)
 
     assert run.head.status == "failed"
@@ -292,15 +293,15 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
 
     folder = claim_folder(tmp_path / "written")
     with pytest.raises(GateFailedError, match=r"no speed is printed"):
-        CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server).run(say)
+        CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "two")), folder, server).run(say)
     run = results.load(folder)
 
     assert run.head.same_responses["equal"] is False
     assert "the data of two changed" in run.head.same_responses["difference"]
     assert run.blocks
     assert document_of(run)["comparisons"] == []
-    with pytest.raises(RunFolderError, match=r"ended because the data of two changed: .*: begin a new one"):
-        CompareRun(TOPOLOGY, settings(*small("one", "two")), folder, server)
+    with pytest.raises(RunFolderError, match=r"ended because the data of two changed, .*: begin a new one"):
+        CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "two")), folder, server)
 
 
 def plan_of_two(folder: Path) -> Path:

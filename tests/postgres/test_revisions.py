@@ -11,6 +11,7 @@ from reports import document_of
 from placebench import results
 from placebench.errors import GateFailedError
 from placebench.experiment.compare_run import CompareRun, CompareSettings
+from placebench.experiment.data_setup import TopologyData
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.variants import VariantTable, VariantTables, read_variants
 from placebench.experiment.workload import placement_workload
@@ -60,7 +61,7 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
     settings = CompareSettings(
         variants, placement_workload("/names"), replicates=1, rounds=1, block_s=0.02, counted_requests=6
     )
-    CompareRun(TOPOLOGY, settings, folder, server).run(lambda _: None)
+    CompareRun(TopologyData(TOPOLOGY), settings, folder, server).run(lambda _: None)
     run = results.load(folder)
     statements = next(each for each in document_of(run)["comparisons"] if each["metric"] == "statements")
 

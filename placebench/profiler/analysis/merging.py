@@ -12,6 +12,7 @@ from copy import copy
 from math import isfinite
 from pathlib import Path
 
+from pyinstrument.frame import SYNTHETIC_LEAF_IDENTIFIERS
 from pyinstrument.frame_info import frame_info_get_identifier
 from pyinstrument.session import Session
 
@@ -125,10 +126,16 @@ def load_session(path: Path | str) -> Session:
     """The session in a `.pyisession` file; raises ProfilerError if it cannot be read."""
     try:
         session: Session = Session.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        session.frame_records = [([_whole(frame) for frame in stack], s) for stack, s in session.frame_records]
         _check(session)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProfilerError(f"{path} cannot be read as a pyinstrument session: {error}") from error
     return session
+
+
+def _whole(frame: str) -> str:
+    """The frame with a function, a file and a line too where pyinstrument has a name alone, as for [await]."""
+    return f"{frame}\x00{frame}\x000" if frame in SYNTHETIC_LEAF_IDENTIFIERS else frame
 
 
 def _check(session: Session) -> None:

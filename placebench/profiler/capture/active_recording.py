@@ -6,18 +6,20 @@ kept.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
-from placebench.profiler.capture.options import Clocks, Options, inside_event_loop
+from placebench.profiler.capture.connection_state import ConnectionState, database_address, driver_connection
+from placebench.profiler.capture.options import Clock, Clocks, Options, inside_event_loop
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
 from placebench.profiler.model.recording_data import RecordingData
-from placebench.profiler.model.statement import Span
+from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest, Span
 
 if TYPE_CHECKING:
+    from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
 
@@ -30,7 +32,7 @@ class ActiveRecording(RecordingContext):
         options: Options,
         clocks: Clocks,
         report_failure: Callable[[Exception], None],
-        flame_graph: "FlameGraphRecorder | None" = None,
+        flame_graph: "FlameGraphRecorder | ExternalFlameGraph | None" = None,
     ) -> None:
         super().__init__(options, clocks.elapsed_safely(self._clock_failed), report_failure, flame_graph)
         self.name = name
@@ -38,7 +40,9 @@ class ActiveRecording(RecordingContext):
         self.steps: list[PendingStatement] = []
         self.spans: list[tuple[str, float, float]] = []
         self.executing: dict[int, PendingStatement] = {}
+        self.checkouts: list[PendingCheckout] = []
         self.transaction_count = 0
+        self._connection_count = 0
         self.dropped = 0
         self.gc_s = 0.0
         self.gc_collections = 0
@@ -57,6 +61,7 @@ class ActiveRecording(RecordingContext):
         self._thread = threading.get_ident()
         self._cpu_started = None if inside_event_loop() else self._cpu()
         self.started = self.clock()
+        self.started_unix_s = time.time()
         self.elapsed_s = 0.0
         self.cpu_s: float | None = None
 
@@ -89,8 +94,10 @@ class ActiveRecording(RecordingContext):
         if connection is not dbapi_connection:
             state = self.connection_state(connection)
         else:
-            meter = getattr(connection, "placebench_meter", None) if self.options.mode != "light" else None
-            state = ConnectionState(meter)
+            meter = getattr(connection, "placebench_meter", None) if self.options.counts_bytes else None
+            numbered = () if connection is None else (self._connection_count + 1, database_address(connection))
+            self._connection_count += connection is not None
+            state = ConnectionState(meter, *numbered)
             self._states.append(state)
         key, connections = id(dbapi_connection), self._connections
         if dbapi_connection is not None:
@@ -113,6 +120,13 @@ class ActiveRecording(RecordingContext):
         else:
             self.dropped += 1
         return pending
+
+    def start_checkout(self, requested: float | None, pending: int, pool: Any) -> "PendingCheckout":
+        """A connection of *pool* was requested then; kept unless the recording is full."""
+        checkout = PendingCheckout(self.clock, requested, pending, pool)
+        if len(self.checkouts) < self.options.max_statements:
+            self.checkouts.append(checkout)
+        return checkout
 
     def add_span(self, label: str, started: float) -> None:
         """Keep a span of the user's that ends now, unless the recording is full."""
@@ -151,6 +165,8 @@ class ActiveRecording(RecordingContext):
         recording.statements = [pending.to_statement(self.started) for pending in self.statements]
         recording.transactions = [pending.to_transaction(self.started) for pending in self.steps]
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
+        recording.checkouts = tuple(pending.to_checkout(self.started) for pending in self.checkouts)
+        recording.timeline = (RecordedRequest(self.name, self.started_unix_s, self.elapsed_s),)
         recording.dropped = self.dropped
         recording.error = self.error
         if late := sum(pending.awaits_plan for pending in self.statements):
@@ -169,6 +185,7 @@ class ActiveRecording(RecordingContext):
             own.extend(theirs[:free])
             self.dropped += len(theirs[free:])
         self.spans.extend(inner.spans)
+        self.checkouts.extend(inner.checkouts)
         self.dropped += inner.dropped
         self.note(*inner.notes)
         self.failed_hooks |= inner.failed_hooks
@@ -177,6 +194,53 @@ class ActiveRecording(RecordingContext):
         self.overhead_s += inner.overhead_s
         self.gc_collections += inner.gc_collections
         self.connection_state(None).measured_s += inner.sql_s()
+
+
+class PendingCheckout:
+    """A connection that a pool gave out, until it is given back; *pool* is one of SQLAlchemy's, or None.
+
+    database: what names a pool that has no name.
+    """
+
+    database: DatabaseAddress | None = None
+    create_s: float | None = None
+    timed_out = False
+    _returned: float | None = None
+
+    def __init__(self, clock: Clock, requested: float | None, pending: int, pool: Any) -> None:
+        self._clock = clock
+        self._came = clock()
+        self._requested = requested
+        self._pending = pending
+        self._name: str | None = getattr(pool, "logging_name", None)
+        # Only a pool with a queue counts them.
+        has_queue = hasattr(pool, "_max_overflow")
+        self._used: int | None = pool.checkedout() if has_queue else None
+        self._idle: int | None = pool.checkedin() if has_queue else None
+        self._size: int | None = pool.size() if has_queue else None
+        has_limit = has_queue and pool._max_overflow >= 0
+        self._limit: int | None = pool.size() + pool._max_overflow if has_limit else None
+
+    def end(self) -> None:
+        """It is given back now."""
+        self._returned = self._clock()
+
+    def to_checkout(self, origin: float) -> Checkout:
+        """What the recording that started at *origin* holds of it."""
+        came = self._came
+        return Checkout(
+            pool=self._name or str(self.database or "unknown"),
+            started_s=(came if self._requested is None else self._requested) - origin,
+            wait_s=None if self._requested is None else came - self._requested,
+            create_s=self.create_s,
+            use_s=None if self._returned is None else self._returned - came,
+            pending=self._pending,
+            used=self._used,
+            idle=self._idle,
+            size=self._size,
+            limit=self._limit,
+            timed_out=self.timed_out,
+        )
 
 
 class ProcessRecording:

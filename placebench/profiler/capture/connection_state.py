@@ -7,12 +7,15 @@ TLS they are not those of the protocol, and a Unix socket does not count: both a
 import socket
 import struct
 from collections import deque
+from typing import Any
 
 from placebench.profiler.capture.auto_explain import PlanFeed
+from placebench.profiler.model.statement import DatabaseAddress
 
 # struct tcp_info of linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received, both 64 bits wide.
 _OFFSET = 120
 _SIZE = _OFFSET + 16
+_unpack_counters = struct.Struct("=QQ").unpack_from
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 
 
@@ -34,8 +37,8 @@ class SocketMeter:
             borrowed.detach()
         if len(info) < _SIZE:
             raise OSError("this kernel's TCP_INFO has no byte counters")
-        sent, received = struct.unpack_from("=QQ", info, _OFFSET)
-        return sent, received
+        counters: tuple[int, int] = _unpack_counters(info, _OFFSET)
+        return counters
 
 
 def socket_meter(descriptor: int, *, encrypted: bool) -> SocketMeter | None:
@@ -55,6 +58,41 @@ def driver_connection(dbapi_connection: object) -> object:
     return getattr(dbapi_connection, "driver_connection", dbapi_connection)
 
 
+_SYSTEMS = {
+    "aiosqlite": "sqlite",
+    "asyncpg": "postgresql",
+    "MySQLdb": "mysql",
+    "psycopg": "postgresql",
+    "psycopg2": "postgresql",
+    "pymysql": "mysql",
+    "sqlite3": "sqlite",
+}
+
+
+def database_address(connection: Any) -> DatabaseAddress | None:
+    """Which database a driver's connection is to, without a round trip; None of a driver that is not known."""
+    connection = getattr(connection, "driver_connection", connection)  # behind an adapter of SQLAlchemy's
+    packages = {each.__module__.partition(".")[0] for each in type(connection).__mro__}
+    system = next((_SYSTEMS[package] for package in packages if package in _SYSTEMS), None)
+    if system is None:
+        return None
+    try:
+        if system == "mysql":
+            system = "mariadb" if "mariadb" in connection.get_server_info().lower() else system
+            port = getattr(connection, "port", None)  # mysqlclient has none of them
+            return DatabaseAddress(system, getattr(connection, "host", None), port, getattr(connection, "db", None))
+        if "asyncpg" in packages:
+            address, parameters = connection._addr, connection._params
+            host, port = address if isinstance(address, tuple) else (address, None)
+            return DatabaseAddress(system, host, port, parameters.database)
+        if system == "postgresql":
+            info = connection.info
+            return DatabaseAddress(system, info.host, info.port, info.dbname)
+    except Exception:  # noqa: BLE001  a closed connection, or another release of the driver's
+        return DatabaseAddress(system)
+    return DatabaseAddress(system)
+
+
 class ConnectionState:
     """What one pooled connection did within one recording.
 
@@ -64,12 +102,28 @@ class ConnectionState:
     pool_wait_s: the wait of this checkout, which its first statement takes: the next ones get 0.
     plans: where the server's plans arrive; None if none will.
     quiet: whether there is nothing to read after a round trip: no bytes, no plans.
+    number: among those of its recording, 1 for the first; None for what ran without a connection.
     """
 
-    __slots__ = ("_meter", "_read", "compilations", "measured_s", "plans", "pool_wait_s", "quiet", "transaction")
+    __slots__ = (
+        "_meter",
+        "_read",
+        "compilations",
+        "database",
+        "measured_s",
+        "number",
+        "plans",
+        "pool_wait_s",
+        "quiet",
+        "transaction",
+    )
 
-    def __init__(self, meter: SocketMeter | None) -> None:
+    def __init__(
+        self, meter: SocketMeter | None, number: int | None = None, database: DatabaseAddress | None = None
+    ) -> None:
         self._meter = meter
+        self.number = number
+        self.database = database
         self._read = (0, 0)
         self.quiet = meter is None
         self.read_bytes()

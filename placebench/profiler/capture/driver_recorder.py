@@ -51,7 +51,7 @@ class DriverRecorder:
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
-    connecting: the CONNECT that runs there. pool_wait_s: between the pool's queue and its checkout, the wait.
+    connecting: the CONNECT that runs there. pool_request: between the pool's queue and its checkout.
     callers: the lines that run a statement, in a thread of the driver's own, whose stack does not hold them.
     """
 
@@ -60,7 +60,7 @@ class DriverRecorder:
             ProcessRecording() if whole_process else ContextVar("placebench_recording", default=None)
         )
         self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
-        self.pool_wait_s: ContextVar[float | None] = ContextVar("placebench_pool_wait", default=None)
+        self.pool_request: ContextVar[Any] = ContextVar("placebench_pool_request", default=None)
         self.callers: ContextVar[Callers | None] = ContextVar("placebench_callers", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}
         self.running: set[ActiveRecording] = set()
@@ -168,7 +168,7 @@ class DriverRecorder:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
         text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
         # Between the pool's queue and its checkout event only the pool's own test of a connection runs.
-        ping = self.pool_wait_s.get() is not None and _PING.match(text)
+        ping = self.pool_request.get() is not None and _PING.match(text)
         step = "PING" if ping else transaction_step(text)
         connection = cursor.connection
         if isinstance(connection, TimedConnection) and not connection.placebench_adopted:
@@ -282,7 +282,7 @@ class DriverRecorder:
             recording.gc_s += now - recording.gc_started
             recording.gc_collections += 1
             label = f"garbage collection, generation {details['generation']}"
-            recording.add_leaf(recording.gc_started, now, label, "gc")
+            recording.add_leaf(recording.gc_started, now, lambda: label, "gc")
             recording.gc_started = None
 
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from sqlalchemy.engine import Engine
@@ -25,14 +25,28 @@ raw_connection: Callable[[Any], Any] = attrgetter(
 )
 
 
+class PoolRequest(NamedTuple):
+    """One get of a pool's queue.
+
+    seconds: how long it waited. pending: how many waited when it began, itself included if it had to.
+    came: whether it leads to a connection.
+    """
+
+    pool: "ref[Pool]"
+    started: float
+    seconds: float
+    pending: int
+    came: bool
+
+
 class PoolTimer:
     """Times the queues of pools until it is removed.
 
-    waited: called with (seconds, whether a connection came) after each get; must not raise.
+    waited: called after each get; must not raise.
     clock: seconds.
     """
 
-    def __init__(self, clock: Callable[[], float], waited: Callable[[float, bool], None]) -> None:
+    def __init__(self, clock: Callable[[], float], waited: Callable[[PoolRequest], None]) -> None:
         self._clock = clock
         self._waited = waited
         self._queues: WeakSet[Any] = WeakSet()
@@ -43,7 +57,7 @@ class PoolTimer:
             queue = pool._pool
             self._queues.add(queue)
             # An attribute of the instance hides the class's method, and deleting it brings the method back.
-            queue.get = self._timed(queue.get)  # type: ignore[method-assign]
+            queue.get = self._timed(ref(pool), queue.get, queue.empty)  # type: ignore[method-assign]
 
     def remove(self) -> None:
         """The queues as they were."""
@@ -51,17 +65,22 @@ class PoolTimer:
             del queue.get
         self._queues.clear()
 
-    def _timed(self, get: Callable[..., Any]) -> Callable[..., Any]:
+    def _timed(self, pool: "ref[Pool]", get: Callable[..., Any], is_empty: Callable[[], bool]) -> Callable[..., Any]:
         """The queue's *get*, timed; also one that times out without a connection."""
+        waiting: set[object] = set()  # adding and discarding is atomic
 
         def timed_get(block: bool = True, timeout: float | None = None) -> Any:
-            started = self._clock()
+            started, request = self._clock(), object()
+            if block and is_empty():
+                waiting.add(request)
+            pending = len(waiting)
+            came = not block  # else a connection is made
             try:
                 entry = get(block, timeout)
-            except BaseException:
-                self._waited(self._clock() - started, not block)
-                raise
-            self._waited(self._clock() - started, True)
+                came = True
+            finally:
+                waiting.discard(request)
+                self._waited(PoolRequest(pool, started, self._clock() - started, pending, came))
             return entry
 
         return timed_get

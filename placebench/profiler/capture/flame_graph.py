@@ -25,6 +25,7 @@ from typing import Any, Literal, Protocol
 import pyinstrument
 from pyinstrument import stack_sampler
 from pyinstrument.frame_info import frame_info_get_identifier
+from pyinstrument.low_level.stat_profile import setstatprofile
 from pyinstrument.session import Session
 
 from placebench.profiler.capture.options import Clock, inside_event_loop
@@ -49,7 +50,7 @@ _SAMPLE_INTERVAL_S = 0.00025
 _SHARED_INTERVAL_S = 0.005
 _MOST_SAMPLES = 40_000
 
-_Record = tuple[list[str], float]
+StackTime = tuple[list[str], float]
 """A stack and its seconds."""
 _Sample = tuple[float, list[str]]
 """A reading of the clock and the stack that ran then."""
@@ -75,15 +76,8 @@ class StackInterval:
     statement: _Planned | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _NotedInterval:
-    """An interval as it was noted: its stack is named when the flame graph ends."""
-
-    started: float
-    ended: float
-    frames: Frames
-    leaf: str
-    statement: _Planned | None
+_NotedInterval = tuple[float, float, Frames, Callable[[], str], str, _Planned | None]
+"""An interval as it was noted: start, end, frames, text and kind of its leaf, statement. Named when it all ends."""
 
 
 class _SampleSource(Protocol):
@@ -112,7 +106,9 @@ def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception]
         return Sampler(clock, report_failure)
     if mode != "sampled" and _UNLOGGED.acquire(blocking=False):
         _LOG.warning(
-            "%s: a sampling thread estimates Python's time in the modes `flame` and `plans`", profile_function_defect()
+            "%s: a sampling thread estimates Python's time in the modes `flame` and `plans`; the mode `external` "
+            "(pip install 'placebench[sampler]') samples from outside of the process",
+            profile_function_defect(),
         )
     return ThreadSamples(clock, interval_s, report_failure)
 
@@ -126,6 +122,8 @@ def _is_sampled() -> bool:
 class FlameGraphRecorder:
     """Samples this thread from its making until `stop`."""
 
+    is_external: Literal[False] = False
+
     def __init__(
         self, mode: str, clock: Clock, caller: FrameType | None, report_failure: Callable[[Exception], None]
     ) -> None:
@@ -136,38 +134,57 @@ class FlameGraphRecorder:
         self._source = _start_sampler(mode, clock, report_failure)
         self.notes = _notes(mode, self._source)
 
-    def add(self, started: float, ended: float, label: str, kind: str, statement: _Planned | None = None) -> None:
-        """Something from *started* to *ended* in the running frame, unless the flame graph is full."""
-        if len(self._noted) >= _MOST_INTERVALS:
-            return
-        frames = [*frames_of(application_frame(sys._getframe(1))), *awaiting_frames()]
-        self._noted.append(_NotedInterval(started, ended, frames, leaf(label, kind), statement))
+    def add(
+        self, started: float, ended: float, label: Callable[[], str], kind: str, statement: _Planned | None = None
+    ) -> None:
+        """Something from *started* to *ended* in the running frame, unless the flame graph is full.
+
+        The profiler's own frames are in the stack too: `without_profiler` takes them out at the end.
+        """
+        if len(self._noted) < _MOST_INTERVALS:
+            frames = frames_of(sys._getframe(2))
+            frames += awaiting_frames()
+            self._noted.append((started, ended, frames, label, kind, statement))
 
     def stop(self, started: float, ended: float) -> Session:
         """The session from *started* to *ended* with its leaves; for the thread that made it."""
-        samples = [(taken, _rooted(stack, self._above)) for taken, stack in self._source.samples()]
+        samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
         intervals = innermost(with_plans(self._intervals()))
         records = timeline(samples, intervals, StackInterval(started, ended, self._above), holds=self._source.holds)
-        return Session(
-            frame_records=[(without_profiler(stack), seconds) for stack, seconds in records],
-            start_time=time.time() - (ended - started),
-            duration=ended - started,
-            min_interval=self._source.interval_s,
-            max_interval=self._source.interval_s,
-            sample_count=len(samples),
-            start_call_stack=self._above,
-            target_description="one record",
-            cpu_time=time.process_time() - self._cpu_started,
-            sys_path=sys.path,
-            sys_prefixes=Session.current_sys_prefixes(),
+        return make_session(
+            [(without_profiler(stack), seconds) for stack, seconds in records],
+            self._above,
+            ended - started,
+            samples=len(samples),
+            interval_s=self._source.interval_s,
+            cpu_s=time.process_time() - self._cpu_started,
         )
 
     def _intervals(self) -> list[StackInterval]:
         """The intervals with their stacks."""
         return [
-            StackInterval(each.started, each.ended, [*self._stacks(each.frames), each.leaf], each.statement)
-            for each in self._noted
+            StackInterval(started, ended, [*self._stacks(frames), leaf(label(), kind)], statement)
+            for started, ended, frames, label, kind, statement in self._noted
         ]
+
+
+def make_session(
+    records: list[StackTime], above: list[str], duration_s: float, *, samples: int, interval_s: float, cpu_s: float
+) -> Session:
+    """The session of one record that ends now; *above*: the stack that it began at."""
+    return Session(
+        frame_records=records,
+        start_time=time.time() - duration_s,
+        duration=duration_s,
+        min_interval=interval_s,
+        max_interval=interval_s,
+        sample_count=samples,
+        start_call_stack=above,
+        target_description="one record",
+        cpu_time=cpu_s,
+        sys_path=sys.path,
+        sys_prefixes=Session.current_sys_prefixes(),
+    )
 
 
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
@@ -184,14 +201,14 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     )
 
 
-def _rooted(stack: list[str], above: list[str]) -> list[str]:
+def rooted(stack: list[str], above: list[str]) -> list[str]:
     """*stack*, below *above* if it begins elsewhere: seen by another thread, a greenlet has none of who awaits it."""
-    return stack if len(_common(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
+    return stack if len(common_frames(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
 
 
 def timeline(
     samples: Sequence[_Sample], intervals: Iterator[StackInterval], whole: StackInterval, *, holds: bool
-) -> list[_Record]:
+) -> list[StackTime]:
     """The time of *whole* as stacks with seconds, in order: of each interval its own stack, between them the samples'.
 
     samples: in order of time; those inside of an interval are left out. intervals: disjoint, in order of time. A sample
@@ -199,7 +216,7 @@ def timeline(
     on both sides have in common: the end of a call into the driver is where pyinstrument samples most often, and what
     ran before it is not the driver's. If a sample *holds*, it goes to that sample.
     """
-    records: list[_Record] = []
+    records: list[StackTime] = []
     at, before = whole.started, whole.stack
     waiting = iter([*samples, (float("inf"), whole.stack)])
     taken, stack = next(waiting)
@@ -212,7 +229,7 @@ def timeline(
                 at, before, sampled = taken, stack, holds
             taken, stack = next(waiting)
         if begin > at:
-            here = before if sampled else _common(before, interval.stack) or whole.stack
+            here = before if sampled else common_frames(before, interval.stack) or whole.stack
             records.append((here, begin - at))
             at = begin
         if min(interval.ended, whole.ended) > at:
@@ -274,7 +291,7 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
     return [*kept, _OVERHEAD] if working else kept
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
+def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:
     """The frames that both stacks begin with, whatever their lines."""
     return [frame for frame, _ in takewhile(_are_same, zip(one, other, strict=False))]
 
@@ -319,6 +336,7 @@ class Sampler(pyinstrument.Profiler):
         if known is None or (type(known) is stack_sampler.StackSampler and not known.subscribers):
             stack_sampler.thread_locals.stack_sampler = _StackSampler()
         self.start()
+        self._records: list[Any] = self._active_session.frame_records if self._active_session else []
         self._started = clock()
 
     def samples(self) -> list[_Sample]:
@@ -329,9 +347,9 @@ class Sampler(pyinstrument.Profiler):
             found.append((taken, self._named(sample)))
         return found
 
-    def add(self, frames: Frames, built_in: list[str], seconds: float, async_state: Any) -> None:
+    def add(self, frames: Frames, built_in: str | None, seconds: float, async_state: Any) -> None:
         """A sample, *seconds* after the one before; *built_in*: what has just returned to these frames."""
-        records: list[Any] = self._active_session.frame_records if self._active_session else []
+        records = self._records
         if len(records) >= _MOST_SAMPLES:  # of a long record only every other sample is kept, with the time of both
             pairs = zip(records[::2], records[1::2], strict=True)
             records[:] = [(sample, before + seconds) for (_, before), (sample, seconds) in pairs]
@@ -342,35 +360,46 @@ class Sampler(pyinstrument.Profiler):
 
     def _named(self, sample: Any) -> list[str]:
         """The stack of a sample of ours, or of pyinstrument's own."""
-        return sample if isinstance(sample, list) else [*self._stacks(sample[0]), *sample[1]]
+        if isinstance(sample, list):
+            return sample
+        frames, built_in = sample
+        stack = self._stacks(frames)
+        return stack if built_in is None else [*stack, f"{built_in}{_BUILT_IN}0"]
 
 
 class _StackSampler(stack_sampler.StackSampler):
     """Takes the samples for the samplers of one thread."""
 
+    def _start_sampling(self, interval: float, use_timing_thread: bool) -> None:
+        """The same without the look at the context in each call and return, which only samplers of tasks need."""
+        if use_timing_thread or any(each.bound_to_async_context for each in self.subscribers):
+            super()._start_sampling(interval, use_timing_thread)
+            return
+        self.current_sampling_interval = interval
+        self.last_profile_time = self.last_profile_time or time.perf_counter()
+        setstatprofile(self._sample, interval, timer_type="walltime")
+
+    def _update(self) -> None:
+        """A profiler comes or goes: one of a task needs the context from here on."""
+        if self.subscribers and self.subscribers[-1].bound_to_async_context:
+            self.current_sampling_interval = None
+        super()._update()  # type: ignore[no-untyped-call]  # pyinstrument has not typed it
+
     def _sample(self, frame: FrameType, event: str, arg: Any) -> None:
         """Called between two steps of the program, once an interval."""
-        samplers = [each for each in map(_behind, self.subscribers) if isinstance(each, Sampler)]
-        if event == "context_changed" or len(samplers) < len(self.subscribers):
+        samplers: list[Any] = [getattr(each.target, "__self__", None) for each in self.subscribers]
+        if event == "context_changed" or not all(isinstance(each, Sampler) for each in samplers):
             super()._sample(frame, event, arg)
             return
         try:
-            self._take_sample(frame, event, arg, samplers)
+            now = time.perf_counter()
+            # A function that is being called has done nothing yet; the built-in one that returned has.
+            frames = frames_of(frame.f_back if event == "call" else frame)
+            frames += awaiting_frames()
+            built_in = arg.__qualname__ if event in ("c_return", "c_exception") else None
+            for sampler, subscriber in zip(samplers, self.subscribers, strict=True):
+                sampler.add(frames, built_in, now - self.last_profile_time, subscriber.async_state)
+            self.last_profile_time = now
         except Exception as error:  # noqa: BLE001  called inside of the application's own calls
             for sampler in samplers:
                 sampler.report_failure(error)
-
-    def _take_sample(self, frame: FrameType, event: str, arg: Any, samplers: list[Sampler]) -> None:
-        """One sample for all of them."""
-        now: float = self._timer()  # type: ignore[no-untyped-call]  # pyinstrument has not typed it
-        # A function that is being called has done nothing yet; the built-in one that returned has.
-        frames = [*frames_of(frame.f_back if event == "call" else frame), *awaiting_frames()]
-        built_in = [f"{arg.__qualname__}\x00<built-in>\x000"] if event in ("c_return", "c_exception") else []
-        for sampler, subscriber in zip(samplers, self.subscribers, strict=True):
-            sampler.add(frames, built_in, now - self.last_profile_time, subscriber.async_state)
-        self.last_profile_time = now
-
-
-def _behind(subscriber: stack_sampler.StackSamplerSubscriber) -> object:
-    """The profiler whose method is called."""
-    return getattr(subscriber.target, "__self__", None)

@@ -8,22 +8,25 @@ import gc
 import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, Table, event
 from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext, interfaces
 from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.pool import Pool
 
-from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, PendingCheckout
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.driver_hooks import DriverPatches
 from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
-from placebench.profiler.capture.engine import PoolTimer, idle_switch_of, raw_connection
+from placebench.profiler.capture.engine import PoolRequest, PoolTimer, idle_switch_of, raw_connection
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.drivers import adopt_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
+from placebench.profiler.model.statement import DatabaseAddress
 
 # What SQLAlchemy 2.0 or a late patch release of 1.4 has under another name, or not at all, in 1.4.0.
 _CACHE_HIT: Any = DefaultDialect.CACHE_HIT
@@ -40,6 +43,8 @@ class Hooks(DriverRecorder):
         self._target = target
         self._idle_switch = idle_switch_of(target)
         self._pools = PoolTimer(clock, self._waited)
+        self._databases: WeakKeyDictionary[Pool, DatabaseAddress | None] = WeakKeyDictionary()
+        self._checkouts: WeakKeyDictionary[Any, PendingCheckout] = WeakKeyDictionary()  # by the pool's record of it
         self._listeners: dict[str, Callable[..., Any]] = {
             "do_connect": self._do_connect,
             "connect": self._connect,
@@ -115,20 +120,30 @@ class Hooks(DriverRecorder):
         adopt_connection(self, dbapi_connection)
 
     @guarded
-    def _checkin(self, dbapi_connection: object, _record: object) -> None:
+    def _checkin(self, dbapi_connection: object, record: Any) -> None:
+        if (checkout := self._checkouts.pop(record, None)) is not None:
+            checkout.end()
         self.stop_plans(dbapi_connection)
 
     @while_recording
-    def _checkout(self, recording: ActiveRecording, dbapi_connection: object, _record: object, _proxy: object) -> None:
-        connecting, wait_s = self.connecting.get(), self.pool_wait_s.get()
+    def _checkout(self, recording: ActiveRecording, dbapi_connection: object, record: Any, proxy: Any) -> None:
+        connecting, request = self.connecting.get(), self.pool_request.get()
         if connecting is not None:
             connecting.leave_execute(None)
             self.connecting.set(None)
-        if wait_s is not None:
-            state = recording.connection_state(dbapi_connection)
-            state.pool_wait_s = wait_s
-            state.measured_s += wait_s
-            self.pool_wait_s.set(None)
+        state = recording.connection_state(dbapi_connection)
+        if connecting is not None:
+            connecting.connection = state
+        requested, pending = None if connecting is None else connecting.started, 0
+        if request is not None:
+            requested, pending = request.started, request.pending
+            state.pool_wait_s = request.seconds
+            state.measured_s += request.seconds
+            self.pool_request.set(None)
+        checkout = recording.start_checkout(requested, pending, proxy._pool)
+        checkout.database = self._databases[proxy._pool] = state.database
+        checkout.create_s = None if connecting is None else connecting.execute_s
+        self._checkouts[record] = checkout
 
     @guarded
     def _engine_connect(self, connection: Connection, *_branch: object) -> None:  # a second argument in 1.4
@@ -139,14 +154,21 @@ class Hooks(DriverRecorder):
         self._pools.time(engine.pool)
 
     @while_recording
-    def _waited(self, recording: ActiveRecording, seconds: float, came: bool) -> None:
-        if came:
-            self.pool_wait_s.set((self.pool_wait_s.get() or 0.0) + seconds)
+    def _waited(self, recording: ActiveRecording, request: PoolRequest) -> None:
+        if request.came:
+            earlier: PoolRequest | None = self.pool_request.get()
+            if earlier is not None:  # a get that led to a connection which was not made after all
+                request = request._replace(started=earlier.started, seconds=earlier.seconds + request.seconds)
+            self.pool_request.set(request)
             return
         pending = recording.start_statement(None, "POOL TIMEOUT", "POOL TIMEOUT")
-        pending.started -= seconds
+        pending.started -= request.seconds
         pending.entered = pending.started
         pending.leave_execute(None)
+        pool = request.pool()
+        checkout = recording.start_checkout(request.started, request.pending, pool)
+        checkout.database = None if pool is None else self._databases.get(pool)
+        checkout.timed_out = True
 
     # Transactions.
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from placebench.errors import ProfilerError
 
-MODES = ("light", "full", "sampled", "flame", "plans")
-FLAME_GRAPH_MODES = ("sampled", "flame", "plans")
+MODES = ("light", "full", "sampled", "external", "flame", "plans")
+FLAME_GRAPH_MODES = ("sampled", "external", "flame", "plans")
 
 Clock = Callable[[], float]
 
@@ -18,7 +18,8 @@ class Options:
     """What a recording records; raises ProfilerError for an unknown mode.
 
     mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
-        "plans" (PostgreSQL's plans too); "sampled" is full with an estimated flame graph.
+        "plans" (PostgreSQL's plans too). Estimated flame graphs: "sampled" is full with one by a thread, "external"
+        is full without bytes, with one by py-spy.
     explain: in mode "plans", have EXPLAIN estimate the plan where the server does not send the actual one.
     parameters: keep bound values, literals and messages of errors; they may be secrets.
     max_statements: how many statements, and how many transaction steps, are kept; the others are counted.
@@ -32,6 +33,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ProfilerError(f"unknown mode {self.mode!r}: expected one of {', '.join(MODES)}")
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether the kernel's counters of bytes are read with each round trip, which takes two system calls."""
+        return self.mode not in ("light", "external")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
 if TYPE_CHECKING:
+    from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
 # What is shorter is left to the flame graph's sampler: a fetch of one row costs less than noting its stack.
@@ -138,7 +139,7 @@ class RecordingContext:
         options: Options,
         clock: Clock,
         report_failure: Callable[[Exception], None],
-        flame_graph: "FlameGraphRecorder | None",
+        flame_graph: "FlameGraphRecorder | ExternalFlameGraph | None",
     ) -> None:
         self.options = options
         self.clock = clock
@@ -153,9 +154,17 @@ class RecordingContext:
         self.notes.extend(remark for remark in remarks if remark not in self.notes)
 
     def add_leaf(
-        self, started: float, ended: float, label: str, kind: str, pending: "PendingStatement | None" = None
+        self,
+        started: float,
+        ended: float,
+        label: Callable[[], str],
+        kind: str,
+        pending: "PendingStatement | None" = None,
     ) -> None:
-        """Put an interval on the frame that runs now, if there is a flame graph; below it the plan of *pending*."""
+        """Put an interval on the frame that runs now, if there is a flame graph; below it the plan of *pending*.
+
+        label: its text, called when the flame graph ends.
+        """
         try:
             if self.flame_graph is not None:
                 self.flame_graph.add(started, ended, label, kind, pending)
@@ -170,26 +179,19 @@ class PendingStatement:
     """
 
     fingerprint = ""
-    executing = True
-    rows_come_alone = False
     caller: Caller | None = None
     outer_caller: Caller | None = None
     parameters: str | None = None
     compile_s: float | None = None
     pool_wait_s: float | None = None
-    execute_s: float | None = None
-    fetch_s: float | None = None
     row_count: int | None = None
     single_rows: list[Any] | None = None
-    fetched_rows: int | None = None
     redundant_rows: int | None = None
     repeated: bool | None = None
-    key: KeyColumn | None = None
     relationship: str | None = None
     batch: int | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
-    round_trips: int | None = None
     cache_hit: bool | None = None
     executions = 1
     plans = 0
@@ -204,6 +206,14 @@ class PendingStatement:
         self.sql = sql[:_LONGEST_SQL]
         self.step = step
         self.number = connection.transaction
+        # What every statement reads: an attribute of the class would be looked up in the object first.
+        self.executing = True
+        self.rows_come_alone = False
+        self.execute_s: float | None = None
+        self.fetch_s: float | None = None
+        self.fetched_rows: int | None = None
+        self.round_trips: int | None = None
+        self.key: KeyColumn | None = None
         self.clock = clock = recording.clock
         self.started = self.entered = clock()
 
@@ -224,7 +234,7 @@ class PendingStatement:
         connection.measured_s += seconds
         self.execute_s = seconds if self.execute_s is None else self.execute_s + seconds
         if recording.flame_graph is not None and seconds >= _SHORTEST_LEAF_S:
-            recording.add_leaf(self.entered, now, self._shown(), "sql", self)
+            recording.add_leaf(self.entered, now, self._shown, "sql", self)
         if round_trips is None:
             return
         if connection.quiet:
@@ -241,7 +251,7 @@ class PendingStatement:
         self.fetch_s = seconds if self.fetch_s is None else self.fetch_s + seconds
         if recording.flame_graph is not None and seconds >= _SHORTEST_LEAF_S:
             # The server worked meanwhile only if there was a round trip: only then its plan's nodes belong below.
-            recording.add_leaf(self.entered, now, f"fetch {self._shown()}", "sql", self if round_trips else None)
+            recording.add_leaf(self.entered, now, self._shown_fetch, "sql", self if round_trips else None)
         self.fetched_rows = (self.fetched_rows or 0) + len(rows)
         if round_trips:
             self._add_round_trips(round_trips)
@@ -258,7 +268,7 @@ class PendingStatement:
         self.connection.measured_s += seconds
         if seconds >= _SHORTEST_LEAF_S and self.recording.flame_graph is not None:
             now = self.clock()
-            self.recording.add_leaf(now - seconds, now, f"fetch {self._shown()}", "sql")
+            self.recording.add_leaf(now - seconds, now, self._shown_fetch, "sql")
         self.fetch_s += seconds  # type: ignore[operator]  # the first row has set it, and the number of rows
         if row is None:
             self.count_redundant_rows()
@@ -317,6 +327,10 @@ class PendingStatement:
         """The text without literals, unless values are kept."""
         return self.sql if self.recording.options.parameters else redacted(self.sql)
 
+    def _shown_fetch(self) -> str:
+        """The same of a fetch."""
+        return f"fetch {self._shown()}"
+
     def to_statement(self, origin: float) -> Statement:
         """What the recording that started at *origin* holds of a statement."""
         self.count_redundant_rows()
@@ -343,6 +357,8 @@ class PendingStatement:
             repeated=self.repeated,
             relationship=self.relationship,
             batch=self.batch,
+            connection=self.connection.number,
+            database=self.connection.database,
         )
 
     def to_transaction(self, origin: float) -> Transaction:
@@ -355,6 +371,8 @@ class PendingStatement:
             round_trips=self.round_trips,
             number=self.number,
             error=self.error,
+            connection=self.connection.number,
+            database=self.connection.database,
         )
 
     def _rows(self) -> int | None:

@@ -118,8 +118,12 @@ def add_libraries(*packages: str) -> None:
 
 _NEAR = 12
 """So many frames above the call site the next line of the application is looked for."""
-_INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")), f"{Path(__file__).parents[2]}/")
-_SQL, _LIBRARY, _APPLICATION = range(3)
+# With the scripts that packages install, such as uvicorn.
+_SCHEMES = ("stdlib", "platstdlib", "scripts")
+_PLACEBENCH = f"{Path(__file__).parents[2]}/"
+_INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in _SCHEMES), _PLACEBENCH)
+_COMMAND_LINE = f"{_PLACEBENCH}commands/"
+_SQL, _LIBRARY, _APPLICATION, _OUTSIDE = range(4)
 # By the application's folders and packages: what each file that was met belongs to.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
@@ -135,13 +139,15 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
     Under asyncio SQLAlchemy works in a greenlet of its own whose stack holds none of the application's frames: the
     walk goes on where that greenlet was entered. At most 80 frames of a stack are read, some 50 ns each.
     """
-    kinds = _KINDS.setdefault(application, {})
+    kinds = _KINDS.get(application)
+    if kinds is None:
+        kinds = _KINDS[application] = {}
     found, installed = _nearest_two(frame, kinds, application)
     if len(found) < 2 and (before := _frame_before_greenlet()) is not None:
         more = _nearest_two(before, kinds, application)
         found, installed = [*found, *more[0]], [*installed, *more[1]]
-    chosen = [_caller(each) for each in (found or installed)[:2]]
-    return (chosen[0] if chosen else None), (chosen[1] if len(chosen) > 1 else None)
+    chosen = found or installed
+    return (_caller(chosen[0]) if chosen else None), (_caller(chosen[1]) if len(chosen) > 1 else None)
 
 
 def _nearest_two(
@@ -157,6 +163,8 @@ def _nearest_two(
         kind = kinds.get(file)
         if kind is None:
             kind = _kind(file, kinds, application)
+        if kind == _OUTSIDE:  # below is `placebench profile run`
+            break
         if kind == _APPLICATION:
             if not found:
                 found.append(frame)
@@ -177,12 +185,30 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
     installed = file.startswith((*_INSTALLED, "<frozen")) or "/site-packages/" in file or "/dist-packages/" in file
     if file.startswith(_LIBRARIES):
         kinds[file] = _SQL
+    elif file.startswith(_COMMAND_LINE) and not own:
+        kinds[file] = _OUTSIDE
     else:
         kinds[file] = _LIBRARY if installed and not own else _APPLICATION
     return kinds[file]
 
 
+# Likewise the place that a frame is at.
+_CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
+
+
 def _caller(frame: FrameType) -> Caller:
+    """The line that a frame is at, found once in a process."""
+    code = frame.f_code
+    place = id(code), frame.f_lasti
+    known = _CALLERS.get(place)
+    if known is None:
+        if len(_CALLERS) >= _MOST_NAMES:
+            _CALLERS.clear()
+        known = _CALLERS[place] = code, _find_caller(frame)
+    return known[1]
+
+
+def _find_caller(frame: FrameType) -> Caller:
     """The line that a frame is at; of a template of Jinja's, whose frame is at a line of generated code, its own."""
     file, line, function = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
     template = None if file.endswith(".py") else frame.f_globals.get("__jinja_template__")

@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -57,6 +58,15 @@ def load_application(name: str) -> Any:
             raise ProfilerError(f"application {name!r}: {module_name} has no {part!r}")
         found = getattr(found, part)
     return found() if attribute.endswith("()") or _is_factory(found) else found
+
+
+def package_folders(module_name: str) -> tuple[str, ...]:
+    """The folders of a module's outermost package, for `SqlProfiler(application=…)`: it may be an installed one."""
+    try:
+        spec = find_spec(module_name.partition(":")[0].partition(".")[0])
+    except (ImportError, ValueError):
+        return ()
+    return tuple(spec.submodule_search_locations or ()) if spec is not None else ()
 
 
 def interface_of(application: Any) -> Interface:

@@ -1,4 +1,4 @@
-"""Any WSGI application under the profiler, for a WSGI server: `application`, made from the environment on import.
+"""Any WSGI or ASGI application under the profiler, for a server: `application`, made from the environment on import.
 
     uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.profiler.integrations.served:application
 
@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from placebench.errors import PlacebenchError, ProfilerError
-from placebench.profiler.integrations.application import load_application
-from placebench.profiler.integrations.middleware import ProfiledApplication
+from placebench.profiler.integrations.application import interface_of, load_application
+from placebench.profiler.integrations.middleware import ProfiledApplication, ProfiledAsgiApplication
 from placebench.profiler.sql_profiler import SqlProfiler
 
 
-def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication:
+def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication | ProfiledAsgiApplication:
     """The application that these variables name, every engine of its process profiled; may raise ProfilerError."""
     for name in ("PLACEBENCH_WATCH_APP", "PLACEBENCH_WATCH_DIR"):
         if not environment.get(name):
@@ -29,10 +29,12 @@ def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication
             )
     profiler = SqlProfiler()  # before the application is imported: connections that it makes at once are timed too
     folder, mode = Path(environment["PLACEBENCH_WATCH_DIR"]), environment.get("PLACEBENCH_WATCH_MODE") or "light"
-    return profiler.wsgi(load_application(environment["PLACEBENCH_WATCH_APP"]), folder=folder, mode=mode)
+    loaded = load_application(environment["PLACEBENCH_WATCH_APP"])
+    wrap = profiler.asgi if interface_of(loaded) == "asgi" else profiler.wsgi
+    return wrap(loaded, folder=folder, mode=mode)
 
 
-def _load() -> ProfiledApplication:
+def _load() -> ProfiledApplication | ProfiledAsgiApplication:
     try:
         return _profiled_application(os.environ)
     except PlacebenchError as error:

@@ -1,19 +1,34 @@
 """Files of recordings: written whole or not at all, and checked field by field when they are read."""
 
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from math import isfinite
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 _T = TypeVar("_T")
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader, or a kill in between, never sees a part of it."""
+    with writing_whole(path) as file:
+        file.write(text)
+
+
+@contextmanager
+def writing_whole(path: Path) -> Iterator[TextIO]:
+    """The same for what is written part by part; compressed where the name ends with .gz."""
     unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with cast(TextIO, opened(unfinished, "wt", encoding="utf-8")) as file:
+            yield file
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def flame_graph_beside(path: Path) -> Path:

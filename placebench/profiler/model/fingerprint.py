@@ -137,3 +137,58 @@ def written_table(sql: str) -> str | None:
     """The name of the table, without its schema, that a write changes; None if it is not known."""
     found = _TARGET.search(redacted(sql))
     return None if found is None else found[1].lower()
+
+
+_OPERATIONS = _READS | _WRITES | {"alter", "call", "copy", "create", "drop", "lock", "refresh", "set", "truncate"}
+_BEFORE_TARGET = frozenset({"from", "into", "join", "table", "update", "call", "copy"})
+# FOR UPDATE, DO UPDATE, ON DELETE, DISTINCT FROM: what follows these is no operation and no target.
+_NO_OPERATION_AFTER = frozenset({"for", "do", "on", "distinct", "or", "no", "key"})
+_SKIPPED = frozenset({"only", "lateral", "if", "not", "exists", "into", "from", "table"})
+_ENDS_TARGETS = frozenset({"where", "set", "on", "using", "group", "order", "limit", "values", "having", "union"})
+_LONGEST_SUMMARY = 255
+
+
+@lru_cache(maxsize=1024)
+def query_summary(sql: str) -> str:
+    """The operations of a statement and the tables of each, as in "INSERT shipping SELECT orders customers".
+
+    It is what OpenTelemetry names db.query.summary: few different ones, and no values. Empty for an empty text.
+    """
+    summary: list[str] = []
+    expects = lists = after_dot = False
+    before, depth, depths = "", 0, set()
+    for match in _TOKEN.finditer(redacted(sql)):
+        kind, text = match.lastgroup, match.group()
+        if kind in ("comment", "space"):
+            continue
+        word = text.lower() if kind == "word" else ""
+        if kind == "other":
+            depth += (text == "(") - (text == ")")
+            after_dot = text == "." and after_dot
+            expects = (text == "," and lists and depth in depths) or (expects and text not in "()")
+        elif after_dot and before == ".":
+            summary[-1] += f".{text}"
+            lists = True
+        elif expects and kind in ("word", "name") and word not in _SKIPPED and word not in _OPERATIONS:
+            summary.append(text)
+            expects, after_dot, lists = False, True, True
+        elif (
+            word in _OPERATIONS
+            and before not in _NO_OPERATION_AFTER
+            and (not summary or word not in ("set", "table", "values"))
+        ):
+            summary.append(text)
+            expects, after_dot, lists = word in _BEFORE_TARGET, False, False
+            depths.add(depth)
+        else:
+            follows = word in _BEFORE_TARGET and before not in _NO_OPERATION_AFTER and depth in depths
+            expects = follows or (expects and word in _SKIPPED)
+            lists, after_dot = lists and word not in _ENDS_TARGETS, False
+        before = word or text
+    return _cut(summary) or redacted(sql).strip().partition(" ")[0][:_LONGEST_SUMMARY]
+
+
+def _cut(words: list[str]) -> str:
+    """The words in one line, without those that make it too long."""
+    text = " ".join(words)
+    return text if len(text) <= _LONGEST_SUMMARY else text[: _LONGEST_SUMMARY + 1].rpartition(" ")[0]

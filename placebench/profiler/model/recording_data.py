@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from placebench.errors import ProfilerError
 from placebench.profiler.model.files import checked
-from placebench.profiler.model.statement import Span, Statement, Transaction
+from placebench.profiler.model.statement import Checkout, RecordedRequest, Span, Statement, Transaction
 
 if TYPE_CHECKING:
     from pyinstrument.session import Session
 
 _FORMAT_VERSION = 2
 _TEXTS = ("notes", "failed_hooks")
-_LISTS = ("statements", "transactions", "spans", "session")
+_LISTS = ("statements", "transactions", "spans", "checkouts", "timeline", "session")
 
 _Number = TypeVar("_Number", int, float)
-_Numbered = TypeVar("_Numbered", Statement, Transaction)
+_Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout)
 
 
 @dataclass
@@ -42,6 +42,7 @@ class RecordingData:
     overhead_s: profiler overhead within elapsed_s, by its own clock, between its hook and the driver's call;
         what SQLAlchemy takes to call the hooks, and the sampling for a flame graph, are not in it.
     notes: what could not be measured and why, one line each.
+    timeline: when each of its requests ran.
     session: pyinstrument's session of a record with a flame graph, the statements as leaves; of merged requests the
         mean one. It is saved in a file of its own.
     """
@@ -51,6 +52,8 @@ class RecordingData:
     statements: Sequence[Statement] = ()
     transactions: Sequence[Transaction] = ()
     spans: Sequence[Span] = ()
+    checkouts: Sequence[Checkout] = ()
+    timeline: Sequence[RecordedRequest] = ()
     elapsed_s: float = 0.0
     cpu_s: float | None = None
     sql_s: float | None = None
@@ -113,10 +116,9 @@ class RecordingData:
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _LISTS}
-        lists = {
-            name: [asdict(each) for each in getattr(self, name)] for name in ("statements", "transactions", "spans")
-        }
-        return {"format_version": _FORMAT_VERSION, **plain, **lists}
+        names = ("statements", "transactions", "spans", "checkouts")
+        lists = {name: [asdict(each) for each in getattr(self, name)] for name in names}
+        return {"format_version": _FORMAT_VERSION, **plain, **lists, "timeline": [list(each) for each in self.timeline]}
 
     @classmethod
     def from_json(cls, document: dict[str, Any], *, source: str = "the document") -> Self:
@@ -132,8 +134,10 @@ class RecordingData:
             made = cls(
                 **{**plain, **{name: tuple(map(str, plain.get(name, ()))) for name in _TEXTS}},
                 statements=[Statement.from_json(statement) for statement in document["statements"]],
-                transactions=[checked(Transaction(**transaction)) for transaction in document["transactions"]],
+                transactions=[Transaction.from_json(transaction) for transaction in document["transactions"]],
                 spans=[checked(Span(**span)) for span in document["spans"]],
+                checkouts=tuple(checked(Checkout(**checkout)) for checkout in document.get("checkouts", ())),
+                timeline=tuple(checked(RecordedRequest(*request)) for request in document.get("timeline", ())),
             )
             if made.requests < 1:
                 raise TypeError(f"requests is {made.requests}")
@@ -159,6 +163,8 @@ class RecordingData:
             statements=_renumbered((each.statements, each.requests) for each in parts),
             transactions=_renumbered((each.transactions, each.requests) for each in parts),
             spans=[span for each in parts for span in each.spans],
+            checkouts=tuple(_renumbered((each.checkouts, each.requests) for each in parts)),
+            timeline=tuple(request for each in parts for request in each.timeline),
             elapsed_s=sum(each.elapsed_s for each in parts),
             dropped=sum(each.dropped for each in parts),
             missed=sum(each.missed for each in parts),

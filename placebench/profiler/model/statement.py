@@ -1,10 +1,10 @@
-"""What a recording holds: statements, transactions and the user's own spans, each with its times in seconds.
+"""What a recording holds: statements, transactions, checkouts and the user's own spans, with their times in seconds.
 
 The main class is `Statement`. A field that nothing could measure is None ("not measured"), never 0.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -22,6 +22,31 @@ class Caller(NamedTuple):
 
     def __str__(self) -> str:
         return f"{_installed_as(self.file)}:{self.line} {self.function}"
+
+
+class DatabaseAddress(NamedTuple):
+    """Which database it is, without user and password; None for what the driver does not say.
+
+    system: "postgresql", "mysql", "mariadb" or "sqlite". address: a host, or the folder of a Unix socket.
+    """
+
+    system: str
+    address: str | None = None
+    port: int | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        port = f":{self.port}" if self.port else ""
+        name = f"/{self.name}" if self.name else ""
+        return f"{self.address}{port}{name}" if self.address else f"{self.system}{name}"
+
+
+class RecordedRequest(NamedTuple):
+    """When a recording ran: its name, the Unix time of its start, and how long it took."""
+
+    name: str
+    started_unix_s: float
+    elapsed_s: float
 
 
 def _installed_as(file: str) -> str:
@@ -56,6 +81,8 @@ class Statement:
     relationship: the relationship of the ORM that it loads, such as "Order.items"; None of all others.
     outer_caller: the next line of the application above the caller: who called the helper that ran the statement.
     batch: which batch of an insertmanyvalues it is, 1 for the first; None of all others.
+    connection: the number of the connection in its recording, 1 for the first; None where it had none.
+    database: which one the connection is to; None if the driver is not known.
     """
 
     sql: str
@@ -81,6 +108,8 @@ class Statement:
     relationship: str | None = None
     batch: int | None = None
     outer_caller: Caller | None = None
+    connection: int | None = None
+    database: DatabaseAddress | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -104,6 +133,7 @@ class Statement:
                     "caller": None if caller is None else checked(Caller(*caller)),
                     "outer_caller": None if outer is None else checked(Caller(*outer)),
                     "plan": None if plan is None else PlanNode.from_json(plan),
+                    "database": _address(fields.get("database")),
                 }
             )
         )
@@ -118,6 +148,7 @@ class Transaction:
     elapsed_s: None for a BEGIN that the driver sends with the first statement: it is inside that statement's execute_s.
     number: the transaction in its recording, 1 for the first; None outside of one.
     request: which of the recordings that were merged it comes from, 1 for the first.
+    connection, database: as of `Statement`.
     """
 
     kind: str
@@ -126,6 +157,48 @@ class Transaction:
     round_trips: int | None = None
     number: int | None = None
     error: str | None = None
+    request: int = 1
+    connection: int | None = None
+    database: DatabaseAddress | None = None
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The step that `dataclasses.asdict` wrote."""
+        return checked(cls(**{**fields, "database": _address(fields.get("database"))}))
+
+
+def _address(fields: Sequence[Any] | None) -> DatabaseAddress | None:
+    """The address in a list of JSON's."""
+    return None if fields is None else checked(DatabaseAddress(*fields))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """One connection that a pool of SQLAlchemy's gave out, or did not in time.
+
+    pool: its `pool_logging_name`, or address:port/database.
+    started_s: when it was requested, from the start of its recording.
+    wait_s: until it came, the making of a connection included; None if nothing of it was seen.
+    create_s: seconds to make a connection, where one was made for it. use_s: until it was given back; None if that was
+        not before the recording ended, or it did not come.
+    pending: requests that waited for a connection of this pool when this one was made, itself included if it had to.
+    used, idle: connections of the pool when it came. size, limit: how many the pool keeps, and may have open at most.
+        All None of a pool without a queue, limit of a pool without one.
+    timed_out: whether no connection came.
+    request: which of the recordings that were merged it comes from, 1 for the first.
+    """
+
+    pool: str
+    started_s: float
+    wait_s: float | None = None
+    create_s: float | None = None
+    use_s: float | None = None
+    pending: int = 0
+    used: int | None = None
+    idle: int | None = None
+    size: int | None = None
+    limit: int | None = None
+    timed_out: bool = False
     request: int = 1
 
 

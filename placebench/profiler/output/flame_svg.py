@@ -20,6 +20,7 @@ _ROW = 19
 _DEEPEST = 60
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 _STANDARD = re.compile(r"/lib/python3\.\d+/")
+_FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _LEAVES = ("sql", "plan", "gc", "profiler")
 _UNCHANGED = 0.02
 """Share of the longer time below which a change has no colour."""
@@ -130,6 +131,11 @@ def _place(frame: str) -> str:
     return frame.split("\x00")[1] if "\x00" in frame else ""
 
 
+def _installed_as(file: str) -> str:
+    """A file from the folder on that Python found it in; one of the application's own as it is."""
+    return _FOLDERS.split(file)[-1]
+
+
 def _draw(
     root: _Box, draw: Callable[[_Box, float], tuple[str, str, str]], *, smallest: float, title: str, description: str
 ) -> Markup:
@@ -172,7 +178,7 @@ def _drawn(box: _Box, share: float) -> tuple[str, str, str]:
     times = f"{box.label} · {units.duration(box.seconds[0])} · {units.percent(share)}"
     if box.place in _LEAVES:
         return times, box.label, box.place
-    return f"{times} · {box.place}", box.label, "python"
+    return f"{times} · {_installed_as(box.place)}", box.label, "python"
 
 
 def _drawn_difference(box: _Box, _share: float) -> tuple[str, str, str]:
@@ -180,7 +186,7 @@ def _drawn_difference(box: _Box, _share: float) -> tuple[str, str, str]:
     longer_s = max(before_s, after_s)
     change = (after_s - before_s) / longer_s if longer_s else 0.0
     times = f"{units.duration(before_s)} → {units.duration(after_s)} · {units.step(after_s - before_s)}"
-    tooltip = f"{box.label} · {times} · {box.place}"
+    tooltip = f"{box.label} · {times} · {_installed_as(box.place)}"
     if abs(change) < _UNCHANGED:
         return tooltip, box.label, "same"
     # In three strengths: a third, two thirds or all of the longer time.

@@ -183,13 +183,14 @@ def test_a_recording_is_written_for_other_programs(
     profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the run itself and from the saved recording; the files are named in the JSON."""
-    profile("shop:wsgi", "--request", "GET /?6", "--mode", "full", "--format", "sarif", "--json")
-    by_run = json.loads(capsys.readouterr().out)["files"]
-    written = Path(by_run["sarif"]).read_bytes()
-    Path(by_run["sarif"]).unlink()
+    formats = ("--format", "sarif", "--format", "otlp", "--json")
+    profile("shop:wsgi", "--request", "GET /?6", "--mode", "full", *formats)
+    by_run = {kind: Path(path) for kind, path in json.loads(capsys.readouterr().out)["files"].items()}
+    written = [by_run[kind].read_bytes() for kind in ("sarif", "traces", "metrics")]
 
-    assert main(["profile", "show", "profile", "--format", "sarif", "--json"]) == 0
-    assert Path(json.loads(capsys.readouterr().out)["files"]["sarif"]).read_bytes() == written
+    assert main(["profile", "show", "profile", "-o", "again", *formats]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert [Path(files[kind]).read_bytes() for kind in ("sarif", "traces", "metrics")] == written
     assert main(["profile", "show", "profile", "--format", "speedscope"]) == 2
     assert "has no flame graph" in capsys.readouterr().err.splitlines()[-1]
 

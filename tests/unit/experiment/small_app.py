@@ -8,6 +8,11 @@ import time
 from collections.abc import Callable, Iterable
 from urllib.parse import parse_qs
 
+if os.environ.get("DATABASE_URL", "").startswith("postgresql"):  # it is compared: a variant uses its database
+    import psycopg2
+
+    _connection = psycopg2.connect("")
+
 _lock = threading.Lock()
 seen = {"requests": 0, "busy": 0}
 

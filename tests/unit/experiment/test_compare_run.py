@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from placebench.experiment.compare_run import CompareRun, CompareSettings
+from placebench.experiment.data_setup import TopologyData
 from placebench.experiment.records import Block, append_lines
 from placebench.experiment.trials import Trial
 from placebench.experiment.variants import read_variants
@@ -39,7 +40,7 @@ def opened(
     made = CompareSettings(
         variants, placement_workload("/"), rounds=1, **{"replicates": 50, "sequential": True, **settings}
     )  # type: ignore[arg-type]
-    return CompareRun(find_topology("nested-perfload", trees=1), made, folder, server=None)  # type: ignore[arg-type]
+    return CompareRun(TopologyData(find_topology("nested-perfload", trees=1)), made, folder, server=None)
 
 
 def test_decided_variants_leave_the_rounds(tmp_path: Path) -> None:
@@ -85,6 +86,7 @@ def test_a_run_goes_on_with_more_replicates_and_keeps_those_of_fewer_variants(tm
         read_variants(NAMES), placement_workload("/"), replicates=80, sequential=True, width=0.01, rounds=1
     )
 
-    resumed = CompareRun(find_topology("nested-perfload", trees=1), settings, tmp_path / "run", server=None)  # type: ignore[arg-type]
+    data = TopologyData(find_topology("nested-perfload", trees=1))
+    resumed = CompareRun(data, settings, tmp_path / "run", server=None)
 
     assert resumed.replicates.valid() == [0, 1, 2, 3]

@@ -130,13 +130,13 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
     [
         (
             'variants = ["a", "b"]\ncolour = 1',
-            "unknown key 'colour', expected one of request, requests, login, same_responses, name",
+            "unknown key 'colour', expected one of request, workload, locustfile, .*requests, login, same_responses, name",
         ),
         ('variants = ["a", "b"]\ntrees = "many"', "trees: expected a whole number or null, saw 'many'"),
         ("variants = 3", "variants: expected an object or a list, saw 3"),
         (
             "[variants.a]\ncolour = 1",
-            "variants.a: unknown key 'colour', expected one of variant, app, rev, path, python",
+            "variants.a: unknown key 'colour', expected one of variant, app, command, server, ready",
         ),
         ("[variants.a]\napp = 'shop'", "variants.a.app: expected a text matching regex .*, saw 'shop'"),
         ("[app]\nwith = 'x==1'", "app.with: expected a list, saw 'x==1'"),

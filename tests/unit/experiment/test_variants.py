@@ -40,6 +40,9 @@ def test_an_application_of_another_environment(tmp_path: Path) -> None:
 
     assert (variant.name, variant.ours, spec.module, spec.python) == ("base_1", False, "shop.wsgi:app", python)
     assert spec.environment == {
+        "DATABASE_URL": "postgresql://h/d",
+        "PGHOST": "h",
+        "PGDATABASE": "d",
         "DB": "postgresql://h/d",
         "DEBUG": "a=b",
         "PYTHONPATH": "/srv/shop",
@@ -91,7 +94,7 @@ def test_what_cannot_be_compared(names: list[str], error: type[Exception], messa
 def test_an_environment_without_uwsgi(tmp_path: Path) -> None:
     """The line says how to install it there."""
     (tmp_path / "python").touch()
-    tables = VariantTables({"own": VariantTable(app="a:b", python="python")}, folder=tmp_path)
+    tables = VariantTables({"own": VariantTable(app="a:b", python="python", server="uwsgi")}, folder=tmp_path)
 
     with pytest.raises(
         MissingExtraError, match=f"no command uwsgi beside {tmp_path}/python: .* -m pip install pyuwsgi"
@@ -123,7 +126,8 @@ def test_settings_of_postgresql_are_for_any_variant() -> None:
         {"work_mem": "64kB", "jit": "on"},
     )
     assert (noop.request, noop.postgres) == ("/", {"max_parallel_workers_per_gather": "2"})
-    assert (mine.name, mine.module, mine.variables, mine.postgres) == ("mine", "a:b", {"DEBUG": "1"}, {"jit": "off"})
+    assert (mine.name, mine.module, mine.postgres) == ("mine", "a:b", {"jit": "off"})
+    assert mine.variables == {"DEBUG": "1", "PYTHONPATH": str(Path.cwd())}
 
 
 def test_a_table_inherits_what_it_does_not_say() -> None:
@@ -132,7 +136,8 @@ def test_a_table_inherits_what_it_does_not_say() -> None:
     tables = VariantTables({"b": VariantTable(env={"MODE": "b"}), "tuned": VariantTable(variant="tuned")}, app)
     own, tuned = read_variants(["b", "tuned"], tables)
 
-    assert (own.module, own.variables) == ("shop:app", {"DB": "{database_url}", "MODE": "b"})
+    path = {"PYTHONPATH": str(Path.cwd())}
+    assert (own.module, own.variables) == ("shop:app", {"DB": "{database_url}", "MODE": "b", **path})
     assert (own.postgres, tuned.postgres, tuned.ours) == ({"jit": "on"}, {}, True)
 
 

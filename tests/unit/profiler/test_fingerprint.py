@@ -8,6 +8,7 @@ from placebench.profiler.model.fingerprint import (
     fingerprint,
     normalised,
     one_line,
+    query_summary,
     redacted,
     statement_kind,
     transaction_step,
@@ -142,3 +143,30 @@ KINDS = [
 def test_reads_are_told_from_writes(sql: str, kind: str, table: str | None) -> None:
     """By the first word, and after WITH by the writes in it; the table of a write is known."""
     assert (statement_kind(sql), written_table(sql)) == (kind, table)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT * FROM songs, artists AS a WHERE songs.id = 'x from y'", "SELECT songs artists"),
+        ("INSERT INTO shipping (a, b) SELECT a, b FROM orders JOIN c ON x = y", "INSERT shipping SELECT orders c"),
+        ("insert into t (a) values (?) on conflict do update set a = 1", "insert t"),
+        ('UPDATE ONLY "public"."t" SET a = 1 WHERE b IN (SELECT id FROM x)', 'UPDATE "public"."t" SELECT x'),
+        ("SELECT extract(year FROM d), a IS DISTINCT FROM b FROM t ORDER BY a, b FOR UPDATE", "SELECT t"),
+        ("/* from a */ CREATE TABLE IF NOT EXISTS t (a int)", "CREATE t"),
+        ("SELECT 1", "SELECT"),
+        ("BEGIN", "BEGIN"),
+        ("", ""),
+    ],
+)
+def test_a_summary_has_operations_and_tables(sql: str, expected: str) -> None:
+    """In their order and as they were written, without values, columns and functions."""
+    assert query_summary(sql) == expected
+
+
+def test_a_summary_is_cut_between_words() -> None:
+    """At 255 characters, as OpenTelemetry recommends."""
+    summary = query_summary("SELECT * FROM " + ", ".join(f"table_{number}" for number in range(100)))
+
+    assert len(summary) <= 255
+    assert summary.endswith(" table_27")

@@ -70,3 +70,21 @@ def test_what_is_still_too_deep_loses_its_middle() -> None:
     texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
 
     assert (texts[1], texts[31], texts[-2:]) == ("walk0", "… 41 frames", ["walk99", "select ?"])
+
+
+def test_a_page_does_not_say_where_packages_are_installed() -> None:
+    """Tooltips have an installed file from its package on, one of Python's from its folder on, and any other whole."""
+    stack = [
+        "serve\x00/home/me/venv/lib/python3.11/site-packages/shop/web.py\x001",
+        "load\x00/home/me/app.py\x001",
+        "loads\x00/usr/lib/python3.11/json/__init__.py\x001",
+    ]
+
+    made = Session([(stack, 1.0)], 0.0, 1.0, 0.001, 0.001, 1, [], "installed", 0.0, [], [])
+    tooltips = [each.text or "" for each in ElementTree.fromstring(flame_svg(made)).iter("title")]
+
+    assert [text.rpartition(" · ")[2] for text in tooltips[2:]] == [
+        "shop/web.py",
+        "/home/me/app.py",
+        "json/__init__.py",
+    ]

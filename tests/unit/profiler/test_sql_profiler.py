@@ -639,7 +639,9 @@ def test_an_exception_of_the_application_goes_through_and_is_noted(profiler: Sql
 
 def test_an_unknown_mode_is_an_error_of_the_user(profiler: SqlProfiler) -> None:
     """It names the modes there are."""
-    with pytest.raises(ProfilerError, match="unknown mode 'deep': expected one of light, full, sampled, flame, plans"):
+    with pytest.raises(
+        ProfilerError, match="unknown mode 'deep': expected one of light, full, sampled, external, flame, plans"
+    ):
         profiler.record("x", mode="deep").__enter__()
 
 

@@ -1,6 +1,7 @@
 """Scripts and modules as programs, as Python itself runs them."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from placebench.profiler import Recording
 
 SCRIPT = """
 import sys
@@ -119,10 +122,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*words: str, command: str = "run") -> "subprocess.CompletedProcess[str]":
+def run(*words: str, command: str = "run", **environment: str) -> "subprocess.CompletedProcess[str]":
     """`placebench profile run --mode full` with these words."""
     called = [sys.executable, "-m", "placebench", "profile", command, "--mode", "full", *words]
-    return subprocess.run(called, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **environment}
+    return subprocess.run(called, capture_output=True, text=True, check=False, env=variables)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +209,43 @@ def test_a_program_without_sqlalchemy_is_recorded(words: tuple[str, ...]) -> Non
     assert " statements 7 " in ran.stdout
     assert ["n+1", "duplicate"] == re.findall(r"^(n\+1|duplicate): ", ran.stdout, re.MULTILINE)
     assert 2 == ran.stdout.count("by_hand.py:7 <module>")
+
+
+INSTALLED = """
+import sqlite3
+
+
+def load():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("select 1").fetchall()
+
+
+def app(environ, start_response):
+    load()
+    start_response("200 OK", [])
+    return [b""]
+
+
+if __name__ == "__main__":
+    load()
+"""
+
+
+@pytest.mark.parametrize("words", [("shopd:app",), ("-m", "shopd")])
+def test_an_installed_program_is_the_application(folder: Path, words: tuple[str, ...]) -> None:
+    """Its own lines ran the statements, and none of the command line's."""
+    package = folder / "lib" / "site-packages" / "shopd"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "__main__.py"):
+        (package / name).write_text(INSTALLED)
+
+    ran = run("--json", *words, PYTHONPATH=str(package.parent))
+
+    assert 0 == ran.returncode, ran.stderr
+    (statement,) = Recording.load(folder / "profile" / "recording.json").statements
+    places = [(Path(each.file).parent.name, each.line) for each in (statement.caller, statement.outer_caller) if each]
+    assert ("shopd", 7) == places[0]
+    assert {"shopd"} == {name for name, _ in places}
 
 
 def test_a_program_without_statements_says_what_was_looked_for() -> None:

@@ -1,0 +1,267 @@
+"""What the databases of a comparison hold: an inventory data set, or your own data.
+
+`TopologyData` seeds an inventory data set. `OwnData` copies a database, runs a setup command, or does nothing, for an
+application that makes its tables itself. Either fills one database per server and run, of which each variant gets a
+copy (`placebench.experiment.databases`).
+"""
+
+import os
+import shlex
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from placebench.errors import DatabaseError, PlacebenchError
+from placebench.experiment.records import DataDescription
+from placebench.measure.table_contents import TableContents, read_tables
+from placebench.runtime.postgres import normalise_url
+from placebench.runtime.postgres.binaries import find_binaries
+from placebench.runtime.postgres.connection import describe
+from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
+from placebench.seeding import data_digest, seed
+from placebench.topology import Topology
+
+DatabaseKind = Literal["postgresql", "sqlite", "none"]
+
+
+class DataSetup(DataDescription, Protocol):
+    """How the database is filled that the variants get copies of."""
+
+    @property
+    def database(self) -> DatabaseKind:
+        """Where the data lies."""
+
+    def fill(self, url: str, folder: Path) -> dict[str, Any]:
+        """Fill the empty database at *url* and return the receipt, which holds the digest of the data.
+
+        folder: of the run, for logs and for what a resumed run needs.
+        """
+
+    def contents(self, url: str) -> TableContents:
+        """Digest the data in the database at *url*."""
+
+
+@dataclass(frozen=True)
+class TopologyData:
+    """An inventory data set of the laboratory."""
+
+    topology: Topology
+    database: DatabaseKind = "postgresql"
+
+    @property
+    def title(self) -> str:
+        """The topology's own."""
+        return self.topology.title
+
+    @property
+    def trees(self) -> int:
+        """The topology's own."""
+        return self.topology.trees
+
+    @property
+    def seed(self) -> int:
+        """The topology's own."""
+        return self.topology.seed
+
+    def fill(self, url: str, folder: Path) -> dict[str, Any]:  # noqa: ARG002
+        """Seed it."""
+        return seed(self.topology, url).to_json()
+
+    def contents(self, url: str) -> TableContents:
+        """Digest what is seeded, whatever else the optional revisions of a variant hold."""
+        return TableContents({"inventory data set": data_digest(url)})
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """Data of the user: what a template database holds, then what a setup command makes of it."""
+
+    seed: int
+    database: DatabaseKind = "postgresql"
+    command: str = ""
+    template: str = ""
+    """URL of a database, which is only read."""
+    folder: Path = Path()
+    """Where the command runs."""
+    python: str | None = None
+    """Of the environment whose programs the command finds first; None: this one."""
+    may_change: tuple[str, ...] = ()
+    """Tables that requests may change."""
+    trees: int = 0
+
+    @property
+    def title(self) -> str:
+        """Where the data comes from, without passwords."""
+        copied = f"copy of {_shown(self.template)}" if self.template else ""
+        made = f"setup: {self.command}" if self.command else ""
+        return "; ".join(filter(None, (copied, made))) or {"none": "no database"}.get(
+            self.database, "made by the application"
+        )
+
+    def fill(self, url: str, folder: Path) -> dict[str, Any]:
+        """Copy the template and run the command; a run that is resumed gets the data that it began with.
+
+        Raises DatabaseError for a template that cannot be copied, PlacebenchError for a command that fails.
+        """
+        kept = folder / "data.dump"
+        if self.database == "none":
+            if self.command:
+                run_command(self.command, url, self.folder, log=folder / "log" / "setup.log", python=self.python)
+        elif kept.is_file():
+            _restore(kept, url)
+        elif self.template or self.command:
+            partial = kept.with_name(f"{kept.name}.partial")
+            if self.template:
+                _dump(self.template, partial)
+                _restore(partial, url)
+            if self.command:
+                run_command(self.command, url, self.folder, log=folder / "log" / "setup.log", python=self.python)
+                _dump(url, partial)
+            partial.replace(kept)
+        found = self.contents(url)
+        receipt = {"tables": len(found.digests), "rows": found.rows, "unchecked_tables": list(found.unchecked)}
+        return {**receipt, "digest": found.digest} if found.digests else receipt
+
+    def contents(self, url: str) -> TableContents:
+        """Digest all tables but those that may change."""
+        return read_tables(url, without=self.may_change)
+
+
+def fill_placeholders(value: str, url: str) -> str:
+    """Return *value* with {database_url} as SQLAlchemy takes it, and {database_address} without its scheme."""
+    address = str(make_url(url).database) if url.startswith("sqlite") else url.partition("://")[2]
+    return value.replace("{database_url}", url).replace("{database_address}", address)
+
+
+def database_variables(url: str) -> dict[str, str]:
+    """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; nothing for no database."""
+    if not url:
+        return {}
+    return {"DATABASE_URL": url, **(_libpq_variables(url) if url.startswith("postgres") else {})}
+
+
+def run_command(
+    command: str,
+    url: str,
+    folder: Path | None,
+    *,
+    log: Path,
+    python: str | None = None,
+    variables: Mapping[str, str] = {},
+) -> None:
+    """Run a shell command in *folder* that fills or changes the database at *url*.
+
+    Raises PlacebenchError with the end of what it printed for another exit code than 0.
+    """
+    programs = [str(Path(python or sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    if url.startswith("postgresql"):
+        programs.append(str(find_binaries().folder))  # psql and pg_restore, where the machine has none
+    child_log = ChildLog(log)
+    given = {name: fill_placeholders(value, url) for name, value in variables.items()}
+    spec = ChildSpec(
+        name="the command",
+        argv=["/bin/sh", "-c", _quoted(command, url)],
+        env={**os.environ, **database_variables(url), **given, "PATH": os.pathsep.join(programs)},
+        cwd=folder and folder.absolute(),
+        log=log,
+    )
+    with start_child(spec) as child:
+        exit_code = child.wait()
+    if exit_code:
+        raise PlacebenchError(f"{command!r} ended with exit code {exit_code}; {child_log.end()}")
+
+
+def copy_sqlite(source: Path, target: Path) -> None:
+    """Copy a SQLite database with what its write-ahead log holds; the source is opened for reading."""
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as from_,
+            closing(sqlite3.connect(target)) as to,
+        ):
+            from_.backup(to)
+    except sqlite3.Error as error:
+        raise DatabaseError(f"{source}: SQLite says {error}") from error
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the URL of the SQLite database in a file."""
+    return f"sqlite:///{path.absolute()}"
+
+
+def kind_of_template(url: str) -> DatabaseKind:
+    """Return which database a template is in; raises DatabaseError for another than PostgreSQL and SQLite."""
+    try:
+        name = make_url(url).get_backend_name()
+    except ArgumentError:
+        name = ""
+    if name == "sqlite":
+        return "sqlite"
+    normalise_url(url)
+    return "postgresql"
+
+
+def _quoted(command: str, url: str) -> str:
+    address = fill_placeholders("{database_address}", url)
+    return command.replace("{database_url}", shlex.quote(url)).replace("{database_address}", shlex.quote(address))
+
+
+def _shown(template: str) -> str:
+    return str(make_url(template).database) if template.startswith("sqlite") else describe(template)
+
+
+def _libpq_variables(url: str) -> dict[str, str]:
+    parts = make_url(url)
+    given = {
+        "PGHOST": parts.query.get("host", parts.host),
+        "PGPORT": parts.query.get("port", parts.port),
+        "PGUSER": parts.username,
+        "PGPASSWORD": parts.password,
+        "PGDATABASE": parts.database,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _dump(url: str, target: Path) -> None:
+    """Write what the database at *url* holds into a file; the database is only read."""
+    if url.startswith("sqlite"):
+        source = Path(str(make_url(url).database))
+        if not source.is_file():
+            raise DatabaseError(f"no SQLite database {source}: expected a file")
+        with suppress(FileNotFoundError):
+            target.unlink()
+        copy_sqlite(source, target)
+        return
+    options = ["--format=custom", "--compress=1", "--no-owner", "--no-privileges", f"--file={target}"]
+    _run_client("pg_dump", options, url, {"PGOPTIONS": "-c default_transaction_read_only=on"})
+
+
+def _restore(dump: Path, url: str) -> None:
+    """Fill the empty database at *url* with what `_dump` wrote."""
+    if url.startswith("sqlite"):
+        copy_sqlite(dump, Path(str(make_url(url).database)))
+        return
+    database = str(make_url(url).database)
+    options = ["--no-owner", "--no-privileges", "--exit-on-error", f"--dbname={database}", str(dump)]
+    _run_client("pg_restore", options, url, {})
+
+
+def _run_client(name: str, options: Sequence[str], url: str, variables: Mapping[str, str]) -> None:
+    """Run a client program of PostgreSQL; raises DatabaseError with the first line that it printed."""
+    program = find_binaries().program(name)
+    environment = {**os.environ, **_libpq_variables(normalise_url(url)), **variables}
+    try:
+        ended = subprocess.run([program, *options], env=environment, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise DatabaseError(f"{program}: {error.strerror}: install the client programs of PostgreSQL") from error
+    if ended.returncode:
+        said = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+        raise DatabaseError(f"{describe(url)} cannot be copied: {said[:500]}")

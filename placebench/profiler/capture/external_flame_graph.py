@@ -1,0 +1,260 @@
+"""A flame graph whose samples another process takes, joined with the statements by thread and time.
+
+The main class is `ExternalFlameGraph`. While the recording runs it keeps nothing but the times of statements, fetches
+and garbage collections, which are exact. When the samples have come, each of them gets the stack that was sampled in it
+or beside it, cut at its call site. Each thread has a time line of its own, so time is conserved: what the thread of the
+recording did adds up to the elapsed time, and what another thread did that ran its statements to the time from the
+first to the last of them, or from the thread's beginning to its end where it began meanwhile.
+"""
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from math import nextafter
+from types import FrameType
+from typing import Literal, NamedTuple
+
+from pyinstrument.session import Session
+
+from placebench.errors import ProfilerError
+from placebench.profiler.capture.external_sampler import (
+    INTERVAL_S,
+    StackChange,
+    StackChanges,
+    external_sampler,
+    frame_name,
+)
+from placebench.profiler.capture.flame_graph import (
+    StackInterval,
+    StackTime,
+    common_frames,
+    innermost,
+    make_session,
+    rooted,
+    timeline,
+    without_profiler,
+)
+from placebench.profiler.capture.options import Clock, inside_event_loop
+from placebench.profiler.capture.stack import (
+    PROFILER_FOLDER,
+    Stacks,
+    application_frame,
+    frames_of,
+    leaf,
+    root_of_thread,
+)
+from placebench.profiler.model.statement import Caller
+
+_MOST_INTERVALS = 100_000
+_SAMPLER = f"\x00{PROFILER_FOLDER}/capture/external_sampler.py\x00"
+_DRIVERS = f"\x00{PROFILER_FOLDER}/drivers/"
+
+
+class _Interval(NamedTuple):
+    """An interval of a thread with a leaf of its own; *caller* and *outer_caller*: of its statement, if it is one's."""
+
+    started: float
+    ended: float
+    leaf: str
+    caller: Caller | None
+    outer_caller: Caller | None
+
+
+class ExternalFlameGraph:
+    """The flame graph of a record that begins in this thread.
+
+    Raises ProfilerError if no other process can sample this one, or if *clock* is not that of py-spy.
+    """
+
+    is_external: Literal[True] = True
+
+    def __init__(self, clock: Clock, caller: FrameType | None, report_failure: Callable[[Exception], None]) -> None:
+        if clock is not time.perf_counter:
+            raise ProfilerError("the recording's clock is not time.perf_counter")
+        self._report_failure = report_failure
+        self._thread = threading.get_ident()
+        self._roots = {self._thread: root_of_thread()}
+        self._noted: list[tuple[int, float, float, Callable[[], str], str]] = []
+        self._segments: list[StackChanges] = []
+        self._use: Callable[[Session], None] | None = None
+        self._span = (0.0, 0.0)
+        shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
+        self.notes = (
+            f"Python's time is sampled by py-spy, every {INTERVAL_S * 1e3:g} ms; statements and collections are exact",
+            *shared,
+        )
+        external_sampler().add(self)
+        self._above = Stacks(self._roots[self._thread])(frames_of(application_frame(caller)))
+        self._cpu_started = time.process_time()
+        self._cpu_s = 0.0
+
+    def add(self, started: float, ended: float, label: Callable[[], str], kind: str, _statement: object = None) -> None:
+        """Something from *started* to *ended* in the running thread, unless the flame graph is full.
+
+        label: its text, called when the flame graph ends; of a statement it is a method of the statement's.
+        """
+        thread = threading.get_ident()
+        if thread not in self._roots:
+            self._roots[thread] = root_of_thread()
+        if len(self._noted) < _MOST_INTERVALS:
+            self._noted.append((thread, started, ended, label, kind))
+
+    def end(self, started: float, ended: float) -> None:
+        """The record was from *started* to *ended*."""
+        self._span = started, ended
+        self._cpu_s = time.process_time() - self._cpu_started
+        if len(self._roots) > 1:
+            self.notes = (*self.notes, f"the flame graph adds up the time of {len(self._roots)} threads")
+
+    def stop(self, started: float, ended: float) -> Session:
+        """The session from *started* to *ended*; waits for the samples."""
+        self.end(started, ended)
+        external_sampler().end(self, wait=True)
+        session = self._session()
+        if not session.sample_count:
+            self.notes = (*self.notes, "py-spy took no sample: the record was too short, or the machine too busy")
+        return session
+
+    def hand_to(self, use: Callable[[Session], None]) -> None:
+        """Call *use* with the session, in another thread, when the samples have come."""
+        self._use = use
+        external_sampler().end(self, wait=False)
+
+    def take(self, changes: StackChanges, *, is_last: bool) -> None:
+        """What was seen in one segment; *is_last*: nothing else will come."""
+        self._segments.append(changes)
+        if is_last and self._use is not None:
+            try:
+                self._use(self._session())
+            except Exception as error:  # noqa: BLE001  the other flame graphs get their samples all the same
+                self._report_failure(error)
+
+    def _session(self) -> Session:
+        """What each thread did, one after the other."""
+        lines = [self._line(thread) for thread in self._roots]
+        records = [(_without_profiler(stack), seconds) for line in lines for stack, seconds in line.records()]
+        return make_session(
+            records,
+            self._above,
+            sum(line.ended - line.started for line in lines),
+            samples=sum(line.sample_count for line in lines),
+            interval_s=INTERVAL_S,
+            cpu_s=self._cpu_s,
+        )
+
+    def _line(self, thread: int) -> "_TimeLine":
+        """What a thread did, as far as it belongs to the record."""
+        changes = [change for segment in self._segments for change in segment.get(thread, ())]
+        intervals = []
+        for noted, began, ended, label, kind in list(self._noted):
+            if noted == thread:
+                owner = getattr(label, "__self__", None)
+                callers = getattr(owner, "caller", None), getattr(owner, "outer_caller", None)
+                intervals.append(_Interval(began, ended, leaf(label(), kind), *callers))
+        started, ended = self._span
+        above = self._above if thread == self._thread else [self._roots[thread]]
+        if thread != self._thread:
+            times = [time for each in intervals for time in (each.started, each.ended)]
+            if changes and changes[0].at > started:
+                times += [changes[0].at, max((change.at for change in changes if change.stack), default=started)]
+            started, ended = max(started, min(times)), min(ended, max(times))
+        return _TimeLine(started, max(started, ended), above, intervals, changes)
+
+
+class _TimeLine:
+    """What one thread did from *started* to *ended*; *above*: where its stacks begin.
+
+    samples: each stack when it begins and when it ends.
+    """
+
+    def __init__(
+        self,
+        started: float,
+        ended: float,
+        above: list[str],
+        intervals: Sequence[_Interval],
+        changes: Sequence[StackChange],
+    ) -> None:
+        self.started = started
+        self.ended = ended
+        self._above = above
+        self._intervals = intervals
+        self.samples = [(at, rooted([above[0], *stack], above)) for at, stack in _edges(changes, started, ended)]
+        self._known: dict[tuple[Caller | None, Caller | None], list[str]] = {}
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples the changes stand for, at least."""
+        times = [taken for taken, _ in self.samples]
+        return sum(int((end - begin) / INTERVAL_S) for begin, end in zip(times[::2], times[1::2], strict=True))
+
+    def records(self) -> list[StackTime]:
+        """Its stacks with seconds, in order of time."""
+        placed = [
+            StackInterval(each.started, each.ended, [*self._stack_of(each), each.leaf]) for each in self._intervals
+        ]
+        whole = StackInterval(self.started, self.ended, self._above)
+        return timeline(self.samples, innermost(placed), whole, holds=True)
+
+    def _stack_of(self, interval: _Interval) -> list[str]:
+        """Where an interval belongs: its call site in the stack that was sampled in it, beside it, or elsewhere."""
+        after = bisect_right(self._times, interval.started)
+        inside = [stack for taken, stack in self.samples[after : after + 1] if taken <= interval.ended]
+        beside = [stack for _, stack in self.samples[max(0, after - 1) : after + 1]]
+        between = inside[0] if inside else common_frames(*beside) if len(beside) == 2 else self._above
+        caller, outer = interval.caller, interval.outer_caller
+        if caller is None:
+            return between
+        for stack in (*inside, *beside):
+            if (found := _cut(stack, caller, outer)) is not None:
+                self._known.setdefault((caller, outer), found)
+                return found
+        if (caller, outer) not in self._known:
+            elsewhere = (_cut(stack, caller, outer) for stack in self._stacks)
+            made = [frame_name(each.function, each.file, each.line) for each in (outer, caller) if each is not None]
+            self._known[caller, outer] = next((each for each in elsewhere if each is not None), [*self._above, *made])
+        return self._known[caller, outer]
+
+    @cached_property
+    def _times(self) -> list[float]:
+        return [taken for taken, _ in self.samples]
+
+    @cached_property
+    def _stacks(self) -> list[list[str]]:
+        """Each stack that was sampled, once."""
+        return [list(stack) for stack in dict.fromkeys(tuple(stack) for _, stack in self.samples)]
+
+
+def _edges(changes: Sequence[StackChange], started: float, ended: float) -> Iterator[tuple[float, list[str]]]:
+    """The stacks from *started* to *ended*, each where it begins and where it ends; those of the sampler left out.
+
+    A change was seen half of the time between two samples after it, on average.
+    """
+    for (at, stack), (until, _) in pairwise([*changes, StackChange(ended + INTERVAL_S, ())]):
+        begin, end = nextafter(max(started, at - INTERVAL_S / 2), ended), min(ended, until - INTERVAL_S / 2)
+        if stack and begin < end and not any(_SAMPLER in frame for frame in stack):
+            yield from ((begin, list(stack)), (end, list(stack)))
+
+
+def _cut(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | None:
+    """*stack* down to the call site; None if that is not in it."""
+    depth = _depth(stack, caller)
+    if not depth or (outer is not None and not _depth(stack[:depth], outer)):
+        return None
+    return stack[:depth]
+
+
+def _depth(stack: list[str], place: Caller) -> int:
+    """How deep the innermost frame of that function is; 0 if there is none."""
+    start = f"{place.function.rpartition('.')[2]}\x00{place.file}\x00"
+    return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].startswith(start)), 0)
+
+
+def _without_profiler(stack: Sequence[str]) -> list[str]:
+    """The stack without the profiler's frames; where a timed cursor calls its driver, the time is its caller's."""
+    while stack and _DRIVERS in stack[-1]:
+        stack = stack[:-1]
+    return without_profiler(stack)

@@ -1,0 +1,289 @@
+"""Flame graphs by py-spy, the real one, on programs of which it is known where their time goes."""
+
+import contextvars
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.pool import StaticPool
+
+from placebench.errors import ProfilerError
+from placebench.profiler import Clocks, Recording, SqlProfiler
+from placebench.profiler.capture import external_sampler
+from placebench.profiler.capture.external_sampler import StackChange, frame_name, read_chrome_trace
+
+
+def _is_installed() -> bool:
+    try:
+        return bool(external_sampler.find_py_spy())
+    except ProfilerError:
+        return False
+
+
+WITH_PY_SPY = pytest.mark.skipif(not _is_installed(), reason="py-spy is not installed")
+
+
+@pytest.fixture
+def profiler() -> Iterator[SqlProfiler]:
+    """A profiler of every engine."""
+    made = SqlProfiler()
+    yield made
+    made.remove()
+
+
+def busy(seconds: float) -> None:
+    """Python that computes for so long."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def three_parts() -> None:
+    """Three parts of four."""
+    busy(0.24)
+
+
+def one_part() -> None:
+    """One part of four."""
+    busy(0.08)
+
+
+def run_statement(seconds: float) -> None:
+    """A statement of so many seconds, on a connection of its own."""
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    with engine.connect() as connection:
+        connection.connection.create_function("slowly", 1, lambda seconds: time.sleep(seconds) or 1)
+        connection.exec_driver_sql(f"select slowly({seconds})").all()
+    engine.dispose()
+
+
+def times_of(recording: Recording) -> dict[tuple[str, ...], float]:
+    """The seconds of each stack, by the names of its frames."""
+    times: dict[tuple[str, ...], float] = {}
+    for stack, seconds in recording.session.frame_records:
+        names = tuple(frame.partition("\x00")[0] for frame in stack)
+        times[names] = times.get(names, 0.0) + seconds
+    return times
+
+
+def below(times: dict[tuple[str, ...], float], *names: str) -> float:
+    """The seconds of all stacks that have these names in this order, with others between them."""
+
+    def matches(stack: tuple[str, ...]) -> bool:
+        frames = iter(stack)
+        return all(any(name == frame for frame in frames) for name in names)
+
+    return sum(seconds for stack, seconds in times.items() if matches(stack))
+
+
+def eventually(check: Callable[[], None]) -> None:
+    """A sampler that the machine does not let run in time may try again, twice."""
+    for _ in range(2):
+        try:
+            return check()
+        except AssertionError:
+            continue
+    return check()
+
+
+@WITH_PY_SPY
+def test_each_function_has_its_share_and_each_statement_its_frame(profiler: SqlProfiler) -> None:
+    """On two threads: 0.24 s and 0.08 s of Python here; a statement of 0.15 s in its own frame in the other."""
+
+    def check() -> None:
+        with profiler.record("truth", mode="external") as recording:
+            other = threading.Thread(target=contextvars.copy_context().run, args=(run_statement, 0.15), name="other")
+            other.start()
+            other.join()
+            three_parts()
+            one_part()
+            run_statement(0.1)
+
+        times = times_of(recording)
+        threads = {name: sum(each for stack, each in times.items() if stack[0] == name) for name, *_ in times}
+        statements = [each.execute_s for each in recording.statements if "slowly" in each.sql]
+        assert threads["MainThread"] == pytest.approx(recording.elapsed_s)
+        assert sum(threads.values()) == pytest.approx(recording.session.duration)
+        assert below(times, "three_parts") == pytest.approx(0.24, rel=0.2)
+        assert below(times, "one_part") == pytest.approx(0.08, rel=0.4)
+        assert below(times, "other", "run_statement", "select slowly(?)") == pytest.approx(statements[0])
+        assert below(times, "MainThread", "run_statement", "select slowly(?)") == pytest.approx(statements[1])
+        assert recording.notes[0].startswith("Python's time is sampled by py-spy")
+
+    eventually(check)
+
+
+@WITH_PY_SPY
+def test_fast_statements_stand_where_the_program_ran_them(profiler: SqlProfiler) -> None:
+    """Most of them have no sample: their call sites say where they belong; frames are those of the other modes."""
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+
+    def load() -> None:
+        with engine.connect() as connection:
+            for _ in range(3):
+                connection.exec_driver_sql(
+                    "with recursive n as (select 1 as x union all select x + 1 from n limit 500) select sum(x) from n"
+                ).all()
+            busy(0.03)
+
+    run_of = {}
+    for mode in ("external", "flame"):
+        with profiler.record("fast", mode=mode) as recording:
+            load()
+        run_of[mode] = {
+            frame.partition("\x01")[0]
+            for stack, _ in recording.session.frame_records
+            if stack[-1].startswith("with recursive")
+            for frame in stack
+            if "load" in frame or "<thread>" in frame
+        }
+
+    assert run_of["external"] == run_of["flame"]
+    assert len(run_of["external"]) == 2
+
+
+@WITH_PY_SPY
+def test_a_served_request_gets_its_flame_graph_beside_its_file(profiler: SqlProfiler, tmp_path: Path) -> None:
+    """The recording is saved at once, without waiting for another process's samples."""
+
+    def serve(*_: object) -> list[bytes]:
+        run_statement(0.03)
+        return [b""]
+
+    profiler.wsgi(serve, folder=tmp_path, mode="external")({"REQUEST_METHOD": "GET", "PATH_INFO": "/"}, print)
+
+    (file,) = tmp_path.glob("*.recording.json")
+    assert Recording.load(file).session is None
+    external_sampler.external_sampler().close()
+    recording = Recording.load(file)
+    assert below(times_of(recording), "serve", "run_statement", "select slowly(?)") > 0.029
+    assert sum(times_of(recording).values()) == pytest.approx(recording.elapsed_s)
+
+
+@WITH_PY_SPY
+def test_nothing_is_left_running(profiler: SqlProfiler) -> None:
+    """Neither py-spy nor the thread that it is started by, once nobody waits for samples."""
+    with profiler.record("short", mode="external"):
+        threads = {thread.name for thread in threading.enumerate()}
+    left = {thread.name for thread in threading.enumerate() if thread.is_alive()}
+
+    assert "placebench-sampler" in threads
+    assert external_sampler.external_sampler()._thread is None
+    assert subprocess.run(["pgrep", "-P", str(os.getpid()), "py-spy"], check=False).returncode == 1, left
+
+
+SAMPLED = """
+import os, sys, time
+from placebench.profiler import SqlProfiler
+with SqlProfiler().record("killed", mode="external"):
+    print(*[pid for pid in os.listdir("/proc") if pid.isdigit() and os.path.exists(f"/proc/{pid}/stat")
+            and f") S {os.getpid()} " in open(f"/proc/{pid}/stat").read()], flush=True)
+    time.sleep(60)
+"""
+
+
+@WITH_PY_SPY
+def test_py_spy_ends_with_a_killed_process() -> None:
+    """It has nothing to read any more."""
+    with subprocess.Popen([sys.executable, "-c", SAMPLED], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        sampler = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+
+    def is_gone() -> bool:
+        try:
+            return Path(f"/proc/{sampler}/stat").read_text().rpartition(") ")[2][0] == "Z"
+        except OSError:
+            return True
+
+    give_up_at = time.monotonic() + 5
+    while not is_gone():
+        assert time.monotonic() < give_up_at
+
+
+REFUSED = """
+import ctypes, json, os
+from sqlalchemy import create_engine, text
+from placebench.profiler import SqlProfiler
+profiler, engine = SqlProfiler(), create_engine("sqlite://")
+def recorded(mode):
+    with profiler.record("refused", mode=mode) as recording, engine.connect() as connection:
+        connection.execute(text("select 1")).all()
+    return recording
+recorded("sampled")  # imports what the user nobody might not read
+if os.getuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody but root may read this process
+found = recorded("external")
+print(json.dumps([len(found.statements), sum(each for _, each in found.session.frame_records) / found.elapsed_s,
+                  *found.notes]))
+"""
+
+
+@WITH_PY_SPY
+def test_where_ptrace_is_refused_a_thread_samples_and_a_note_says_so(tmp_path: Path) -> None:
+    """The recording is whole all the same."""
+    command = [sys.executable, "-c", REFUSED]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=tmp_path)
+    statements, share, *notes = json.loads(ended.stdout)
+
+    assert (statements, share) == (1, pytest.approx(1.0))
+    assert notes[0].startswith("no external sampler: py-spy may not read this process's memory (ptrace is refused)")
+    assert "by a sampling thread" in notes[1]
+
+
+@pytest.mark.parametrize("missing", ["py-spy", "clock"])
+def test_without_an_external_sampler_a_thread_samples(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where py-spy is not installed, and where the times are not those of py-spy's clock."""
+    monkeypatch.setattr(external_sampler, "_SAMPLERS", {})
+    if missing == "py-spy":
+        monkeypatch.setattr(external_sampler.sysconfig, "get_path", lambda _: "/nowhere")
+        monkeypatch.setenv("PATH", "/nowhere")
+    profiler = SqlProfiler(clocks=Clocks(elapsed=time.monotonic) if missing == "clock" else None)
+
+    with profiler.record("thread", mode="external") as recording:
+        pass
+    profiler.remove()
+
+    seen = "py-spy is not installed" if missing == "py-spy" else "the recording's clock is not time.perf_counter"
+    assert recording.notes[0].startswith(f"no external sampler: {seen}")
+    assert "by a sampling thread" in recording.notes[1]
+
+
+def event(phase: str, name: str, at: int, thread: int = 7) -> dict[str, object]:
+    """An event of py-spy's Chrome trace, in /app.py at line 3; *at* in microseconds."""
+    return {"ph": phase, "name": name, "tid": thread, "ts": at, "args": {"filename": "/app.py", "line": 3}}
+
+
+def test_a_chrome_trace_is_read_as_changes_of_stacks() -> None:
+    """Events of one moment are one change; each thread has its own."""
+    events = [
+        event("B", "<module>", 1_000),
+        event("B", "Shop.view", 1_000),
+        event("B", "<module>", 1_010, thread=8),
+        event("E", "Shop.view", 6_000),
+        event("B", "f.<locals>.g", 6_000),
+        event("E", "f.<locals>.g", 9_000),
+        event("E", "<module>", 9_000),
+    ]
+    module, view, inner = "<module>\x00/app.py\x003", "view\x00/app.py\x003\x01cShop", "g\x00/app.py\x003"
+
+    assert read_chrome_trace(events) == {
+        7: [StackChange(0.001, (module, view)), StackChange(0.006, (module, inner)), StackChange(0.009, ())],
+        8: [StackChange(0.00101, (module,))],
+    }
+    with pytest.raises(ProfilerError):
+        read_chrome_trace([{"ph": "B"}])
+
+
+def test_a_frame_is_named_as_in_other_flame_graphs() -> None:
+    """Function, file, first line, and class."""
+    assert frame_name("Shop.Cart.add", "/app.py", 9) == "add\x00/app.py\x009\x01cShop.Cart"
