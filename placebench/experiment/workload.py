@@ -21,6 +21,7 @@ from placebench.addresses import REQUEST, check_request
 from placebench.errors import PlacebenchError
 from placebench.experiment.canonical_response import PLACEMENT_RULES, ResponseRules, parse_path
 from placebench.experiment.http_request import HEADERS
+from placebench.experiment.recorded_session import HarTable, read_har
 from placebench.http_session import SAFE_METHODS, Request, content_type
 
 _LONGEST_CYCLE = 1000
@@ -163,6 +164,8 @@ class WorkloadKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     workload: Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     """A function of a client, as module:name."""
     locustfile: str | None = None
+    har: HarTable | str | None = None
+    """A session that a browser recorded."""
     requests: list[RequestTable | str] = []
     login: LoginTable | list[LoginTable | str] | str = []
     same_responses: ResponseRules | None = None
@@ -197,25 +200,30 @@ def read_workload(
     """
     rules = keys.same_responses or (ResponseRules() if placement is None else PLACEMENT_RULES)
     rules.check(f"{source}: same_responses")
+    logins, notes = _login(keys, login, source), list[str]()
     given = [_Weighted(each) for each in requests] or _of_plan(keys, source)
+    if keys.har is not None and not given:
+        given, notes = _of_har(keys.har, folder, logins)
     if script := "" if given else keys.workload or keys.locustfile or "":
-        logins = _login(keys, login, source)
         return Workload(script=script, folder=str(folder.absolute()), seed=seed, login=logins, rules=rules)
     if not given and placement is not None:
         given = [_Weighted(Request.parse(placement))]
     if not given:
         raise PlacebenchError("no request: give --request 'GET /orders', or [[requests]] in the plan")
     calls = _calls(given, HEADERS if placement is not None else {}, 200 if placement is not None else None)
-    return Workload(
-        calls=calls,
-        cycle=_cycle([each.weight for each in given], seed),
-        login=_login(keys, login, source),
-        rules=rules,
-    )
+    cycle = _cycle([each.weight for each in given], seed)
+    return Workload(calls=calls, cycle=cycle, login=logins, rules=rules, notes=tuple(notes))
+
+
+def _of_har(har: HarTable | str, folder: Path, login: Sequence[LoginRequest]) -> tuple[list[_Weighted], list[str]]:
+    """The requests of a recorded session, and what was left out."""
+    table = HarTable(har) if isinstance(har, str) else har
+    recorded, notes = read_har(table, folder, [Request(each.method, each.path) for each in login])
+    return [_Weighted(each.request, each.expect_status) for each in recorded], notes
 
 
 def _of_plan(keys: WorkloadKeys, source: str) -> list[_Weighted]:
-    sources = ("request", "requests", "workload", "locustfile")
+    sources = ("request", "requests", "workload", "locustfile", "har")
     if len(given := [name for name in sources if getattr(keys, name)]) > 1:
         raise PlacebenchError(f"{source}: {' and '.join(given)}: expected one of them")
     return [
