@@ -87,14 +87,14 @@ class _Har(Struct):
 
 
 @dataclass(frozen=True)
-class RecordedRequest:
+class HarRequest:
     """One request of the session. expect_status: None for any below 400."""
 
     request: Request
     expect_status: int | None
 
 
-def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tuple[list[RecordedRequest], list[str]]:
+def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tuple[list[HarRequest], list[str]]:
     """Return the requests of the session in their order, and what was left out.
 
     login: requests that are sent before, and left out here. Raises PlacebenchError for a file that is none, or of which
@@ -114,7 +114,7 @@ def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tu
             if reason == "to other hosts":
                 elsewhere[host] += 1
             continue
-        made.append(RecordedRequest(_request(entry.request), _expected(entry.response.status)))
+        made.append(HarRequest(_request(entry.request), _expected(entry.response.status)))
         names = {each.name.lower() for each in entry.request.headers}
         left_out["with cookies or credentials, which were removed"] += bool(names & _CREDENTIALS)
     said = [f"{count} {reason}" for reason, count in left_out.items() if count]
