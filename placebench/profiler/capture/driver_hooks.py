@@ -141,11 +141,11 @@ class _ImportWatch:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What the finders after it find, with a loader that calls back; another profiler's watch may be among them."""
+        """What the finders after it find, another watch among them, with a loader that calls back."""
         if name not in self._names:
             return None
-        later = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        spec = next(filter(None, (each.find_spec(name, path, target) for each in later)), None)
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             self._call_back_after(spec.loader)
         return spec

@@ -85,7 +85,7 @@ class StatisticsCollector:
 
     def _find(self, text: str) -> StatementStatistics | None:
         """Where a text is counted; None of a transaction step other than COMMIT and ROLLBACK."""
-        step = transaction_step(text)
+        step = transaction_step(text) if text else "PING"  # psycopg's pool tests a connection with no text
         if step is None:
             return self._named(fingerprint(text), text)
         return self._named(step, step) if step in _COUNTED_STEPS else None

@@ -34,6 +34,10 @@ class _RequestRecorder(Protocol):
     def active(self) -> bool:
         """Whether the profiler is on; if it is not, requests are passed on unrecorded."""
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether a record runs in this thread or task already, which the request then belongs to."""
+
     def start(self, name: str, options: Options) -> ActiveRecording | None:
         """A recording that runs from now on; None if the profiler is off."""
 
@@ -64,6 +68,8 @@ class _Middleware:
 
     def _sampled(self, name: str, header: str | None) -> "ProfiledRequest | None":
         """The request under this name if it is to be profiled; counts it. *header*: what it sent of the token's."""
+        if self._recorder.is_recording:
+            return None
         options, store = self._sampler.options_for(header), self._store
         attached = None if self._channel is None else self._channel.options()
         if self._channel is not None and attached is not None:
