@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
@@ -145,21 +145,21 @@ class _Recordings:
         """Return the service with the profiler around it."""
         return with_profiler(self._variant, spec, self._folder, "light") if self._folder else spec
 
-    def fill(self, counted: list[_Request], warm: Driven, requests_each: int) -> list[_Request]:
+    def fill(self, counted: list[_Request], warm: Driven) -> list[_Request]:
         """Add statements and rows to the counted cycles, where the profiler saw any statement in them."""
-        number = len(counted) * requests_each
+        number = sum(each.requests for each in counted)
         if self._folder is None or len(warm.wall_s) + number > _KEPT_RECORDINGS:
             return counted
         found = wait_for_recordings(self._folder, warm.names, len(warm.wall_s) + number)[-number:]
-        each = [recording.statements for _, recording in found]
-        cycles = [list(chain(*each[at : at + requests_each])) for at in range(0, number, requests_each)]
+        each = iter([recording.statements for _, recording in found])
+        cycles = [list(chain.from_iterable(islice(each, request.requests))) for request in counted]
         if not any(cycles):  # not run by SQLAlchemy: unknown, not none
             return counted
         return [
             replace(
                 request,
-                statements=len(statements) / requests_each,
-                rows=sum(statement.row_count or 0 for statement in statements) / requests_each,
+                statements=len(statements) / request.requests,
+                rows=sum(statement.row_count or 0 for statement in statements) / request.requests,
             )
             for request, statements in zip(counted, cycles, strict=True)
         ]
@@ -217,12 +217,8 @@ def count_on_the_wire(
             counted.append(_request(passed, work, counters.work(), driven))
             if same is not None:
                 same.check_all(name, driven.responses, folder)
-<<<<<<< HEAD
-        by_statement = _by_statement(before, counters.each(), requests * workload.requests_each)
-        counted = recordings.fill(counted, warm, workload.requests_each)
-=======
         by_statement = _by_statement(before, counters.each(), sum(each.requests for each in counted))
->>>>>>> wrk
+        counted = recordings.fill(counted, warm)
         _check_traffic(name, variant, counters.traffic(), is_opened())
     made = _pass(name, counted, by_statement)
     made.save(prepared.folder / f"wire-{name}.json")

@@ -81,17 +81,9 @@ def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
     """Serve it once more with the profiler, and keep its flame graph."""
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"server-{variant.name}.log"
-<<<<<<< HEAD
     spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder)
-    with serve(spec) as server:
-        client, workload = Client(responses_folder(prepared.folder)), prepared.workload
-=======
-    spec = _with_profiler(
-        variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder
-    )
     workload = prepared.workload
     with prepared.client() as client, serve(spec) as server:
->>>>>>> wrk
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         sent = _send_for_a_while(client, server.url, workload)
         recorded = wait_for_recordings(folder, warm.names, len(warm.wall_s) + sent)[-sent:]
