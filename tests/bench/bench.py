@@ -144,7 +144,7 @@ def _seeded(server: Server, loader: str, trees: int) -> Seeded:
 
 def bench_profiler(arguments: argparse.Namespace) -> None:
     """CPU that each profiler adds to a small statement, each in a process of its own, on SQLite and PostgreSQL."""
-    modes = [f"placebench-{mode}" for mode in ("idle", "light", "full", "sampled", "external", "flame")]
+    modes = [f"placebench-{mode}" for mode in ("idle", "statistics", "light", "full", "sampled", "external", "flame")]
     blocks = arguments.repeats * arguments.blocks
     with open_server() as server:
         for url in (*(["sqlite://"] if arguments.sqlite else []), server.create_database("bench_profiler")):
@@ -199,7 +199,8 @@ def bench_soak(arguments: argparse.Namespace) -> None:
     millions = [arguments.soaked * part / len(memory) / 1e6 for part in range(half, len(memory))]
     slope, error = slope_of(millions, memory[half:])
     say(f"{units.count(arguments.soaked)} statements", f"{units.size(memory[0])} to {units.size(memory[-1])}")
-    interval = f"95 % CI {(slope - 2 * error) / 2**10:+.1f} to {(slope + 2 * error) / 2**10:+.1f}"
+    margin = 2.306 * error  # of Student's t for 10 points
+    interval = f"95 % CI {(slope - margin) / 2**10:+.1f} to {(slope + margin) / 2**10:+.1f}"
     say(f"slope of the second half, n = {len(millions)}", f"{slope / 2**10:+.1f} KiB a million", interval)
     say("folder of recordings, at most", f"{units.count(files)} files, {units.size(size)}")
     say("text for Prometheus, at most", units.size(found["scraped_bytes"]))
