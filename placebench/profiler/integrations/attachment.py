@@ -146,13 +146,20 @@ class Attachment:
         self.dropped = 0
 
     def start(self, mode: str, seconds: float) -> None:
-        """Have requests recorded that begin from now on."""
-        with _writing(self._file):
-            self._reset(time.monotonic() + seconds, mode)
+        """Have requests recorded that begin from now on. Raises ProfilerError if a stopped process prevents it."""
+        try:
+            with _writing(self._file):
+                self._reset(time.monotonic() + seconds, mode)
+        except TimeoutError:
+            raise ProfilerError("a process of it is stopped while it hands over a recording: continue it") from None
 
     def read(self) -> list[tuple[int, Recording]]:
-        """The recordings that came since the last call, each with the process it comes from; frees their memory."""
-        with _writing(self._file):
+        """The recordings that came since the last call, each with the process it comes from; frees their memory.
+
+        Nothing while a stopped process holds the lock.
+        """
+        content = b""
+        with suppress(TimeoutError), _writing(self._file):
             _, until, end, dropped, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
             content = os.pread(self._file, end - _HEADER.size, _HEADER.size)
             self.dropped += dropped
@@ -160,8 +167,8 @@ class Attachment:
         return [(document["pid"], _recording(document)) for document in _documents(content)]
 
     def stop(self) -> list[tuple[int, Recording]]:
-        """Have no more requests recorded; returns what came last."""
-        with _writing(self._file):
+        """Have no more requests recorded; returns what came last. They end by themselves when nobody is attached."""
+        with suppress(TimeoutError), _writing(self._file):
             header = bytearray(os.pread(self._file, _HEADER.size, 0))
             magic, _, end, dropped, mode = _HEADER.unpack(header)
             os.pwrite(self._file, _HEADER.pack(magic, 0.0, end, dropped, mode), 0)

@@ -161,6 +161,9 @@ def test_a_stopped_process_holds_nobody_up(channel: AttachmentChannel, attached:
 
     left_out = channel.save(recording)
     waited = time.monotonic() - began
+    read = attached.read(), attached.stop()
+    with pytest.raises(ProfilerError):
+        attached.start("full", 60.0)
     os.write(go[1], b"x")
     os.waitpid(child, 0)
     channel.save(recording)
@@ -168,7 +171,7 @@ def test_a_stopped_process_holds_nobody_up(channel: AttachmentChannel, attached:
 
     for end in (*ready, *go):
         os.close(end)
-    assert (left_out, len(came), attached.dropped) == (1, 1, 1)
+    assert (left_out, len(came), attached.dropped, read) == (1, 1, 1, ([], []))
     assert waited < 5
 
 
