@@ -124,7 +124,7 @@ def power_sentence(comparisons: Sequence[Comparison]) -> str:
     label = METRIC_LABELS[comparisons[0].metric]
     known = sorted((each for each in comparisons if each.detectable is not None), key=lambda each: each.detectable or 0)
     if not known:
-        return f"Minimum detectable effect on {label}: unknown with fewer than two replicates."
+        return f"Minimum detectable effect on {label}: unknown with so few replicates."
     least, most = (detectable_text(each) for each in (known[0], known[-1]))
     effects = least if most == least else f"{least} to {most}"
     return f"Minimum detectable effect (MDE) on {label} at 80 % power: {effects}{rough_note(known)}."
