@@ -3,8 +3,9 @@
 Importing a package (`import placebench.stats`) loads that package alone, so this file imports nothing itself.
 """
 
-from importlib import import_module
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to load than all that this file does
+    from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Recording", "SqlProfiler", "Statement", "__version__"]
@@ -16,9 +17,11 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_HOMES[name]), name)
 
 

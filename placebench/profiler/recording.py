@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from placebench.errors import ProfilerError
+from placebench.profiler.capture.options import FLAME_GRAPH_MODES
 from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import RecordingData
 
@@ -59,6 +60,21 @@ class Recording(RecordingData):
 
         write_recording_page(self, Path(path), flame_page=flame_page)
 
+    def write_flame(self, path: Path | str) -> None:
+        """Write its flame graph: as an HTML page of its own, or a name that ends in .json for speedscope.
+
+        Raises ProfilerError if it has none.
+        """
+        from placebench.profiler.output.pages import write_flame_page, write_speedscope
+
+        if self.session is None:
+            seen = f"the recording {self.name!r} of mode {self.mode!r} has no flame graph"
+            raise ProfilerError(f"{seen}: expected one of the modes {', '.join(FLAME_GRAPH_MODES)}")
+        if Path(path).suffix == ".json":
+            write_speedscope(self.session, path)
+        else:
+            write_flame_page(self.session, path, title=self.name, requests=self.requests, notes=self.notes, back="")
+
     def _repr_html_(self) -> str:
         """Its page, as Jupyter shows it below a cell: in a frame of its own, without scripts."""
         from placebench.profiler.output.pages import recording_page
@@ -69,6 +85,17 @@ class Recording(RecordingData):
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Its summary and findings as text, for IPython and for readers of notebooks that show no frames."""
         printer.text("..." if cycle else "\n".join(map(str, (self.summary(), *self.notes, *self.findings()))))
+
+    def join_samples(self, path: Path | str) -> None:
+        """Give it a flame graph from the samples in a file of Python 3.15's `profiling.sampling --gecko`.
+
+        For one request, recorded on this machine since it was booted. Raises ProfilerError if the file cannot be read,
+        or has no sample of when this was recorded.
+        """
+        from placebench.profiler.capture.sample_files import join_samples
+
+        self.session, note = join_samples(self, Path(path))
+        self.notes = (*self.notes, note)
 
     def save(self, path: Path | str) -> None:
         """Write the recording as JSON, whole or not at all: under another name first, then renamed.

@@ -178,6 +178,11 @@ class SqlProfiler:
         return self._hooks.installed
 
     @property
+    def is_recording(self) -> bool:
+        """Whether a record runs in this thread or task."""
+        return self._hooks.current.get() is not None
+
+    @property
     def nothing_seen(self) -> str:
         """One line for a report without statements: what was looked for, and what is not seen."""
         return (
@@ -330,7 +335,8 @@ class SqlProfiler:
 
     def leave_unprofiled(self) -> None:
         """What this thread or task runs from now on is left out on purpose, and missed by no recording."""
-        self._hooks.unprofiled.set(True)
+        if not self.is_recording:
+            self._hooks.unprofiled.set(True)
 
     @guarded
     def stop(

@@ -10,6 +10,11 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
+if os.environ.get("DATABASE_URL", "").startswith("postgresql"):  # it is compared: a variant uses its database
+    import psycopg2
+
+    _connection = psycopg2.connect("")
+
 _NAMES = {200: "OK", 201: "Created", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 500: "Broken"}
 _tokens: set[str] = set()
 _orders = [{"id": number, "price": number * 1.1} for number in range(1, 11)]

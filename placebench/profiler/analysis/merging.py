@@ -2,14 +2,16 @@
 
 The main functions are `merge_sessions` and, for sessions in memory, `mean_session`. pyinstrument's own
 `Session.combine` puts the requests one after the other, and its page then shows each thread of each worker apart; here
-equal stacks of all requests are one.
+equal stacks of all requests are one. `bounded` makes a session small enough for a page.
 """
 
 import json
 import re
 from collections.abc import Iterable, Sequence
 from copy import copy
+from itertools import accumulate, pairwise
 from math import isfinite
+from operator import add
 from pathlib import Path
 
 from pyinstrument.frame import SYNTHETIC_LEAF_IDENTIFIERS
@@ -19,6 +21,7 @@ from pyinstrument.session import Session
 from placebench.errors import ProfilerError
 
 _Stack = tuple[str, ...]
+_Records = list[tuple[list[str], float]]
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 DRIVER_PACKAGES = ("sqlalchemy", "psycopg2", "psycopg", "psycopg_pool", "greenlet")
 """What is below a statement's call site."""
@@ -73,8 +76,7 @@ class _Mean:
 
     def session(self, first: Session, application: Sequence[str]) -> Session:
         """The mean of what was added."""
-        # pyinstrument makes one frame of equal neighbours only: sorted, equal beginnings are neighbours.
-        stacks = sorted(self._times, key=lambda stack: [frame_info_get_identifier(frame) for frame in stack])
+        stacks = sorted(self._times, key=_order)
         return Session(
             frame_records=[(list(stack), self._times[stack] / self._requests) for stack in stacks],
             start_time=first.start_time,
@@ -105,6 +107,71 @@ def unfolded(session: Session) -> Session:
     shown = copy(session)
     shown.sys_prefixes = _libraries(stacks, prefixes, sorted(packages))
     return shown
+
+
+def bounded(session: Session, most_frames: int) -> tuple[Session, tuple[str, ...]]:
+    """The same session with at most so many frames in its tree, and notes on what was folded; no time is lost.
+
+    Equal stacks are one within each slice of the time, of which there are as many as there is space for. If one slice
+    is too many, the frames with the least time are folded into their callers.
+    """
+    records = session.frame_records
+    if _tree_size(records) <= most_frames:
+        return session, ()
+    made = copy(session)
+    made.frame_records = _in_slices(session, 1)
+    slices = most_frames // _tree_size(made.frame_records)
+    if slices > 1:
+        made.frame_records = _in_slices(session, slices)
+    every = f"each {made.duration / slices * 1e3:.3g} ms" if slices > 1 else "all of the time"
+    note = f"equal stacks are shown as one in {every}: {len(records)} samples and intervals are too many for a page"
+    if slices:
+        return made, (note,)
+    made.frame_records, least_s, folded_s = _without_rare(made.frame_records, most_frames // 2)
+    share = folded_s / sum(seconds for _, seconds in records)
+    rare = f"frames of less than {least_s * 1e3:.3g} ms are folded into their callers, {share:.1%} of the time"
+    return made, (note, rare)
+
+
+def _tree_size(records: _Records) -> int:
+    """How many frames pyinstrument makes of these records: those equal to their neighbours', and one for self time."""
+    stacks = [[], *(_order(stack) for stack, _ in records)]
+    return sum(len(after) - _shared(before, after) + 1 for before, after in pairwise(stacks))
+
+
+def _in_slices(session: Session, slices: int) -> _Records:
+    """The records with equal stacks as one in each slice of the time."""
+    sums: dict[tuple[int, _Stack], float] = {}
+    total_s = sum(seconds for _, seconds in session.frame_records) or 1.0
+    ends = accumulate(seconds for _, seconds in session.frame_records)
+    for (frames, seconds), ended in zip(session.frame_records, ends, strict=True):
+        key = min(slices - 1, int((ended - seconds / 2) / total_s * slices)), tuple(frames)
+        sums[key] = sums.get(key, 0.0) + seconds
+    in_order = sorted(sums, key=lambda key: (key[0], _order(key[1])))
+    return [(list(stack), sums[number, stack]) for number, stack in in_order]
+
+
+def _without_rare(records: _Records, most_frames: int) -> tuple[_Records, float, float]:
+    """The records with the most expensive frames only; the time below which one is none, and that of cut records."""
+    times: dict[_Stack, float] = {}
+    for frames, seconds in records:
+        for path in accumulate(((frame,) for frame in _order(frames)), add):
+            times[path] = times.get(path, 0.0) + seconds
+    least_s = sorted(times.values(), reverse=True)[most_frames]
+    sums: dict[_Stack, float] = {}
+    folded_s = 0.0
+    for frames, seconds in records:
+        # No frame has more time than its caller.
+        depth = sum(times[path] > least_s for path in accumulate(((frame,) for frame in _order(frames)), add))
+        folded_s += seconds if depth < len(frames) else 0.0
+        kept = tuple(frames[:depth])
+        sums[kept] = sums.get(kept, 0.0) + seconds
+    return [(list(stack), sums[stack]) for stack in sorted(sums, key=_order)], least_s, folded_s
+
+
+def _order(stack: Iterable[str]) -> list[str]:
+    """What sorts equal beginnings of stacks together, whatever their lines: pyinstrument compares neighbours only."""
+    return [frame_info_get_identifier(frame) for frame in stack]
 
 
 def _is_own(frame: str, prefixes: tuple[str, ...]) -> bool:

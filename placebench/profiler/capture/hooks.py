@@ -21,7 +21,7 @@ from placebench.profiler.capture.driver_hooks import DriverPatches
 from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
 from placebench.profiler.capture.engine import PoolRequest, PoolTimer, idle_switch_of, raw_connection
 from placebench.profiler.capture.options import Clock
-from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
+from placebench.profiler.capture.pending_statement import NO_COUNT, KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.drivers import adopt_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
@@ -228,9 +228,9 @@ class Hooks(DriverRecorder):
     ) -> tuple[str, Any]:
         recording = self.current.get()
         try:
-            timed = cursor if isinstance(cursor, TimedCursor) else getattr(cursor, "_cursor", None)
+            timed = cursor if isinstance(cursor, TimedCursor) else _timed_below(cursor)
             if recording is None or recording.ended:
-                if not isinstance(timed, TimedCursor):  # else its cursor counts it
+                if timed is None:  # else its cursor counts it
                     self.count_missed()
                 return statement, parameters
             dbapi_connection = raw_connection(connection._dbapi_connection or connection.connection)
@@ -240,11 +240,10 @@ class Hooks(DriverRecorder):
             info = getattr(context.compiled, "placebench_info", None) or _info_of(context.compiled, statement)
             pending = recording.start_on(state, statement, info.step)
             recording.executing[id(context)] = pending
-            if isinstance(timed, TimedCursor):
+            if timed is not None:
                 timed.placebench_pending = pending
-                _describe(pending, info, context, statement, parameters)
-            else:
-                _describe(pending, info, context, statement, parameters)
+            _describe(pending, info, context, statement, parameters)
+            if timed is None:
                 pending.hand_over()
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.report_failure(error)
@@ -269,7 +268,9 @@ class Hooks(DriverRecorder):
             if pending.execute_s is None:
                 pending.leave_execute(None)
             pending.executing = False
-            pending.set_row_count(cursor.rowcount)
+            rows = cursor.rowcount
+            if rows is not None and 0 <= rows < NO_COUNT:
+                pending.row_count = rows
             if recording.options.explain and pending.connection.plans is None and pending.step is None:
                 first = parameters[0] if executemany and isinstance(parameters, list) else parameters
                 self.explain(pending, raw_connection(connection.connection), statement, first)
@@ -299,6 +300,12 @@ class Hooks(DriverRecorder):
             connecting.leave_execute(None)
             connecting.set_error(error)
             self.connecting.set(None)
+
+
+def _timed_below(cursor: object) -> TimedCursor | None:
+    """The timed cursor that an adapter of SQLAlchemy's stands for."""
+    inner = getattr(cursor, "_cursor", None)
+    return inner if isinstance(inner, TimedCursor) else None
 
 
 class _StatementInfo(NamedTuple):

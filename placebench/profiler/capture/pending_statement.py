@@ -22,7 +22,7 @@ _SHORTEST_LEAF_S = 20e-6
 _LONGEST_SQL = 4000
 _MOST_SINGLE_ROWS = 1000
 _MOST_KEYS = 50_000
-_NO_COUNT = 2**64 - 1
+NO_COUNT = 2**64 - 1
 
 
 class _Guarded(Protocol):
@@ -289,7 +289,7 @@ class PendingStatement:
 
     def set_row_count(self, rows: int | None) -> None:
         """The driver's own count of rows; negative or None if it has none, or the largest of 64 bits."""
-        if rows is not None and 0 <= rows < _NO_COUNT:
+        if rows is not None and 0 <= rows < NO_COUNT:
             self.row_count = rows
 
     def set_error(self, error: BaseException) -> None:

@@ -100,6 +100,10 @@ class _Psycopg2Cursor(NetworkCursor):
         """Whether it has a name, as server-side cursors do."""
         return self.name is not None
 
+    def close(self) -> Any:
+        """The same as of any cursor on a server, with one call less for those that are not."""
+        return self.placebench_close() if self.name is None else super().close()
+
     def trips_of_end(self, _trips: int | None) -> int:
         """It has ended when a FETCH brings nothing."""
         return self.trips_of_fetch()

@@ -37,6 +37,12 @@ def process_profiler() -> SqlProfiler:
         return _made[0]
 
 
+def share_profiler(profiler: SqlProfiler) -> None:
+    """Have the integrations of this process use *profiler*, which records it already, instead of one of their own."""
+    with _lock:
+        _made[:] = [profiler]
+
+
 def split_settings(settings: IntegrationSettings) -> tuple[SqlProfiler, RecordingSettings]:
     """The profiler to use, and how requests are recorded."""
     rest = cast("dict[str, Any]", dict(settings))

@@ -23,7 +23,7 @@ from placebench.page import environment, shell
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
-from placebench.profiler.analysis.merging import unfolded
+from placebench.profiler.analysis.merging import bounded, unfolded
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.fingerprint import one_line
@@ -34,6 +34,7 @@ from placebench.profiler.output.flame_svg import flame_svg
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_STATEMENTS = 500
+_MOST_FRAMES = 20_000
 _RESOURCES = Path(pyinstrument.__file__).parent / "renderers" / "html_resources"
 # pyinstrument's page asks Google for two fonts; without them it takes the machine's. Should a later version ask in
 # another way, the page's content security policy still lets nothing out.
@@ -83,18 +84,19 @@ def write_flame_page(
     notes: Iterable[str] = (),
     back: str = "index.html",
 ) -> None:
-    """Write the session as one HTML file of some 100 kB and up that a browser opens without a network.
+    """Write the session as one HTML file of some 100 kB to 5 MB that a browser opens without a network.
 
     title: what was profiled, such as the variant's name. requests: how many were merged into the session.
     notes: what a reader has to know, such as the recordings' own. back: the link to the overview.
-    Without JavaScript the page shows the same flame graph as text.
+    Without JavaScript the page shows the same flame graph as text. What a large session has to be folded for, so that
+    the page stays small, it says.
     """
-    session = unfolded(session)
+    session, folded = bounded(unfolded(session), _MOST_FRAMES)
     page = _template("flame.html").render(
         title=title,
         requests=requests,
         seconds=sum(seconds for _, seconds in session.frame_records),
-        notes=notes,
+        notes=(*notes, *folded),
         back=back,
         text=ConsoleRenderer(unicode=True, color=False).render(session),
         style=Markup((_RESOURCES / "app.css").read_text(encoding="utf-8")),
