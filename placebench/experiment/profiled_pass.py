@@ -17,11 +17,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from urllib.parse import urlsplit
 
 from placebench.errors import ServerError
-from placebench.experiment.client_process import Client, responses_folder
+from placebench.experiment.client_process import Client, HttpClient
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.passes import PassSetup
 from placebench.experiment.records import (
@@ -52,6 +52,8 @@ _ENOUGH_S = 4.0
 """Of requests to one variant, in all replicates."""
 _SMALLEST_SHARE = 0.0002
 """Of a request, that a frame needs to be kept."""
+_LONGEST = 2.0
+"""Times the median, of a request that counts."""
 _WRITTEN_WITHIN_S = 10.0
 
 
@@ -67,7 +69,7 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
     path = prepared.folder / "profiled.jsonl"
     made = read_profiled(path)
     rewrite_lines(path, made)
-    reasons = {each.name: reason for each in prepared.variants if (reason := _cannot(each))}
+    reasons = {each.name: reason for each in prepared.variants if (reason := why_not_profiled(each))}
     for number in range(1 + max((each.replicate for each in made), default=-1), replicates):
         names = [name for name in prepared.named if name not in reasons]
         run.say(f"profile {number + 1} of {replicates}: {', '.join(names) or 'none can be profiled'}")
@@ -89,7 +91,7 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
         _keep_flame_graph(prepared.folder, variant, whole)
 
 
-def _cannot(variant: Variant) -> str:
+def why_not_profiled(variant: Variant) -> str:
     """Return why this variant cannot be profiled; empty where it can."""
     if variant.request is not None:
         return "it has a request of its own"
@@ -114,28 +116,28 @@ def _profile(prepared: PreparedVariants, variant: Variant, number: int, *, enoug
     """Serve it once more with the profiler, for *enough_s* seconds; its mean request stays beside the logs."""
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"server-{variant.name}.log"
-    spec = _with_profiler(
-        variant, variant.spec(prepared.databases[variant.name], hash_seed=1 + number, log=log), folder
-    )
-    with serve(spec) as server:
-        client, workload = Client(responses_folder(prepared.folder)), prepared.workload
+    spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=1 + number, log=log), folder)
+    workload = prepared.workload
+    with prepared.client() as client, serve(spec) as server:
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         sent = _send_for_a_while(client, server.url, workload, enough_s)
         recorded = wait_for_recordings(folder, warm.names, len(warm.wall_s) + sent)[-sent:]
     flames = [flame for flame, _ in recorded]
     notes = list(notes_of(recording for _, recording in recorded))
-    made = ProfiledReplicate(number, variant.name, sent, _median_times(flames), notes)
+    made = ProfiledReplicate(number, variant.name, sent, _mean_times(flames), notes)
     mean_request = json.dumps(merge_sessions(flames).to_json())
     write_whole(_mean_request(prepared.folder, variant.name, number), mean_request)
     shutil.rmtree(folder)
     return made
 
 
-def _median_times(sessions: Sequence[Path]) -> list[FrameTime]:
-    """The median of each frame's self time over the requests: one that waited for the machine does not count."""
+def _mean_times(sessions: Sequence[Path]) -> list[FrameTime]:
+    """Each frame's self time, the mean of the requests without those that took twice the median: they waited."""
     requests = [self_times(load_session(path)) for path in sessions]
-    frames = dict.fromkeys(chain.from_iterable(requests))
-    times = {frame: median(request.get(frame, 0.0) for request in requests) for frame in frames}
+    most = _LONGEST * median(sum(request.values()) for request in requests)
+    kept = [request for request in requests if sum(request.values()) <= most]
+    frames = dict.fromkeys(chain.from_iterable(kept))
+    times = {frame: fmean(request.get(frame, 0.0) for request in kept) for frame in frames}
     least = _SMALLEST_SHARE * sum(times.values())
     return [FrameTime(*frame, self_s) for frame, self_s in times.items() if self_s > least]
 
@@ -144,20 +146,20 @@ def _mean_request(folder: Path, variant: str, number: int | str) -> Path:
     return folder / "log" / f"mean-request-{variant}-{number}.pyisession"
 
 
-def _with_profiler(variant: Variant, spec: ServerSpec, folder: Path) -> ServerSpec:
-    """The same service, with the profiler around it."""
+def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = "flame") -> ServerSpec:
+    """The same service, with the profiler in this mode around it, whose recordings go into *folder*."""
     if variant.ours:
-        variables = {"PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
+        variables = {"PLACEBENCH_PROFILE": mode, "PLACEBENCH_PROFILE_DIR": str(folder)}
         return replace(spec, environment={**spec.environment, **variables})
     variables = {
         "PLACEBENCH_WATCH_APP": variant.module,
-        "PLACEBENCH_WATCH_MODE": "flame",
+        "PLACEBENCH_WATCH_MODE": mode,
         "PLACEBENCH_WATCH_DIR": str(folder),
     }
     return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
 
 
-def _send_for_a_while(client: Client, url: str, workload: Workload, enough_s: float) -> int:
+def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload, enough_s: float) -> int:
     """Send some cycles of requests, and return how many requests; as many to each variant where they write."""
     began, sent = time.monotonic(), 0
     while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < enough_s):

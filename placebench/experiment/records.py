@@ -198,7 +198,7 @@ class ProfiledPass(Record):
 
 
 class FrameTime(NamedTuple):
-    """Self time of a frame, the median of the requests of a profiled replicate."""
+    """Self time of a frame in the mean request of a profiled replicate."""
 
     name: str
     """Function, or the text of a statement."""
