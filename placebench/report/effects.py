@@ -6,7 +6,7 @@ An effect is written one way everywhere: `−77.0 % CPU [95 % CI −77.3, −76.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from placebench import units
 from placebench.experiment.records import MEASURED, FailedPart, RunHead
@@ -292,4 +292,14 @@ def summary_sentences(figures: Figures) -> list[str]:
     else:
         few = figures.primaries if len(figures.primaries) <= _FEW else ()
         sentences = [comparison_sentence(each) for each in ([figures.all_changes] if figures.all_changes else few)]
-    return [*sentences, power_sentence(figures.primaries)]
+    return [*sentences, *_where(figures), power_sentence(figures.primaries)]
+
+
+def _where(figures: Figures) -> Iterator[str]:
+    """Where a single pair differs, under the profiler: the first of the frames that changed significantly."""
+    for parts in figures.parts.values() if len(figures.parts) == 1 else ():
+        decided = [each for each in parts if each.is_decided]
+        named = [f"{shorten_statement(each.part[0])} {units.step(each.change)}" for each in decided[:_FEW]]
+        if named:
+            more = len(decided) - len(named)
+            yield f"Where it changed: {', '.join(named)}{f', and {more} more frames' if more else ''}."
