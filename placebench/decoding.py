@@ -131,14 +131,15 @@ def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: st
 def _translate_expectation(what: str, declared: Any) -> str:
     """What msgspec says, in the words of our messages."""
     name = what.rpartition(" ")[2].strip("`")
+    kinds = getattr(declared, "types", (declared,))
     if "unknown field" in what:
-        kinds = getattr(declared, "types", (declared,))
         known = ", ".join(each.encode_name for kind in kinds for each in getattr(kind, "fields", ()))
         return f"unknown key {name!r}, expected one of {known}"
     if "missing required field" in what:
         return f"{name} is missing"
     if "enum value" in what:
-        return f"expected one of {', '.join(map(str, getattr(declared, 'values', ())))}"
+        values = (value for kind in kinds for value in getattr(kind, "values", ()))
+        return f"expected one of {', '.join(map(str, values))}"
     said = _QUOTED.sub(lambda found: " or ".join(_WORDS.get(each, each) for each in found[1].split(" | ")), what)
     return said[0].lower() + said[1:]
 

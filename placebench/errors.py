@@ -39,6 +39,10 @@ class TopologyError(PlacebenchError):
     """A topology file that cannot be used: names file, key and what was expected."""
 
 
+class HistoryError(PlacebenchError):
+    """A history that cannot be read, or a commit that it does not hold."""
+
+
 class ExportError(PlacebenchError):
     """A live Placement that cannot be read, or holds nothing to export."""
 

@@ -42,15 +42,20 @@ def add_output(parser: ArgumentParser, *, markdown: bool = False, page: bool = F
 
 def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
     """--server, --out and --resume, of every command that makes a run folder."""
+    add_server(parser)
+    add_out(parser, "folder of the run (default: a new one in profiles/)")
+    if resume:
+        parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
+
+
+def add_server(parser: ArgumentParser) -> None:
+    """--server."""
     parser.add_argument(
         "--server",
         type=text,
         metavar="URL",
         help="existing PostgreSQL server on which scratch databases are created (default: an embedded one)",
     )
-    add_out(parser, "folder of the run (default: a new one in profiles/)")
-    if resume:
-        parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
 
 
 def add_out(parser: ArgumentParser, help: str, *, metavar: str = "DIR", default: Path | None = None) -> None:  # noqa: A002

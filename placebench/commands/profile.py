@@ -129,6 +129,13 @@ def _configure_check(parser: ArgumentParser) -> None:
 
 def _configure_show(parser: ArgumentParser) -> None:
     _add_recording(parser, "path", "PATH")
+    parser.add_argument(
+        "--samples",
+        type=options.path,
+        metavar="FILE",
+        help="make the flame graph of samples that `python -m profiling.sampling attach -a --gecko -o FILE PID` of "
+        "Python 3.15 took while PATH was recorded",
+    )
     options.add_out(parser, "folder of its page (default: beside the recording)")
     _add_format(parser)
     options.add_output(parser, markdown=True, page=True)
@@ -301,6 +308,8 @@ def _show(arguments: Namespace) -> int:
     """Write the page of a saved recording, and print its figures."""
     path = _recording_file(arguments.path)
     recording = _load(path)
+    if arguments.samples is not None:
+        recording.join_samples(arguments.samples)
     folder = make_folder(arguments.out) if arguments.out else path.parent
     name = path.name.removesuffix(".json")
     files = {**_write_pages(recording, folder, name), **_write_formats(recording, folder, name, arguments.format)}
@@ -432,10 +441,12 @@ def _record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "Abstra
 def _profiler(arguments: Namespace, folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
     """Of the whole process, or of the drivers that were named. folders: of the application."""
     from placebench.profiler import SqlProfiler
+    from placebench.profiler.integrations.process_profiler import share_profiler
 
-    if arguments.drivers:
-        return SqlProfiler.for_drivers(*arguments.drivers, clocks=clocks, application=folders)
-    return SqlProfiler(clocks=clocks, application=folders)
+    made = SqlProfiler.for_drivers if arguments.drivers else SqlProfiler
+    profiler = made(*arguments.drivers, clocks=clocks, application=folders)
+    share_profiler(profiler)
+    return profiler
 
 
 def _names(text: str) -> tuple[str, ...]:

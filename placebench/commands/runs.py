@@ -38,10 +38,12 @@ def compare_plan(
     gates: "Sequence[Gate]" = (),
     requests: "Sequence[Request]" = (),
     login: "Sequence[Request]" = (),
+    emit: "Callable[[Report], object] | None" = None,
 ) -> Path:
     """Compare the variants of *plan*, and return the run's folder; the options override what it says.
 
     postgres: settings of PostgreSQL that every variant has too. requests, login: of the command line.
+    emit: as that of `run_comparison`; None: the report is printed.
     """
     from placebench.experiment.compare_run import (
         ROUNDS,
@@ -64,6 +66,7 @@ def compare_plan(
         workload=read_workload(
             plan.workload,
             source=plan.source,
+            folder=plan.folder,
             seed=data.seed,
             requests=requests,
             login=login,
@@ -83,7 +86,7 @@ def compare_plan(
             for each in plan.trials
         ),
     )
-    emit = partial(emit_report, arguments)
+    emit = emit or partial(emit_report, arguments)
     return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
 
 
@@ -115,6 +118,7 @@ def _data(
             template=plan.template_db or "",
             folder=folder,
             python=str(folder / app.python) if app and app.python else None,
+            variables=app.env if app else {},
             may_change=plan.may_change,
         )
         return data, ""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
@@ -94,6 +94,8 @@ class OwnData:
     """Where the command runs."""
     python: str | None = None
     """Of the environment whose programs the command finds first; None: this one."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the command, such as those of the application."""
     may_change: tuple[str, ...] = ()
     """Tables that requests may change."""
     trees: int = 0
@@ -114,8 +116,7 @@ class OwnData:
         """
         kept = folder / "data.dump"
         if self.database == "none":
-            if self.command:
-                run_command(self.command, url, self.folder, log=folder / "log" / "setup.log", python=self.python)
+            self._run_command(url, folder)
         elif kept.is_file():
             _restore(kept, url)
         elif self.template or self.command:
@@ -124,12 +125,17 @@ class OwnData:
                 _dump(self.template, partial)
                 _restore(partial, url)
             if self.command:
-                run_command(self.command, url, self.folder, log=folder / "log" / "setup.log", python=self.python)
+                self._run_command(url, folder)
                 _dump(url, partial)
             partial.replace(kept)
         found = self.contents(url)
         receipt = {"tables": len(found.digests), "rows": found.rows, "unchecked_tables": list(found.unchecked)}
         return {**receipt, "digest": found.digest} if found.digests else receipt
+
+    def _run_command(self, url: str, folder: Path) -> None:
+        if self.command:
+            log = folder / "log" / "setup.log"
+            run_command(self.command, url, self.folder, log=log, python=self.python, variables=self.variables)
 
     def contents(self, url: str) -> TableContents:
         """Digest all tables but those that may change."""
@@ -149,6 +155,11 @@ def database_variables(url: str) -> dict[str, str]:
     return {"DATABASE_URL": url, **(_libpq_variables(url) if url.startswith("postgres") else {})}
 
 
+def search_path(python: str | None) -> str:
+    """Return PATH with the programs of an environment first; None: of this one."""
+    return os.pathsep.join([str(Path(python or sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
 def run_command(
     command: str,
     url: str,
@@ -162,7 +173,7 @@ def run_command(
 
     Raises PlacebenchError with the end of what it printed for another exit code than 0.
     """
-    programs = [str(Path(python or sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    programs = [search_path(python)]
     if url.startswith("postgresql"):
         programs.append(str(find_binaries().folder))  # psql and pg_restore, where the machine has none
     child_log = ChildLog(log)

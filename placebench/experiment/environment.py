@@ -52,6 +52,7 @@ _AFTERWARDS = (
     "gates.py",
     "stats",
     "report",
+    "history",
     "results.py",
     "export",
     "page",

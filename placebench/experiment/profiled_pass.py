@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError
-from placebench.experiment.client_process import Client, responses_folder
+from placebench.experiment.client_process import Client, HttpClient
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.passes import PassSetup
 from placebench.experiment.records import ProfiledPass
@@ -46,7 +46,7 @@ def profile_requests(run: RunFolder, prepared: PreparedVariants, name: str) -> P
     and .pyisession, the mean of the requests.
     """
     variant = prepared.named[name]
-    made = ProfiledPass(variant=name, requests=0, reason=_cannot(variant))
+    made = ProfiledPass(variant=name, requests=0, reason=why_not_profiled(variant))
     if not made.reason:
         try:
             made = run.try_twice(f"{name} profile", lambda: _profile(prepared, variant))
@@ -56,7 +56,7 @@ def profile_requests(run: RunFolder, prepared: PreparedVariants, name: str) -> P
     return made
 
 
-def _cannot(variant: Variant) -> str:
+def why_not_profiled(variant: Variant) -> str:
     """Return why this variant cannot be profiled; empty where it can."""
     if variant.request is not None:
         return "it has a request of its own"
@@ -81,11 +81,9 @@ def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
     """Serve it once more with the profiler, and keep its flame graph."""
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"server-{variant.name}.log"
-    spec = _with_profiler(
-        variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder
-    )
-    with serve(spec) as server:
-        client, workload = Client(responses_folder(prepared.folder)), prepared.workload
+    spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder)
+    workload = prepared.workload
+    with prepared.client() as client, serve(spec) as server:
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         sent = _send_for_a_while(client, server.url, workload)
         recorded = wait_for_recordings(folder, warm.names, len(warm.wall_s) + sent)[-sent:]
@@ -95,20 +93,20 @@ def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
     return made
 
 
-def _with_profiler(variant: Variant, spec: ServerSpec, folder: Path) -> ServerSpec:
-    """The same service, with the profiler around it."""
+def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = "flame") -> ServerSpec:
+    """The same service, with the profiler in this mode around it, whose recordings go into *folder*."""
     if variant.ours:
-        variables = {"PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
+        variables = {"PLACEBENCH_PROFILE": mode, "PLACEBENCH_PROFILE_DIR": str(folder)}
         return replace(spec, environment={**spec.environment, **variables})
     variables = {
         "PLACEBENCH_WATCH_APP": variant.module,
-        "PLACEBENCH_WATCH_MODE": "flame",
+        "PLACEBENCH_WATCH_MODE": mode,
         "PLACEBENCH_WATCH_DIR": str(folder),
     }
     return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
 
 
-def _send_for_a_while(client: Client, url: str, workload: Workload) -> int:
+def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload) -> int:
     """Send some cycles of requests, and return how many requests; as many to each variant where they write."""
     began, sent = time.monotonic(), 0
     while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < _ENOUGH_S):

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct, structs
 
 from placebench.decoding import check
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
-from placebench.experiment.data_setup import database_variables, fill_placeholders
+from placebench.experiment.data_setup import database_variables, fill_placeholders, search_path
 from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.source_checkout import Origin, checked_out, read_origin
 from placebench.paths import is_file, profiles_folder
@@ -52,7 +52,7 @@ class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"pac
     """Of the reference service, noop or placement; by default the name of the table."""
     app: Annotated[str, Meta(pattern=r"^[^:]+:[^:]+$")] | None = None
     """An application, as module:callable."""
-    command: Annotated[str, Meta(pattern=r"\{port\}")] | None = None
+    command: str | None = None
     """Instead of app: what serves at {port}."""
     server: Literal["uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian"] | None = None
     """Of the application; by default one that its environment has."""
@@ -142,6 +142,8 @@ class Variant:
         """The variant on its own database; one worker with one thread where it does not say otherwise."""
         given = {} if self.speaks_placement else database_variables(database_url)
         variables = {name: fill_placeholders(value, database_url) for name, value in self.variables.items()}
+        if self.command:
+            given["PATH"] = search_path(self.python)
         return ServerSpec(
             database_url=database_url,
             environment={**given, **variables, "PYTHONHASHSEED": str(hash_seed)},
@@ -233,6 +235,10 @@ def _of_table(name: str, table: VariantTable, tables: VariantTables, placement_p
         table = _inherited(table, tables.app)
     if table.app and table.command:
         raise PlacebenchError(f"the variant {name} has app and command: expected one of them")
+    if "{port}" not in (table.command or "{port}"):
+        raise PlacebenchError(
+            f"the command of {name} has no {{port}} to serve at, as in: uvicorn shop:app --port {{port}}"
+        )
     if table.app is not None or table.command is not None:
         variant = _application(name, table, tables.folder)
     else:

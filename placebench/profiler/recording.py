@@ -86,6 +86,17 @@ class Recording(RecordingData):
         """Its summary and findings as text, for IPython and for readers of notebooks that show no frames."""
         printer.text("..." if cycle else "\n".join(map(str, (self.summary(), *self.notes, *self.findings()))))
 
+    def join_samples(self, path: Path | str) -> None:
+        """Give it a flame graph from the samples in a file of Python 3.15's `profiling.sampling --gecko`.
+
+        For one request, recorded on this machine since it was booted. Raises ProfilerError if the file cannot be read,
+        or has no sample of when this was recorded.
+        """
+        from placebench.profiler.capture.sample_files import join_samples
+
+        self.session, note = join_samples(self, Path(path))
+        self.notes = (*self.notes, note)
+
     def save(self, path: Path | str) -> None:
         """Write the recording as JSON, whole or not at all: under another name first, then renamed.
 

@@ -10,7 +10,7 @@ PLACEBENCH_MAX_CANDIDATES        the search stops at so many; default "-1", at n
 PLACEBENCH_CANDIDATES_STRATEGY   "depth-first" (default) or "breadth-first": by which trees it comes to so many
 PLACEBENCH_CLAIMS         "at_once" (default), one round trip where psycopg2 is the driver; or "step_by_step"
 PLACEBENCH_COMPRESS       "1": bodies in gzip for clients that accept it; default "0"
-PLACEBENCH_PROFILE        "light", "full", "sampled", "flame" or "plans" profiles every request; default ""
+PLACEBENCH_PROFILE        "light", "full", "sampled", "external", "flame" or "plans" profiles every request; default ""
 PLACEBENCH_PROFILE_DIR    where the profiles go; required if there are any and no telemetry is written
 PLACEBENCH_TELEMETRY      a folder for telemetry, one file a worker; with a profile each statement too;
                           uWSGI wants --enable-threads for it; see docs/lab/telemetry.md

@@ -20,6 +20,7 @@ from placebench.report.capacity import capacity_report
 from placebench.report.documents import published_document, published_text
 from placebench.report.figures import comparisons_of
 from placebench.report.gates import parse_gates, raise_for_gates
+from placebench.report.history_report import history_report
 from placebench.report.model import Report
 from placebench.report.renderers import render_html, render_junit, render_markdown, render_text, write_page
 from placebench.report.run_difference import difference_report
@@ -72,6 +73,7 @@ __all__ = [
     "comparisons_of",
     "difference_report",
     "export_figures",
+    "history_report",
     "parse_gates",
     "raise_for_gates",
     "render_html",

@@ -320,7 +320,7 @@ class _Uvicorn(_OnChosenPort):
 
     def _command(self, spec: ServerSpec) -> list[str]:
         return [
-            *(_python(spec), "-m", "uvicorn", spec.module, "--host", spec.host, "--port", str(spec.port)),
+            *(_python(spec), "-m", "uvicorn", *_target(spec), "--host", spec.host, "--port", str(spec.port)),
             *("--workers", str(spec.processes), "--no-access-log", "--log-level", "warning"),
             *("--timeout-graceful-shutdown", str(round(spec.grace_s))),
         ]
@@ -350,7 +350,7 @@ class _Granian(_OnChosenPort):
         return [
             *(_python(spec), "-m", "granian", "--interface", spec.interface, "--host", spec.host),
             *("--port", str(spec.port), "--workers", str(spec.processes), *threads),
-            *("--workers-kill-timeout", str(max(1, round(spec.grace_s))), "--no-access-log", spec.module),
+            *("--workers-kill-timeout", str(max(1, round(spec.grace_s))), "--no-access-log", *_target(spec)),
         ]
 
 
@@ -440,8 +440,8 @@ def with_server(spec: ServerSpec) -> ServerSpec:
         installed.append("uwsgi")
     if spec.server and spec.server not in able:
         raise ServerError(
-            f"{spec.server} cannot serve {spec.module}, which is a {interface.upper()} application: expected server = "
-            f"one of {', '.join(able)}"
+            f"{spec.server} cannot serve {spec.module}, whose interface is {interface.upper()}: "
+            f"expected server = one of {', '.join(able)}"
         )
     chosen = next((name for name in able if name in installed and spec.server in ("", name)), None)
     if chosen is None:
@@ -457,6 +457,12 @@ def _has_uwsgi(python: Path | None) -> bool:
     except MissingExtraError:
         return False
     return True
+
+
+def _target(spec: ServerSpec) -> list[str]:
+    """The application for servers that take a factory by an option, not as module:factory()."""
+    is_factory = spec.module.endswith("()")
+    return [spec.module.removesuffix("()"), *(("--factory",) if is_factory else ())]
 
 
 def _free_port(host: str) -> int:

@@ -248,3 +248,25 @@ def test_equal_values_are_duplicates(profiler: SqlProfiler, url: str) -> None:
 
     assert [each.repeated for each in recording.statements] == [False, False, True, False, False, *(False, False, True)]
     assert recording.statements[-1].parameters == "(2,)"
+
+
+def test_copies_of_psycopg_have_rows_and_an_empty_statement_is_a_ping(profiler: SqlProfiler, url: str) -> None:
+    """Rows by PostgreSQL's own count, in and out, sync and async; psycopg's pool sends an empty one as its test."""
+
+    async def work() -> None:
+        async with (
+            await psycopg.AsyncConnection.connect(url, autocommit=True) as connection,
+            connection.cursor().copy("copy (select generate_series(1, 4)) to stdout") as copy,
+        ):
+            assert len([row async for row in copy.rows()]) == 4
+
+    with profiler.record("copies") as recording, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create temp table t (i int)")
+        with connection.cursor().copy("copy t from stdin") as copy:
+            for number in range(3):
+                copy.write_row((number,))
+        connection.execute("")
+        asyncio.run(work())
+
+    assert statements(recording) == [(None, 1), (3, 2), (4, 1)]
+    assert steps(recording) == [("CONNECT", None), ("PING", 1), ("CONNECT", None)]

@@ -264,6 +264,14 @@ def test_frames_need_their_extra_alone(wheel: Path, folder: Path) -> None:
         assert Ended(0, "1 row\n") == environment.run("python", "frames.py", folder=folder)
 
 
+def test_py_spy_comes_with_the_extra_sampler(wheel: Path, folder: Path) -> None:
+    """The mode external samples from outside of the process, without `bench`."""
+    with installed(wheel, "sampler") as environment:
+        ended = environment.run("placebench", *shlex.split(f"{PROFILE} --mode external"), folder=folder)
+
+    assert (0, True) == (ended.exit_code, "sampled by py-spy" in ended.output), ended.output
+
+
 @pytest.mark.skipif(
     shutil.which("cc") is None or not Path(sysconfig.get_path("include"), "Python.h").is_file(),
     reason="no C compiler, or no headers of this Python",
@@ -278,7 +286,7 @@ def test_the_extra_uwsgi_compiles_a_server(wheel: Path, folder: Path) -> None:
 
 def test_every_extra_is_tried() -> None:
     """Those that pyproject.toml has."""
-    assert {"bench", "frames", "uwsgi", *OTHERS} == EXTRAS
+    assert {"bench", "frames", "sampler", "uwsgi", *OTHERS} == EXTRAS
 
 
 @pytest.mark.parametrize("extra", ["", *sorted(EXTRAS)])

@@ -141,10 +141,10 @@ class _ImportWatch:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What the other finders find, with a loader that calls back."""
+        """What the finders after it find, another watch among them, with a loader that calls back."""
         if name not in self._names:
             return None
-        others = (each for each in sys.meta_path if each is not self)
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             self._call_back_after(spec.loader)

@@ -167,8 +167,9 @@ class DriverRecorder:
     def _start(self, recording: ActiveRecording, cursor: Any, sql: object, values: object) -> PendingStatement:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
         text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
-        # Between the pool's queue and its checkout event only the pool's own test of a connection runs.
-        ping = self.pool_request.get() is not None and _PING.match(text)
+        # Between the pool's queue and its checkout event only the pool's own test of a connection runs. No statement at
+        # all is the test of psycopg's own pool.
+        ping = not text or (self.pool_request.get() is not None and _PING.match(text))
         step = "PING" if ping else transaction_step(text)
         connection = cursor.connection
         if isinstance(connection, TimedConnection) and not connection.placebench_adopted:

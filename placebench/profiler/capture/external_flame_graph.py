@@ -53,7 +53,7 @@ _SAMPLER = f"\x00{PROFILER_FOLDER}/capture/external_sampler.py\x00"
 _DRIVERS = f"\x00{PROFILER_FOLDER}/drivers/"
 
 
-class _Interval(NamedTuple):
+class CalledInterval(NamedTuple):
     """An interval of a thread with a leaf of its own; *caller* and *outer_caller*: of its statement, if it is one's."""
 
     started: float
@@ -115,7 +115,10 @@ class ExternalFlameGraph:
         external_sampler().end(self, wait=True)
         session = self._session()
         if not session.sample_count:
-            self.notes = (*self.notes, "py-spy took no sample: the record was too short, or the machine too busy")
+            self.notes = (
+                *self.notes,
+                "py-spy took no sample: it was killed, the record was too short, or the machine too busy",
+            )
         return session
 
     def hand_to(self, use: Callable[[Session], None]) -> None:
@@ -145,7 +148,7 @@ class ExternalFlameGraph:
             cpu_s=self._cpu_s,
         )
 
-    def _line(self, thread: int) -> "_TimeLine":
+    def _line(self, thread: int) -> "TimeLine":
         """What a thread did, as far as it belongs to the record."""
         changes = [change for segment in self._segments for change in segment.get(thread, ())]
         intervals = []
@@ -153,7 +156,7 @@ class ExternalFlameGraph:
             if noted == thread:
                 owner = getattr(label, "__self__", None)
                 callers = getattr(owner, "caller", None), getattr(owner, "outer_caller", None)
-                intervals.append(_Interval(began, ended, leaf(label(), kind), *callers))
+                intervals.append(CalledInterval(began, ended, leaf(label(), kind), *callers))
         started, ended = self._span
         above = self._above if thread == self._thread else [self._roots[thread]]
         if thread != self._thread:
@@ -161,10 +164,10 @@ class ExternalFlameGraph:
             if changes and changes[0].at > started:
                 times += [changes[0].at, max((change.at for change in changes if change.stack), default=started)]
             started, ended = max(started, min(times)), min(ended, max(times))
-        return _TimeLine(started, max(started, ended), above, intervals, changes)
+        return TimeLine(started, max(started, ended), above, intervals, changes)
 
 
-class _TimeLine:
+class TimeLine:
     """What one thread did from *started* to *ended*; *above*: where its stacks begin.
 
     samples: each stack when it begins and when it ends.
@@ -175,21 +178,31 @@ class _TimeLine:
         started: float,
         ended: float,
         above: list[str],
-        intervals: Sequence[_Interval],
+        intervals: Sequence[CalledInterval],
         changes: Sequence[StackChange],
+        interval_s: float = INTERVAL_S,
     ) -> None:
         self.started = started
         self.ended = ended
         self._above = above
         self._intervals = intervals
-        self.samples = [(at, rooted([above[0], *stack], above)) for at, stack in _edges(changes, started, ended)]
+        self._interval_s = interval_s
+        self.samples = [
+            (at, rooted([above[0], *stack], above)) for at, stack in _edges(changes, started, ended, interval_s)
+        ]
         self._known: dict[tuple[Caller | None, Caller | None], list[str]] = {}
 
     @property
     def sample_count(self) -> int:
-        """How many samples the changes stand for, at least."""
-        times = [taken for taken, _ in self.samples]
-        return sum(int((end - begin) / INTERVAL_S) for begin, end in zip(times[::2], times[1::2], strict=True))
+        """How many samples the changes stand for."""
+        return round((sum(self._times[1::2]) - sum(self._times[::2])) / self._interval_s)
+
+    @property
+    def matched_count(self) -> int:
+        """How many call sites of the intervals were sampled in this thread."""
+        callers = {(each.caller, each.outer_caller) for each in self._intervals}
+        found = (_cut(stack, caller, outer) for caller, outer in callers if caller for stack in self._stacks)
+        return sum(each is not None for each in found)
 
     def records(self) -> list[StackTime]:
         """Its stacks with seconds, in order of time."""
@@ -199,7 +212,7 @@ class _TimeLine:
         whole = StackInterval(self.started, self.ended, self._above)
         return timeline(self.samples, innermost(placed), whole, holds=True)
 
-    def _stack_of(self, interval: _Interval) -> list[str]:
+    def _stack_of(self, interval: CalledInterval) -> list[str]:
         """Where an interval belongs: its call site in the stack that was sampled in it, beside it, or elsewhere."""
         after = bisect_right(self._times, interval.started)
         inside = [stack for taken, stack in self.samples[after : after + 1] if taken <= interval.ended]
@@ -228,13 +241,15 @@ class _TimeLine:
         return [list(stack) for stack in dict.fromkeys(tuple(stack) for _, stack in self.samples)]
 
 
-def _edges(changes: Sequence[StackChange], started: float, ended: float) -> Iterator[tuple[float, list[str]]]:
+def _edges(
+    changes: Sequence[StackChange], started: float, ended: float, interval_s: float
+) -> Iterator[tuple[float, list[str]]]:
     """The stacks from *started* to *ended*, each where it begins and where it ends; those of the sampler left out.
 
     A change was seen half of the time between two samples after it, on average.
     """
-    for (at, stack), (until, _) in pairwise([*changes, StackChange(ended + INTERVAL_S, ())]):
-        begin, end = nextafter(max(started, at - INTERVAL_S / 2), ended), min(ended, until - INTERVAL_S / 2)
+    for (at, stack), (until, _) in pairwise([*changes, StackChange(ended + interval_s, ())]):
+        begin, end = nextafter(max(started, at - interval_s / 2), ended), min(ended, until - interval_s / 2)
         if stack and begin < end and not any(_SAMPLER in frame for frame in stack):
             yield from ((begin, list(stack)), (end, list(stack)))
 

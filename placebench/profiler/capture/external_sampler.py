@@ -19,6 +19,8 @@ import sysconfig
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from shutil import which
 from typing import Any, NamedTuple, Protocol
@@ -30,12 +32,15 @@ INTERVAL_S = 0.005
 _START_S = 10.0
 _SEGMENT_S = 2.0
 """How long flame graphs that nobody waits for are collected before they get their samples."""
-_LONGEST_SEGMENT_S = 60.0
+_LONGEST_SEGMENT_S = 30.0
 _MARKS = 10
 _MARK_S = INTERVAL_S + 0.0007
 """Longer than the time between two samples: each mark is seen, and each at another distance from its beginning."""
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _PR_SET_PTRACER = 0x59616D61
+
+_NEXT_EVENT = '},{"args":'
+_PART_SIZE = 50_000
 
 Stack = tuple[str, ...]
 """Frames in pyinstrument's form, the outermost one first."""
@@ -97,13 +102,16 @@ class _PySpy:
         return process
 
     def stop(self, marks: list[float]) -> StackChanges:
-        """End it; what it has seen. *marks*: when they were made by the thread that calls this."""
+        """End it; what it has seen, which is nothing if it was killed.
+
+        marks: when they were made by the thread that calls this.
+        """
         self._process.send_signal(signal.SIGINT)
         self._process.communicate()
         _permit_reading(0)
         with self._trace:
             self._trace.seek(0)
-            changes = read_chrome_trace(json.load(self._trace))
+            changes = read_chrome_trace(self._trace.read().decode()) if self._process.returncode == 0 else {}
         offset = _clock_difference(changes.pop(threading.get_ident(), []), marks)
         if offset is None:
             return {}
@@ -160,7 +168,7 @@ def _clock_difference(own: list[StackChange], marks: list[float]) -> float | Non
     return min((seen[depth] - began for depth, began in enumerate(marks, 1) if depth in seen), default=None)
 
 
-def read_chrome_trace(events: list[dict[str, Any]]) -> StackChanges:
+def read_chrome_trace(trace: str) -> StackChanges:
     """The stacks in a Chrome trace that `py-spy record --format chrometrace --function` wrote, by its own clock.
 
     Raises ProfilerError if it is none.
@@ -168,7 +176,7 @@ def read_chrome_trace(events: list[dict[str, Any]]) -> StackChanges:
     changes: StackChanges = {}
     running: dict[int, list[str]] = {}
     try:
-        for event in events:
+        for event in _events(trace):
             stack = running.setdefault(event["tid"], [])
             if event["ph"] == "B":
                 stack.append(frame_name(event["name"], event["args"]["filename"], event["args"]["line"]))
@@ -178,11 +186,21 @@ def read_chrome_trace(events: list[dict[str, Any]]) -> StackChanges:
             if every and every[-1].at == event["ts"] / 1e6:
                 every.pop()
             every.append(StackChange(event["ts"] / 1e6, tuple(stack)))
-    except (KeyError, TypeError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise ProfilerError(f"no Chrome trace of py-spy's: {type(error).__name__}: {error}") from error
     return changes
 
 
+def _events(trace: str) -> Iterator[dict[str, Any]]:
+    """The events, some hundred at a time: to read all at once would hold Python's lock for as long."""
+    start, last = trace.index("[") + 1, trace.rindex("]")
+    while start < last:
+        end = trace.find(_NEXT_EVENT, start + _PART_SIZE) + 1 or last
+        yield from json.loads(f"[{trace[start:end]}]")
+        start = end + 1
+
+
+@lru_cache(maxsize=20_000)
 def frame_name(qualified_name: str, file: str, first_line: int) -> str:
     """A frame in pyinstrument's form, as `capture.stack.name_frame` writes it."""
     *_, function = qualified_name.rpartition(".")

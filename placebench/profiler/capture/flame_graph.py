@@ -193,10 +193,13 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
         return ()
     reason = profile_function_defect() or "another flame graph was recorded on this event loop at the same time"
     why = "" if mode == "sampled" else f"{reason}: "
+    exact = "statements and collections are exact"
+    if profile_function_defect() and why:
+        exact += "; prefer the mode external here"
     every = f"{source.interval_s * 1e3:g} ms"
     shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
     return (
-        f"{why}Python's time is estimated by a sampling thread, every {every}; statements and collections are exact",
+        f"{why}Python's time is estimated by a sampling thread, every {every}; {exact}",
         *shared,
     )
 

@@ -89,6 +89,11 @@ class _PsycopgCursor(NetworkCursor):
         """A COPY of psycopg's, from its first to its last byte."""
         with self.timing(statement, self.trips_of_copy(statement)), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
             yield copy
+        self._count_copied()
+
+    def _count_copied(self) -> None:
+        if self.placebench_pending is not None:
+            self.placebench_pending.set_row_count(self.rowcount)
 
 
 class _PsycopgAsyncCursor(_PsycopgCursor):
@@ -162,6 +167,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         with self.timing(statement, self.trips_of_copy(statement)):
             async with super(NetworkCursor, self).copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
                 yield copy
+        self._count_copied()
 
 
 class _PsycopgConnection(DriverConnection[Any]):

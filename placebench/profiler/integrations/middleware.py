@@ -33,6 +33,10 @@ class _RequestRecorder(Protocol):
     def active(self) -> bool:
         """Whether the profiler is on; if it is not, requests are passed on unrecorded."""
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether a record runs in this thread or task already, which the request then belongs to."""
+
     def start(self, name: str, options: Options) -> ActiveRecording | None:
         """A recording that runs from now on; None if the profiler is off."""
 
@@ -62,6 +66,8 @@ class _Middleware:
 
     def _sampled(self, name: str, header: str | None) -> "ProfiledRequest | None":
         """The request under this name if it is to be profiled; counts it. *header*: what it sent of the token's."""
+        if self._recorder.is_recording:
+            return None
         options = self._sampler.options_for(header)
         return None if options is None else ProfiledRequest(self._recorder, name, options, self._sampler, self._store)
 

@@ -14,6 +14,7 @@ import pytest
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.budget import METRICS, Budget
 from placebench.profiler.analysis.suite import ProfiledTest, SuiteBaseline, SuiteProfile
+from placebench.profiler.integrations.process_profiler import share_profiler
 from placebench.profiler.output.suite import SuiteReport
 from placebench.profiler.recording import Recording
 from placebench.profiler.sql_profiler import SqlProfiler
@@ -27,6 +28,7 @@ class SqlSession:
 
     def __init__(self) -> None:
         self._profiler = SqlProfiler(whole_process=True)
+        share_profiler(self._profiler)
 
     @property
     def nothing_seen(self) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from placebench.errors import PlacebenchError, ProfilerError
 from placebench.profiler.integrations.application import interface_of, load_application
 from placebench.profiler.integrations.middleware import ProfiledApplication, ProfiledAsgiApplication
+from placebench.profiler.integrations.process_profiler import share_profiler
 from placebench.profiler.sql_profiler import SqlProfiler
 
 
@@ -28,6 +29,7 @@ def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication
                 f"{name} is not set: expected {'module:callable' if name.endswith('APP') else 'a folder'}"
             )
     profiler = SqlProfiler()  # before the application is imported: connections that it makes at once are timed too
+    share_profiler(profiler)
     folder, mode = Path(environment["PLACEBENCH_WATCH_DIR"]), environment.get("PLACEBENCH_WATCH_MODE") or "light"
     loaded = load_application(environment["PLACEBENCH_WATCH_APP"])
     wrap = profiler.asgi if interface_of(loaded) == "asgi" else profiler.wsgi

@@ -66,7 +66,7 @@ class Statement:
     pool_wait_s: the wait for the connection, charged to the first statement after a checkout, and 0 for the next ones.
     execute_s, fetch_s: inside the driver; the rest of a statement's life (rows into objects) is Python's.
     row_count: rows returned, or touched by a write.
-    bytes_sent, bytes_received: of the connection's TCP socket; None in mode "light", over TLS and on Unix sockets.
+    bytes_sent, bytes_received: of the TCP socket; None in modes "light" and "external", over TLS and on Unix sockets.
     round_trips: messages that waited for a response, the hidden BEGIN included.
     cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, and for further batches.
     error: the class of the driver's exception; its message too if the recording keeps parameters.

@@ -75,11 +75,11 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def code(text: str) -> str:
-    """Text as code in a cell of a table: HTML where a backtick or a pipe inside would end Markdown's own."""
+    """Text as code in a cell of a table: HTML where a character inside could end Markdown's own, or begin a tag."""
     text = " ".join(text.split())
     if not text:
         return ""
-    if not {"`", "|", "\\"} & set(text):
+    if not {"`", "|", "\\", "<"} & set(text):
         return f"`{text}`"
     escaped = html.escape(text).replace("|", "&#124;")
     for character in "\\`*_~[]":

@@ -34,6 +34,9 @@ NEEDED = {
     "profile show": (["no_such_recording"], []),
     "profile diff": (["no_such_recording"] * 2, []),
     "compare": (["naive", "tuned"], []),
+    "history add": (["HEAD"], []),
+    "history backfill": (["HEAD"], []),
+    "history bless": (["HEAD"], ["--reason", "x"]),
     "report open": (["no_such_run"], []),
     "report list": (["no_such_folder"], []),
     "report diff": (["no_such_run"] * 2, []),
@@ -166,7 +169,7 @@ def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     shown = re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE)
 
-    assert ["profile", "compare", "load", "calibrate", "report", "db", "mcp", "doctor", "lab"] == shown
+    assert ["profile", "compare", "load", "history", "calibrate", "report", "db", "mcp", "doctor", "lab"] == shown
 
 
 @pytest.mark.parametrize("words", ["", *COMMANDS])

@@ -3,7 +3,7 @@
 import pytest
 
 from placebench.commands import doctor
-from placebench.profiler.capture import sampling_thread
+from placebench.profiler.capture import external_sampler, sampling_thread
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,13 @@ def test_it_says_how_python_is_profiled(
     monkeypatch.setattr(sampling_thread, "profile_function_defect", lambda: defect)
 
     assert doctor._line(doctor._profiler()).startswith(expected)
+
+
+def test_it_says_whether_py_spy_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is missing without it: one mode needs it."""
+    monkeypatch.setattr(external_sampler.sysconfig, "get_path", lambda _: "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    found = doctor._sampler()
+
+    assert (found.well, found.seen.partition(":")[0]) == (True, "py-spy is not installed")

@@ -13,7 +13,8 @@ import pytest
 
 from placebench.errors import MissingExtraError, ServerError
 from placebench.experiment.http_request import get
-from placebench.runtime.wsgi_servers import RunningServer, uwsgi_command
+from placebench.measure.processes import read_tree_cpu_s
+from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve, uwsgi_command, with_server
 
 Served = Callable[..., RunningServer]
 
@@ -190,6 +191,96 @@ def test_a_missing_uwsgi_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     with pytest.raises(MissingExtraError, match=r"no command uwsgi beside .*: pip install 'placebench\[bench\]'"):
         uwsgi_command(address="127.0.0.1:0", module="x:y", processes=1, threads=1, grace_s=1)
+
+
+ASYNCHRONOUS = """
+import os, subprocess, sys
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        return
+    if scope["path"] == "/work":
+        subprocess.run([sys.executable, "-S", "-c", "import time\\nwhile time.process_time() < 0.2: pass"], check=True)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+def make_app():
+    return app
+"""
+
+
+@pytest.fixture
+def of_shop(tmp_path: Path) -> Callable[..., ServerSpec]:
+    """A function that makes the spec of an ASGI application, or of the small one where a module is named."""
+    (tmp_path / "shop.py").write_text(ASYNCHRONOUS)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent)])
+    given = {"environment": {"PYTHONPATH": path}, "any_response_is_ready": True, "folder": tmp_path, "server": ""}
+    return lambda **more: ServerSpec("none", **{"module": "shop:app", **given, **more})
+
+
+@pytest.mark.parametrize(
+    ("server", "module", "interface"),
+    [
+        ("uvicorn", "shop:make_app()", "asgi"),
+        ("hypercorn", "shop:make_app()", "asgi"),
+        ("granian", "shop:make_app()", "asgi"),
+        ("gunicorn", "shop:make_app()", "asgi"),
+        ("hypercorn", "small_app:application", "wsgi"),
+        ("granian", "small_app:application", "wsgi"),
+        ("gunicorn", "small_app:application", "wsgi"),
+    ],
+)
+def test_an_application_is_served_by_any_server_of_its_interface(
+    server: str, module: str, interface: str, of_shop: Callable[..., ServerSpec]
+) -> None:
+    """After `stop` no process of its tree is left, and no worker died before."""
+    spec = with_server(of_shop(server=server, module=module))
+    with serve(spec) as running:
+        pids = running.pids()
+        status = get(running.url, "/work").status if interface == "wsgi" else get(running.url, "/").status
+        running.check()
+
+    assert (spec.interface, status) == (interface, 200)
+    assert [alive(pid) for pid in pids] == [False] * len(pids)
+
+
+def test_the_server_is_chosen_by_the_application(of_shop: Callable[..., ServerSpec]) -> None:
+    """uvicorn for ASGI and uWSGI for WSGI; a server of the other interface is refused, and a missing one is named."""
+    assert (with_server(of_shop()).server, with_server(of_shop(module="small_app:application")).server) == (
+        "uvicorn",
+        "uwsgi",
+    )
+    with pytest.raises(ServerError, match="uwsgi cannot serve shop:app, whose interface is ASGI: expected"):
+        with_server(of_shop(server="uwsgi"))
+    with pytest.raises(ServerError, match=r"no_such:app cannot be imported by .*No module named 'no_such'"):
+        with_server(of_shop(module="no_such:app"))
+
+
+def test_the_cpu_of_children_that_have_ended_counts(of_shop: Callable[..., ServerSpec]) -> None:
+    """A request for which the application runs another program takes the CPU of both."""
+    with serve(with_server(of_shop())) as running:
+        before = read_tree_cpu_s(running.pids())
+        get(running.url, "/work")
+        spent = read_tree_cpu_s(running.pids()) - before
+
+    assert spent > 0.18
+
+
+def test_a_command_serves_at_the_port_that_it_is_given(tmp_path: Path) -> None:
+    """Ready when its path responds; all that its shell has started ends with it, and a wrong command is one line."""
+    command = f"cd {tmp_path} && {sys.executable} -m http.server {{port}} --bind {{host}}; true"
+    with serve(ServerSpec("none", server="command", command=command, ready="/")) as running:
+        pids, status = running.pids(), get(running.url, "/").status
+    with serve(ServerSpec("none", server="command", command=command)) as listening:
+        assert get(listening.url, "/").status == 200
+
+    assert (len(pids), status) == (2, 200)
+    assert [alive(pid) for pid in pids] == [False, False]
+    with pytest.raises(ServerError, match=r"the command could not serve echo .* at .*: no pears \d+"):
+        serve(ServerSpec("none", server="command", command="echo no pears {port}; exit 1"))
 
 
 def test_ipv6_is_served(served: Served) -> None:

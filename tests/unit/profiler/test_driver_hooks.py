@@ -152,3 +152,21 @@ def test_no_sqlalchemy_is_needed() -> None:
 
     assert printed.split()[0] == "5"
     assert "n+1" in printed
+
+
+def test_two_profilers_wait_for_a_driver_to_be_imported() -> None:
+    """Each is called back, and the module has its own loader's work done once."""
+    program = (
+        "import sys\n"
+        "from placebench.profiler import SqlProfiler\n"
+        "profilers = SqlProfiler.for_drivers(), SqlProfiler.for_drivers()\n"
+        "assert 'sqlite3' not in sys.modules\n"
+        "import sqlite3\n"
+        "patched = sqlite3.connect\n"
+        "for profiler in reversed(profilers): profiler.remove()\n"
+        "print(sqlite3.connect is not patched, sqlite3.connect.__module__, len(sys.meta_path))"
+    )
+
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (printed.stderr, printed.stdout.split()[:2]) == ("", ["True", "_sqlite3"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool import QueuePool
 
 from placebench.profiler import SqlProfiler
 
@@ -127,7 +128,6 @@ def test_nothing_keeps_an_engine_that_is_gone() -> None:
 @pytest.mark.parametrize(("mode", "most"), [("light", 20), ("full", 28)])
 def test_a_recorded_statement_takes_few_function_calls(engine: Engine, mode: str, most: int) -> None:
     """In Python, over those of an idle profiler; with SQLAlchemy's nested listeners they were 38 and 46."""
-
     profiler = SqlProfiler(engine)
 
     def count_calls(connection: Connection) -> int:
@@ -151,3 +151,20 @@ def test_a_recorded_statement_takes_few_function_calls(engine: Engine, mode: str
 
     profiler.remove()
     assert recorded - idle <= most
+
+
+def test_two_profilers_of_one_pool_are_removed_in_any_order(make_engine: Any) -> None:
+    """Both see a checkout, and the one that is left still does."""
+    engine: Engine = make_engine(poolclass=QueuePool)
+    first, second = SqlProfiler(engine), SqlProfiler(engine)
+    waits = []
+    for profiler in (first, second):
+        with profiler.record("checkout") as recording:
+            query(engine)
+        waits.append(recording.checkouts[0].wait_s)
+        if profiler is first:
+            first.remove()
+    second.remove()
+    query(engine)
+
+    assert None not in waits

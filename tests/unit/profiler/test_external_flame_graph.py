@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import StaticPool
 
+from placebench.cli import main
 from placebench.errors import ProfilerError
 from placebench.profiler import Clocks, Recording, SqlProfiler
 from placebench.profiler.capture import external_sampler
@@ -180,6 +181,82 @@ def test_nothing_is_left_running(profiler: SqlProfiler) -> None:
     assert subprocess.run(["pgrep", "-P", str(os.getpid()), "py-spy"], check=False).returncode == 1, left
 
 
+@WITH_PY_SPY
+def test_without_py_spys_samples_statements_are_exact_and_a_note_says_so(profiler: SqlProfiler) -> None:
+    """It was killed, by the system for example; the next record has a new one."""
+    children = ["pgrep", "-P", str(os.getpid()), "py-spy"]
+    with profiler.record("killed", mode="external") as killed:
+        for pid in subprocess.run(children, stdout=subprocess.PIPE, text=True, check=True).stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+        run_statement(0.03)
+
+    assert killed.notes[-1].startswith("py-spy took no sample")
+    times = times_of(killed)
+    assert below(times, "run_statement", "select slowly(?)") == pytest.approx(killed.statements[-1].execute_s)
+    assert sum(times.values()) == pytest.approx(killed.elapsed_s)
+
+    def check() -> None:
+        with profiler.record("next", mode="external") as following:
+            busy(0.05)
+        assert following.session.sample_count > 0
+
+    eventually(check)
+
+
+PROGRAM = """
+import threading, time
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import StaticPool
+
+engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+
+def query():
+    with engine.connect() as connection:
+        connection.execute(text("select 1")).all()
+
+def compute():
+    until = time.perf_counter() + 0.1
+    while time.perf_counter() < until:
+        pass
+
+def application(environ, start_response):
+    query()
+    compute()
+    start_response("200 OK", [])
+    return [b""]
+
+if __name__ == "__main__":
+    thread = threading.Thread(target=query)
+    thread.start()
+    thread.join()
+    compute()
+"""
+
+
+@WITH_PY_SPY
+@pytest.mark.parametrize("target", ["program.py", "program:application"])
+def test_profile_run_samples_programs_and_applications(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the page of the flame graph; a thread of the program's own has its own time line."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "program", raising=False)
+
+    def check() -> None:
+        assert main(["profile", "run", "--mode", "external", "--out", "out", target]) == 0
+        recording = Recording.load(tmp_path / "out" / "recording.json")
+        times = times_of(recording)
+        assert (tmp_path / "out" / "flame.html").is_file()
+        assert below(times, "query", "select ?") + below(times, "query", "fetch select ?") <= recording.sql_s
+        assert below(times, "compute") > 0.07
+        assert sum(times.values()) == pytest.approx(recording.session.duration)
+        assert recording.session.duration >= recording.elapsed_s * 0.999
+
+    eventually(check)
+
+
 SAMPLED = """
 import os, sys, time
 from placebench.profiler import SqlProfiler
@@ -276,12 +353,27 @@ def test_a_chrome_trace_is_read_as_changes_of_stacks() -> None:
     ]
     module, view, inner = "<module>\x00/app.py\x003", "view\x00/app.py\x003\x01cShop", "g\x00/app.py\x003"
 
-    assert read_chrome_trace(events) == {
+    assert read_chrome_trace(json.dumps(events)) == {
         7: [StackChange(0.001, (module, view)), StackChange(0.006, (module, inner)), StackChange(0.009, ())],
         8: [StackChange(0.00101, (module,))],
     }
+
+
+def test_a_long_trace_is_read_in_parts() -> None:
+    """As py-spy writes it: args first, no spaces."""
+    events = [event("BE"[number % 2], "view", 1_000 * number) for number in range(2_000)]
+    ordered = [dict(sorted(each.items())) for each in events]
+
+    (changes,) = read_chrome_trace(json.dumps(ordered, separators=(",", ":")) + "\n").values()
+
+    assert [at for at, _ in changes] == pytest.approx([number / 1e3 for number in range(2_000)])
+
+
+@pytest.mark.parametrize("trace", ["", "[", '[{"ph":"B"}]', '{"traceEvents":[7]}'])
+def test_another_file_is_no_chrome_trace(trace: str) -> None:
+    """Which py-spy wrote when it was killed, for example."""
     with pytest.raises(ProfilerError):
-        read_chrome_trace([{"ph": "B"}])
+        read_chrome_trace(trace)
 
 
 def test_a_frame_is_named_as_in_other_flame_graphs() -> None:

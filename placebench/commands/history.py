@@ -1,0 +1,385 @@
+"""`placebench history`: the ratio of each commit to a pinned reference, followed over time."""
+
+import csv
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench.commands import Command, options
+from placebench.commands.output import emit, say
+from placebench.errors import (
+    GateFailedError,
+    HistoryError,
+    LoadError,
+    PlacebenchError,
+    ServerError,
+    UndecidedError,
+    UsageError,
+    VariantError,
+)
+from placebench.stats import COUNTED, METRICS
+
+if TYPE_CHECKING:
+    from placebench.experiment.trials import Experiment
+    from placebench.history import Failure, History, HistoryEntry, Series
+    from placebench.history.commits import Commit
+    from placebench.results import Run
+    from placebench.stats import Comparison
+
+_FILE = Path("placebench-history.jsonl")
+_METRICS = ("cpu_s", "statements")
+_OF_THE_COMMIT = (ServerError, LoadError, GateFailedError, VariantError)
+"""What ends the measurement of one commit, and no other."""
+
+
+def _configure_add(parser: ArgumentParser) -> None:
+    parser.add_argument("revision", nargs="?", default="HEAD", metavar="REVISION", help="git revision (default: HEAD)")
+    parser.add_argument(
+        "--reference",
+        type=options.text,
+        metavar="REVISION",
+        help="git revision that commits are compared with, such as a tag (default: that of the newest entry); where it "
+        "is another one, that is measured too, which links the two",
+    )
+    _add_measurement(parser)
+
+
+def _configure_backfill(parser: ArgumentParser) -> None:
+    parser.add_argument("revisions", metavar="RANGE", help="git range, such as v1.0..HEAD; merged branches count once")
+    parser.add_argument(
+        "--reference",
+        type=options.text,
+        metavar="REVISION",
+        help="git revision that commits are compared with (default: that of the newest entry)",
+    )
+    parser.add_argument(
+        "--every",
+        type=options.whole(1, 1_000_000),
+        default=1,
+        metavar="N",
+        help="measure every Nth commit of the range, the newest among them (default: 1)",
+    )
+    parser.add_argument(
+        "--retry", action="store_true", help="measure those commits again too that could not be measured before"
+    )
+    _add_measurement(parser)
+
+
+def _configure_show(parser: ArgumentParser) -> None:
+    _add_metrics(parser)
+    parser.add_argument(
+        "--csv", type=options.path, metavar="FILE", help="write the series as CSV too, as Apache Otava reads it"
+    )
+    options.add_out(parser, "page to write (default: the history's name with .html)", metavar="FILE")
+    _add_file(parser)
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _configure_check(parser: ArgumentParser) -> None:
+    _add_metrics(parser)
+    _add_file(parser)
+    options.add_output(parser, markdown=True)
+
+
+def _configure_bless(parser: ArgumentParser) -> None:
+    parser.add_argument("revision", metavar="REVISION", help="a commit that the step may have come with")
+    parser.add_argument("--reason", type=options.text, required=True, metavar="TEXT", help="why the step is accepted")
+    _add_metrics(parser)
+    _add_file(parser)
+    options.add_output(parser)
+
+
+def _add_measurement(parser: ArgumentParser) -> None:
+    options.add_plan(parser)
+    options.add_replicates(parser, "the plan's, or 12; with --sequential the most: 100")
+    options.add_sequential(parser)
+    options.add_requests(parser, default="the plan's")
+    options.add_data(parser, plan="plan", requests=False)
+    options.add_rounds(parser, "the plan's, or 24")
+    options.add_server(parser)
+    _add_file(parser)
+    options.add_output(parser)
+    parser.set_defaults(placement_python=None, out=None)
+
+
+def _add_metrics(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--metric",
+        action="append",
+        choices=(*METRICS, *COUNTED),
+        help=f"metric; may be repeated (default: {' and '.join(_METRICS)})",
+    )
+
+
+def _add_file(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--file", type=options.path, default=_FILE, metavar="FILE", help=f"the history, kept in git (default: {_FILE})"
+    )
+
+
+def _add(arguments: Namespace) -> int:
+    """Measure one commit against the reference, and append it."""
+    from placebench.history import History, append_lines
+    from placebench.history.commits import find_commit
+
+    plan, history = _plan(arguments), History.read(arguments.file)
+    commit = find_commit(plan.tables.folder, arguments.revision)
+    name, reference = _reference(arguments, history, plan)
+    earlier = history.reference.reference if history.reference else reference.hash
+    linked = [find_commit(plan.tables.folder, earlier)] if earlier != reference.hash else []
+    entries = _measure(arguments, plan, name, [reference, *linked, commit])
+    append_lines(arguments.file, entries)
+    _emit_entries(arguments, entries)
+    return 0
+
+
+def _backfill(arguments: Namespace) -> int:
+    """Measure the commits of a range that the history does not hold; one that cannot be measured is noted."""
+    from placebench.history import History, append_lines
+    from placebench.history.commits import commits_between
+
+    plan, history = _plan(arguments), History.read(arguments.file)
+    name, reference = _reference(arguments, history, plan)
+    wanted = commits_between(plan.tables.folder, arguments.revisions)[:: -arguments.every][::-1]
+    known = {reference.hash, *(each.commit for each in history.entries), *(each.commit for each in history.failures)}
+    if arguments.retry:
+        known = known.difference(each.commit for each in history.failures)
+    missing = [each for each in wanted if each.hash not in known]
+    made: list[HistoryEntry | Failure] = []
+    for number, commit in enumerate(missing, start=1):
+        say(f"commit {number} of {len(missing)}: {commit.short} {commit.subject}")
+        try:
+            lines: Sequence[HistoryEntry | Failure] = _measure(arguments, plan, name, [reference, commit])
+        except _OF_THE_COMMIT as error:
+            say(f"{commit.short} cannot be measured: {error}")
+            lines = [_failure(commit, reference, error)]
+        append_lines(arguments.file, lines)
+        made.extend(lines)
+    _emit_entries(arguments, made)
+    return 0
+
+
+def _show(arguments: Namespace) -> int:
+    """Show the series with their steps, and write the page."""
+    from placebench.report.history_report import history_report
+    from placebench.report.renderers import render_html, render_markdown, render_text, write_page
+
+    history, series = _series(arguments)
+    report = history_report(arguments.file.resolve(), history, series)
+    page = write_page(arguments.out or arguments.file.with_suffix(".html"), render_html(report))
+    if arguments.csv:
+        _write_csv(arguments.csv, history, series)
+    emit(
+        arguments,
+        text=lambda: render_text(report),
+        document=lambda: report.document,
+        markdown=lambda: render_markdown(report),
+        page=page,
+    )
+    return 0
+
+
+def _check(arguments: Namespace) -> int:
+    """Say whether there is a regression that nobody has accepted; exit code 1 where there is one."""
+    from placebench.report.history_report import history_report, step_sentence
+    from placebench.report.renderers import render_markdown
+
+    history, series = _series(arguments)
+    if unknown := [each.metric for each in series if not each.points]:
+        raise UndecidedError(f"inconclusive: no commit has an interval of {unknown[0]}; six replicates are needed")
+    report = history_report(arguments.file.resolve(), history, series)
+    found = [step_sentence(each, step) for each in series for step in each.regressions]
+    emit(
+        arguments,
+        text=lambda: "\n".join([report.headline, *found]),
+        document=lambda: report.document,
+        markdown=lambda: render_markdown(report),
+    )
+    return GateFailedError.exit_code if found else 0
+
+
+def _bless(arguments: Namespace) -> int:
+    """Accept the steps that a commit may have brought."""
+    from placebench.history import Blessing, append_lines
+    from placebench.history.commits import find_commit
+    from placebench.report.history_report import step_sentence
+
+    _, series = _series(arguments)
+    commit = find_commit(Path(), arguments.revision).hash
+    accepted = [(each, step) for each in series for step in each.steps if commit in step.commits]
+    if not accepted:
+        steps = "; ".join(step_sentence(each, step) for each in series for step in each.steps) or "none"
+        raise UsageError(f"{commit[:12]} brings no step; the steps are: {steps}")
+    now = _now()
+    lines = [
+        Blessing(commit=commit, metric=each.metric, reason=arguments.reason, blessed_at=now) for each, _ in accepted
+    ]
+    append_lines(arguments.file, lines)
+    emit(
+        arguments,
+        text=lambda: "\n".join(f"accepted: {step_sentence(*each)}" for each in accepted),
+        document=lambda: {"accepted": [{"metric": each.metric, "until": step.until} for each, step in accepted]},
+    )
+    return 0
+
+
+def _plan(arguments: Namespace) -> "Experiment":
+    from placebench.experiment.trials import read_plan
+
+    plan = read_plan(arguments.plan)
+    if plan.tables.app is None:
+        where = arguments.plan or "[tool.placebench] of ./pyproject.toml"
+        raise UsageError(f"a history needs the application: no table app in {where}, see docs/howto/history.md")
+    return plan
+
+
+def _reference(arguments: Namespace, history: "History", plan: "Experiment") -> "tuple[str, Commit]":
+    """The name of the reference, and its commit."""
+    from placebench.history.commits import Commit, find_commit
+
+    if arguments.reference:
+        return arguments.reference, find_commit(plan.tables.folder, arguments.reference)
+    if history.reference is None:
+        raise UsageError(f"{arguments.file} has no reference yet: pin one with --reference, such as a tag")
+    return history.reference.reference_name, Commit(history.reference.reference, "")
+
+
+def _measure(arguments: Namespace, plan: "Experiment", name: str, commits: "Sequence[Commit]") -> "list[HistoryEntry]":
+    """Compare the first of *commits*, the reference, with each of the others in one run."""
+    from placebench import results
+    from placebench.commands.runs import compare_plan
+    from placebench.http_session import Request
+    from placebench.report import comparisons_of
+
+    reference, *others = dict.fromkeys(commits)
+    if not others:
+        raise UsageError(f"{reference.short} is the reference itself: name another revision")
+    measured = replace(plan, name="history", variants=tuple(each.short for each in (reference, *others)), trials=())
+    folder = compare_plan(
+        arguments,
+        measured,
+        requests=options.read_requests(arguments),
+        login=[Request.parse(each) for each in arguments.login],
+        emit=lambda _: None,
+    )
+    run = results.load(folder)
+    comparisons = comparisons_of(run)
+    return [
+        _entry(commit, reference, name, run, [each for each in comparisons if each.variant == commit.short])
+        for commit in others
+    ]
+
+
+def _entry(
+    commit: "Commit", reference: "Commit", name: str, run: "Run", comparisons: "Sequence[Comparison]"
+) -> "HistoryEntry":
+    from placebench.history import HistoryEntry, Measured
+    from placebench.history.series import MARGINS
+
+    manifest = run.head.manifest
+    machine, database = manifest["machine"], manifest.get("postgresql") or {}
+    return HistoryEntry(
+        commit=commit.hash,
+        subject=commit.subject,
+        reference=reference.hash,
+        reference_name=name,
+        measured_at=_now(),
+        request=run.head.request,
+        metrics={
+            each.metric: Measured(
+                ratio=each.ratio,
+                low=each.low,
+                high=each.high,
+                confidence=each.confidence,
+                replicates=each.replicates,
+                baseline_value=each.baseline_value,
+                variant_value=each.variant_value,
+            )
+            for each in comparisons
+            if each.metric in MARGINS
+        },
+        machine={key: machine[key] for key in ("processor", "architecture", "cores")},
+        versions={
+            "placebench": manifest["placebench"],
+            "python": manifest["python"]["version"],
+            **({"postgresql": database["version"]} if "version" in database else {}),
+            **manifest["packages"],
+        },
+    )
+
+
+def _failure(commit: "Commit", reference: "Commit", error: PlacebenchError) -> "Failure":
+    from placebench.history import Failure
+
+    reason = " ".join(str(error).split())
+    return Failure(
+        commit=commit.hash, subject=commit.subject, reference=reference.hash, measured_at=_now(), reason=reason
+    )
+
+
+def _series(arguments: Namespace) -> "tuple[History, list[Series]]":
+    from placebench.history import History, series_of
+    from placebench.history.commits import ancestors
+
+    if not arguments.file.is_file():
+        raise HistoryError(f"no history {arguments.file}: `placebench history add --reference TAG` begins one")
+    history = History.read(arguments.file)
+    order = ancestors(arguments.file.resolve().parent)
+    return history, [series_of(history, metric, order=order) for metric in arguments.metric or _METRICS]
+
+
+def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> None:
+    """A row a commit: when it was measured, its hash, and the ratio of each metric."""
+    dates = {each.commit: each.measured_at for each in history.entries}
+    ratios = [{point.commit: point.interval[0] for point in each.points} for each in series]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["time", "commit", *(each.metric for each in series)])
+        for point in series[0].points:
+            writer.writerow([dates[point.commit], point.commit, *(each.get(point.commit, "") for each in ratios)])
+
+
+def _emit_entries(arguments: Namespace, made: "Sequence[HistoryEntry | Failure]") -> None:
+    from msgspec import to_builtins
+
+    from placebench.history import HistoryEntry
+    from placebench.report.effects import METRIC_LABELS, written_effect
+
+    def line(each: "HistoryEntry | Failure") -> str:
+        if not isinstance(each, HistoryEntry):
+            return f"{each.commit[:12]}  not measured: {each.reason}"
+        cpu = each.metrics.get("cpu_s")
+        effect = "counts alone"
+        if cpu and cpu.ratio:
+            effect = written_effect(
+                cpu.ratio,
+                cpu.low,
+                cpu.high,
+                of=METRIC_LABELS["cpu_s"],
+                confidence=cpu.confidence,
+                n=cpu.replicates,
+                is_time=True,
+            )
+        return f"{each.commit[:12]}  {effect} against {each.reference_name}  {each.subject}"
+
+    emit(
+        arguments,
+        text=lambda: "\n".join(map(line, made)) or "nothing is missing",
+        document=lambda: {"entries": [to_builtins(each) for each in made]},
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+COMMANDS = {
+    "history add": Command(_configure_add, _add),
+    "history show": Command(_configure_show, _show),
+    "history check": Command(_configure_check, _check),
+    "history bless": Command(_configure_bless, _bless),
+    "history backfill": Command(_configure_backfill, _backfill),
+}

@@ -1,0 +1,52 @@
+"""What a history needs of git: the commit that a revision names, and the order of commits."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from placebench.errors import HistoryError
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit by its full hash, with its first line."""
+
+    hash: str
+    subject: str
+
+    @property
+    def short(self) -> str:
+        """Its hash as people write it."""
+        return self.hash[:12]
+
+
+def find_commit(folder: Path, revision: str) -> Commit:
+    """The commit that *revision* names in the repository around *folder*; raises HistoryError where there is none."""
+    (found,) = _log(folder, "--no-walk", f"{revision}^{{commit}}")
+    return found
+
+
+def commits_between(folder: Path, revisions: str) -> list[Commit]:
+    """The commits of a range such as v1.0..HEAD, of a branch without those that were merged into it, oldest first."""
+    return _log(folder, "--first-parent", "--reverse", revisions)
+
+
+def ancestors(folder: Path) -> list[str] | None:
+    """HEAD and all that it rests on, the oldest first; None outside a repository, or without a commit."""
+    try:
+        return [each.hash for each in _log(folder, "--topo-order", "--reverse", "HEAD")]
+    except HistoryError:
+        return None
+
+
+def _log(folder: Path, *arguments: str) -> list[Commit]:
+    options, revision = arguments[:-1], arguments[-1]
+    command = ["git", "-C", str(folder), "log", "--format=%H %s", *options, "--end-of-options", revision, "--"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except FileNotFoundError as error:
+        raise HistoryError("a history needs git, and there is none on PATH") from error
+    if ended.returncode:
+        raise HistoryError(f"no revision {revision!r} in {folder.resolve()}: {' '.join(ended.stderr.split())}")
+    pairs = (line.partition(" ") for line in ended.stdout.splitlines())
+    return [Commit(name, subject) for name, _, subject in pairs]

@@ -1,0 +1,115 @@
+"""The file of a history: one JSON document a line, appended and never changed (`History.read`, `append_lines`)."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from placebench.decoding import Amount, Count, Positive, read_lines
+from placebench.errors import HistoryError
+
+_Commit = Annotated[str, Meta(pattern="^[0-9a-f]{40,64}$")]
+
+
+class Measured(Struct, frozen=True, omit_defaults=True):
+    """One metric of an entry: the commit's over the reference's."""
+
+    ratio: Positive | None
+    """None where one of the two values is 0."""
+    low: Positive | None = None
+    """The interval; None where the replicates were too few."""
+    high: Positive | None = None
+    confidence: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
+    replicates: Count = 0
+    baseline_value: Amount | None = None
+    variant_value: Amount | None = None
+
+
+class HistoryEntry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="kind"):
+    """A commit that was measured against the reference."""
+
+    commit: _Commit
+    subject: str
+    reference: _Commit
+    reference_name: str
+    """As it was given, such as a tag."""
+    measured_at: str
+    """UTC, ISO 8601."""
+    request: str
+    metrics: dict[str, Measured]
+    machine: dict[str, str | int | float | None]
+    versions: dict[str, str]
+
+
+class Failure(Struct, frozen=True, kw_only=True, tag="failure", tag_field="kind"):
+    """A commit that could not be measured."""
+
+    commit: _Commit
+    subject: str
+    reference: _Commit
+    measured_at: str
+    reason: str
+
+
+class Blessing(Struct, frozen=True, kw_only=True, tag="bless", tag_field="kind"):
+    """A step that is accepted."""
+
+    commit: _Commit
+    metric: str | None
+    """None: every metric."""
+    reason: str
+    blessed_at: str
+
+
+Line = HistoryEntry | Failure | Blessing
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything in a history's file, in the order it was written."""
+
+    lines: Sequence[Line]
+
+    @classmethod
+    def read(cls, path: Path) -> "History":
+        """Read the file, which may be missing; raises HistoryError with the number of a line that is none of ours."""
+        return cls(read_lines(path, Line, error=HistoryError))  # type: ignore[arg-type]
+
+    @cached_property
+    def entries(self) -> list[HistoryEntry]:
+        """What was measured."""
+        return [each for each in self.lines if isinstance(each, HistoryEntry)]
+
+    @cached_property
+    def failures(self) -> list[Failure]:
+        """What could not be measured, without commits that could later."""
+        measured = {each.commit for each in self.entries}
+        last = {each.commit: each for each in self.lines if isinstance(each, Failure)}
+        return [each for each in last.values() if each.commit not in measured]
+
+    @cached_property
+    def blessings(self) -> list[Blessing]:
+        """What is accepted."""
+        return [each for each in self.lines if isinstance(each, Blessing)]
+
+    @property
+    def reference(self) -> HistoryEntry | None:
+        """The newest entry, which names the reference that is pinned; None before the first."""
+        return self.entries[-1] if self.entries else None
+
+
+def append_lines(path: Path, lines: Iterable[Line]) -> None:
+    """Append to the file, on the disk when this returns; a last line that a kill cut short goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as file:
+        file.seek(0)
+        whole, newline, _ = file.read().rpartition(b"\n")
+        file.truncate(len(whole) + len(newline))
+        file.write(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,154 @@
+"""One metric of a history as a series in the order of the commits, with its steps: `series_of`.
+
+Entries against an earlier reference are brought to the newest one by an entry *of* the earlier reference against a
+later one, which the run that changed the reference has made.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+
+from placebench.history.change_points import Point, Step, find_steps
+from placebench.history.history_file import Blessing, History, HistoryEntry, Measured
+from placebench.stats import COUNTED, METRICS
+
+MARGINS = {**{name: rule.margin for name, rule in METRICS.items()}, **COUNTED}
+"""In log ratio: a smaller step is no regression."""
+_BETWEEN_RUNS = 0.6
+"""Of a margin: the standard deviation that is expected between runs of identical programs, before it is known."""
+
+
+@dataclass(frozen=True)
+class SeriesPoint:
+    """A commit in a series: its entries, in terms of the newest reference."""
+
+    commit: str
+    subject: str
+    reference_name: str
+    """What it was measured against, the newest of its entries."""
+    point: Point
+
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """Ratio to the newest reference, and its interval of 95 %."""
+        half = NormalDist().inv_cdf(0.975) * math.sqrt(self.point.variance)
+        return tuple(math.exp(self.point.value + each) for each in (0.0, -half, half))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class SeriesStep:
+    """A step, with the commits that it lies between."""
+
+    after: str
+    """The last commit that surely has the old level."""
+    until: str
+    """The first that surely has the new one."""
+    commits: tuple[str, ...]
+    """Those measured that may have brought it, `until` the last."""
+    step: Step
+    blessing: Blessing | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric over the commits."""
+
+    metric: str
+    points: tuple[SeriesPoint, ...]
+    steps: tuple[SeriesStep, ...]
+    left_out: int
+    """Entries that are not in it: of commits that are no ancestors, or of a reference that nothing links to."""
+
+    @property
+    def margin(self) -> float:
+        """Of the metric, in log ratio."""
+        return MARGINS[self.metric]
+
+    @cached_property
+    def regressions(self) -> tuple[SeriesStep, ...]:
+        """Steps upwards beyond the margin that nobody has accepted and that have not gone away since."""
+        return tuple(
+            each
+            for each in self.steps
+            if each.blessing is None
+            and each.step.change >= self.margin
+            and self.steps[-1].step.after - each.step.before >= self.margin
+        )
+
+
+def series_of(history: History, metric: str, *, order: Sequence[str] | None = None) -> Series:
+    """Return one metric over the commits of *order*, the oldest first; None: as they were measured.
+
+    Several entries of a commit are one point. Raises KeyError for a metric that a history does not have.
+    """
+    order = list(dict.fromkeys(each.commit for each in history.entries)) if order is None else order
+    place = {commit: number for number, commit in enumerate(order)}
+    chain, variances, linking = _chain(history.entries, metric)
+    by_commit: dict[str, list[tuple[HistoryEntry, Point]]] = defaultdict(list)
+    left_out = 0
+    for number, entry in enumerate(history.entries):
+        point = _point(entry.metrics.get(metric))
+        if point is None or number in linking:
+            continue
+        if entry.commit not in place or entry.reference not in chain:
+            left_out += 1
+            continue
+        offset, links = chain[entry.reference]
+        by_commit[entry.commit].append((entry, Point(point.value + offset, point.variance, links)))
+    points = tuple(_merge(by_commit[commit]) for commit in sorted(by_commit, key=place.__getitem__))
+    found = find_steps(
+        [each.point for each in points],
+        between_runs=_BETWEEN_RUNS * MARGINS[metric],
+        is_known=metric in COUNTED,
+        link_variances=variances,
+    )
+    steps = tuple(_named(each, points, history.blessings, metric) for each in found)
+    return Series(metric, points, steps, left_out)
+
+
+def _point(measured: Measured | None) -> Point | None:
+    """The estimate and its variance; None where there is no interval."""
+    if measured is None or measured.ratio is None or measured.low is None or measured.high is None:
+        return None
+    half = (math.log(measured.high) - math.log(measured.low)) / 2
+    deviate = NormalDist().inv_cdf((1 + measured.confidence) / 2)
+    return Point(math.log(measured.ratio), (half / deviate) ** 2)
+
+
+def _chain(
+    entries: Sequence[HistoryEntry], metric: str
+) -> tuple[dict[str, tuple[float, frozenset[str]]], dict[str, float], set[int]]:
+    """By reference, the log ratio to the newest one and the links on the way; the variance of each link; the links."""
+    references = {each.reference for each in entries}
+    chain = {each.reference: (0.0, frozenset[str]()) for each in entries[-1:]}
+    variances: dict[str, float] = {}
+    linking = set()
+    for number, entry in reversed(list(enumerate(entries))):  # a link is newer than what it links to the newest
+        point = _point(entry.metrics.get(metric))
+        if entry.commit in references and entry.commit not in chain and entry.reference in chain and point:
+            offset, links = chain[entry.reference]
+            name = f"{entry.commit} {entry.reference}"
+            chain[entry.commit] = offset + point.value, links | {name}
+            variances[name] = point.variance
+            linking.add(number)
+    return chain, variances, linking
+
+
+def _merge(entries: Sequence[tuple[HistoryEntry, Point]]) -> SeriesPoint:
+    """The entries of a commit against the same reference as one, the newest reference's where there are several."""
+    newest, last = entries[-1]
+    same = [point for entry, point in entries if entry.reference == newest.reference]
+    if len(same) > 1 and all(each.variance for each in same):
+        weights = [1 / each.variance for each in same]
+        value = sum(weight * each.value for weight, each in zip(weights, same, strict=True)) / sum(weights)
+        last = replace(last, value=value, variance=1 / sum(weights))
+    return SeriesPoint(newest.commit, newest.subject, newest.reference_name, last)
+
+
+def _named(step: Step, points: Sequence[SeriesPoint], blessings: Sequence[Blessing], metric: str) -> SeriesStep:
+    commits = tuple(each.commit for each in points[step.first : step.last + 1])
+    accepted = [each for each in blessings if each.commit in commits and each.metric in (None, metric)]
+    return SeriesStep(points[step.first - 1].commit, commits[-1], commits, step, accepted[-1] if accepted else None)

@@ -1,0 +1,139 @@
+"""Samples in a file of another profiler, joined with a recording afterwards: `join_samples`.
+
+The format is what Python 3.15's `profiling.sampling` writes with `--gecko`: a processed profile of the Firefox
+Profiler, whose samples have times. `meta.startTime` is the monotonic clock there, and Unix time by the format's own
+description: both are read. Its files are named without their folders. Which thread a recording was made in is seen by
+the call sites of its statements.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyinstrument.session import Session
+
+from placebench.errors import ProfilerError
+from placebench.profiler.capture.external_flame_graph import CalledInterval, TimeLine
+from placebench.profiler.capture.external_sampler import Stack, StackChange, StackChanges, frame_name
+from placebench.profiler.capture.flame_graph import make_session
+from placebench.profiler.capture.stack import leaf
+from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.statement import Caller, Statement, Transaction
+
+_UNIX_MS = 1e11
+"""A clock that has counted so many milliseconds counts from 1970: no machine has run for three years."""
+
+
+def join_samples(recording: RecordingData, path: Path) -> tuple[Session, str]:
+    """The flame graph of a recording by the samples in a file, and a note on it.
+
+    Raises ProfilerError if the file is of another format, or holds no sample of the recording.
+    """
+    if len(recording.timeline) != 1:
+        raise ProfilerError(f"{recording.name}: expected one recorded request, not {recording.requests} merged ones")
+    started = recording.timeline[0].started_unix_s
+    ended = started + recording.elapsed_s
+    threads, interval_s = _read(path)
+    lines = [
+        TimeLine(started, ended, [_root(thread)], list(_intervals(recording, started)), changes, interval_s)
+        for thread, changes in threads.items()
+    ]
+    line = max(lines, key=lambda each: (each.matched_count, each.sample_count), default=None)
+    if line is None or not line.sample_count:
+        raise ProfilerError(f"{path} has no sample of when {recording.name} was recorded: were both made in one run?")
+    session = make_session(
+        list(line.records()),
+        [_root(thread) for thread, each in zip(threads, lines, strict=True) if each is line],
+        recording.elapsed_s,
+        samples=line.sample_count,
+        interval_s=interval_s,
+        cpu_s=recording.cpu_s or 0.0,
+    )
+    return (
+        session,
+        f"Python's time is by the samples in {path.name}; statements are exact, each fetch after its execute",
+    )
+
+
+def _read(path: Path) -> tuple[StackChanges, float]:
+    """The stacks of each thread by Unix time, and the seconds between two samples."""
+    try:
+        return read_gecko_profile(json.loads(path.read_bytes()))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ProfilerError(
+            f"{path} is no file of `python -m profiling.sampling … --gecko`: {type(error).__name__}: {error}"
+        ) from error
+
+
+def read_gecko_profile(profile: dict[str, Any]) -> tuple[StackChanges, float]:
+    """The stacks of each thread, by its native identifier and by Unix time, and the seconds between two samples.
+
+    Raises LookupError, TypeError or AttributeError where it is no such profile.
+    """
+    start_ms, interval_s = float(profile["meta"]["startTime"]), float(profile["meta"]["interval"]) / 1e3
+    if start_ms < _UNIX_MS:
+        start_ms += (time.time() - time.monotonic()) * 1e3
+    threads: StackChanges = {}
+    for thread in profile["threads"]:
+        stacks = _stacks(thread, profile["shared"]["stringArray"])
+        samples = thread["samples"]
+        changes = threads.setdefault(int(thread["tid"]), [])
+        for at_ms, number in zip(samples["time"], samples["stack"], strict=True):
+            at, stack = (start_ms + at_ms) / 1e3, () if number is None else stacks[number]
+            if not changes or changes[-1].stack != stack:
+                changes.append(StackChange(at, stack))
+        if changes:
+            changes.append(StackChange(at + interval_s, ()))
+    return threads, interval_s
+
+
+def _stacks(thread: dict[str, Any], texts: list[str]) -> list[Stack]:
+    """The stacks of its table: each is a frame below another stack."""
+    functions, frames, table = thread["funcTable"], thread["frameTable"], thread["stackTable"]
+    names = [
+        frame_name(texts[name], "" if file is None else texts[file], line or 0)
+        for name, file, line in zip(functions["name"], functions["fileName"], functions["lineNumber"], strict=True)
+    ]
+    stacks: list[Stack] = []
+    for frame, prefix in zip(table["frame"], table["prefix"], strict=True):
+        stacks.append((*(() if prefix is None else stacks[prefix]), names[frames["func"][frame]]))
+    return stacks
+
+
+def _root(thread: int) -> str:
+    return f"thread {thread}\x00<thread>\x00{thread}"
+
+
+def _intervals(recording: RecordingData, started: float) -> Iterator[CalledInterval]:
+    """The statements and transaction steps, each fetch at once after its execute, as far as the next one."""
+    steps: list[Statement | Transaction] = [*recording.statements, *recording.transactions]
+    steps.sort(key=lambda each: each.started_s)
+    ends = [each.started_s for each in steps[1:]] + [recording.elapsed_s]
+    for each, latest in zip(steps, ends, strict=True):
+        at = each.started_s
+        callers = _callers(each)
+        for label, seconds in _parts(each):
+            until = min(at + (seconds or 0.0), latest)
+            if until > at:
+                yield CalledInterval(started + at, started + until, leaf(label, "sql"), *callers)
+            at = max(at, until)
+
+
+def _parts(step: Statement | Transaction) -> tuple[tuple[str, float | None], ...]:
+    """The labels of what it did, with seconds."""
+    if isinstance(step, Transaction):
+        return ((step.kind, step.elapsed_s),)
+    return (step.sql, step.execute_s), (f"fetch {step.sql}", step.fetch_s)
+
+
+def _callers(step: Statement | Transaction) -> tuple[Caller | None, Caller | None]:
+    """Its call sites with their files named as in the samples."""
+    if isinstance(step, Transaction):
+        return None, None
+    return _without_folder(step.caller), _without_folder(step.outer_caller)
+
+
+def _without_folder(caller: Caller | None) -> Caller | None:
+    return None if caller is None else caller._replace(file=Path(caller.file).name)

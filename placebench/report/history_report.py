@@ -1,0 +1,194 @@
+"""The report of a history: a table and a chart of each metric, with its steps (`history_report`)."""
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from placebench import units
+from placebench.history import History, Series, SeriesPoint, SeriesStep
+from placebench.page.axis_charts import PointSeries, points
+from placebench.page.row_charts import Estimate, forest
+from placebench.report.effects import METRIC_LABELS
+from placebench.report.model import Chart, Check, Column, Details, Report, Section, Table
+
+_SHOWN = 12
+"""Letters of a commit."""
+_NEWEST = 20
+"""Commits in the table of a terminal."""
+_POINTS = (
+    "Each point is the ratio of a commit to the reference, measured in one interleaved run on one machine: machines "
+    "cancel, and several may add to one history."
+)
+_STEPS = (
+    "A step is found where the levels before and after differ by more than the intervals and the noise between runs "
+    "explain. A flat history of 60 commits, tested after each of them, has one in at most 5 of 100 cases."
+)
+_REGRESSIONS = (
+    "A regression is a step upwards beyond the metric's margin that nobody has accepted with `placebench history "
+    "bless`, and that has not gone away since."
+)
+
+
+def history_report(path: Path, history: History, series: Sequence[Series]) -> Report:
+    """Build the report of the history in *path*; series: one a metric, the first is the primary."""
+    found = [(each, step) for each in series for step in each.steps]
+    regressions = [(each, step) for each in series for step in each.regressions]
+    columns = [
+        Column("commit", lambda each: each.commit[:_SHOWN]),
+        *(Column(METRIC_LABELS[each.metric], _ratio_cell(each)) for each in series),
+        Column("subject", lambda each: each.subject, wide=True),
+    ]
+    newest = list(reversed(series[0].points)) if series else []
+    return Report(
+        folder=path.parent,
+        name=path.stem,
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        status="complete",
+        headline=_headline(history, series, regressions),
+        document=history_document(history, series),
+        notices=[_notice(*each) for each in found],
+        overview=[Table("Commits", columns, newest[:_NEWEST])] if newest else [],
+        remarks=list(_remarks(history, series)),
+        sections=[_section(each) for each in series if each.points],
+        notes=(_POINTS, _STEPS, _REGRESSIONS),
+        about=f"{len(history.entries)} measurements, {_reference(history)}",
+        checks=[
+            Check(
+                f"no regression of {METRIC_LABELS[each.metric]}",
+                each.metric,
+                "failed" if each.regressions else "passed" if each.points else "inconclusive",
+                "; ".join(step_sentence(each, step) for step in each.regressions),
+            )
+            for each in series
+        ],
+    )
+
+
+def step_sentence(series: Series, found: SeriesStep) -> str:
+    """'server CPU +2.1 % between 0123456789ab and ba9876543210 (Check more)', and why it is accepted where it is."""
+    change = units.change(math.exp(found.step.change))
+    subjects = {each.commit: each.subject for each in series.points}
+    several = f", one of {len(found.commits)} measured commits" if len(found.commits) > 1 else ""
+    sentence = (
+        f"{METRIC_LABELS[series.metric]} {change} between {found.after[:_SHOWN]} and {found.until[:_SHOWN]} "
+        f"({subjects[found.until]}){several}"
+    )
+    return f"{sentence}; accepted: {found.blessing.reason}" if found.blessing else sentence
+
+
+def _notice(series: Series, found: SeriesStep) -> str:
+    return f"{'Regression' if found in series.regressions else 'Step'}: {step_sentence(series, found)}"
+
+
+def history_document(history: History, series: Sequence[Series]) -> dict[str, Any]:
+    """Plain values for --json."""
+    return {
+        "reference": history.reference.reference if history.reference else None,
+        "entries": len(history.entries),
+        "failures": [{"commit": each.commit, "reason": each.reason} for each in history.failures],
+        "metrics": {each.metric: _series_document(each) for each in series},
+    }
+
+
+def _series_document(series: Series) -> dict[str, Any]:
+    return {
+        "points": [
+            {"commit": each.commit, "subject": each.subject}
+            | dict(zip(("ratio", "low", "high"), each.interval, strict=True))
+            for each in series.points
+        ],
+        "steps": [
+            {
+                "after": each.after,
+                "until": each.until,
+                "commits": list(each.commits),
+                "change": math.exp(each.step.change),
+                "accepted": each.blessing.reason if each.blessing else None,
+                "regression": each in series.regressions,
+            }
+            for each in series.steps
+        ],
+    }
+
+
+def _headline(history: History, series: Sequence[Series], regressions: Sequence[tuple[Series, SeriesStep]]) -> str:
+    if not history.entries:
+        return "No commit has been measured yet: `placebench history add --reference TAG` measures the first."
+    commits = units.count(max(len(each.points) for each in series))
+    if not regressions:
+        return f"No regression in {commits} commits against {_reference(history)}."
+    number = f"{len(regressions)} regressions" if len(regressions) > 1 else "1 regression"
+    return f"{number} in {commits} commits against {_reference(history)}."
+
+
+def _reference(history: History) -> str:
+    return f"reference {history.reference.reference_name}" if history.reference else "no reference"
+
+
+def _remarks(history: History, series: Sequence[Series]) -> Iterator[str]:
+    for each in history.failures:
+        yield f"{each.commit[:_SHOWN]} ({each.subject}) could not be measured: {each.reason}"
+    for one in series:
+        if one.left_out:
+            yield (
+                f"{METRIC_LABELS[one.metric]}: {one.left_out} measurements are left out: of commits that are no "
+                "ancestors of HEAD, or against a reference that no run links to the newest one"
+            )
+
+
+def _ratio_cell(series: Series) -> Any:
+    by_commit = {each.commit: each for each in series.points}
+
+    def cell(row: SeriesPoint) -> str:
+        found = by_commit.get(row.commit)
+        if found is None:
+            return units.NOT_MEASURED
+        ratio, low, high = map(units.ratio, found.interval)
+        return ratio if low == high else f"{ratio} [{low}, {high}]"
+
+    return cell
+
+
+def _section(series: Series) -> Section:
+    label = METRIC_LABELS[series.metric]
+    bounds = [0, *(each.step.place for each in series.steps), len(series.points)]
+    levels = [series.steps[0].step.before, *(each.step.after for each in series.steps)] if series.steps else [None]
+    parts = [
+        PointSeries(
+            f"from {series.points[begin].commit[:_SHOWN]}",
+            [(float(place + 1), series.points[place].interval[0]) for place in range(begin, end)],
+            "baseline" if number % 2 else "variant",
+            level=None if level is None else math.exp(level),
+        )
+        for number, ((begin, end), level) in enumerate(zip(pairwise(bounds), levels, strict=True))
+    ]
+    over_time = points(
+        parts,
+        title=f"{label} over the commits",
+        description="Ratio of each commit to the reference, the oldest first; a line is the level between two steps.",
+        show=None,
+        show_where=lambda where: units.count(where) if where >= 1 and where == int(where) else "",
+    )
+    rows = [_estimate(each) for each in reversed(series.points)]
+    intervals = forest(
+        rows,
+        title=f"{label} with confidence intervals",
+        description="Ratio of each commit to the reference, the newest first; left is less, which is better.",
+    )
+    return Section(
+        label,
+        [
+            Chart(over_time, "Ratio to the reference, the oldest commit first; lines are the levels between steps."),
+            Details("Every commit with its interval", [Chart(intervals)]),
+        ],
+        id=series.metric,
+    )
+
+
+def _estimate(point: SeriesPoint) -> Estimate:
+    ratio, low, high = point.interval
+    label = f"{point.commit[:_SHOWN]} {point.subject}"
+    return Estimate(label=label, text=units.change(ratio), value=ratio, low=low, high=high)
