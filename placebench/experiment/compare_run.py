@@ -134,6 +134,7 @@ class CompareRun:
         ):
             prepared = self._prepare(databases, variants)
             self._count(prepared, databases)
+            self.replicates.check_data(prepared)
             self._count_collections(prepared)
             self._profile(prepared)
             self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
