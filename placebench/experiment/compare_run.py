@@ -135,6 +135,7 @@ class CompareRun:
         ):
             prepared = self._prepare(databases, variants)
             self._count(prepared, databases)
+            self.replicates.check_data(prepared)
             self._count_collections(prepared)
             profile_variants(self._run, prepared, self._profiled)
             self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
