@@ -190,6 +190,8 @@ class CompareRun:
                 )
                 self._run.try_twice(f"{variant.name} count", count)
         self._same.save_equal()
+        for note in prepared.workload.notes:
+            self._run.note(note)
         for path in self._same.unmatched():
             self._run.note(f"same_responses: no response has anything at {path}")
 
