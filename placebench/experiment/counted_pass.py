@@ -1,7 +1,8 @@
 """The counted passes: what one request takes of the database, and of the garbage collector; never timed.
 
 `count_on_the_wire` counts any variant alike: statements and rows are what pg_stat_statements counted for its database,
-round trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request.
+round trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request. For
+SQLite, statements and rows are those that the profiler sees in the application.
 `count_requests` counts a variant of the reference service by the profiler's light mode.
 """
 
@@ -10,8 +11,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
@@ -27,6 +29,8 @@ from placebench.experiment.profiled_pass import (
     fresh_log_folder,
     recording_names,
     wait_for_recordings,
+    why_not_profiled,
+    with_profiler,
 )
 from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
@@ -35,10 +39,12 @@ from placebench.experiment.variants import Variant
 from placebench.profiler import Recording
 from placebench.runtime.network.link import Link, Traffic, open_database_link
 from placebench.runtime.postgres import Server
-from placebench.runtime.wsgi_servers import serve
+from placebench.runtime.wsgi_servers import ServerSpec, serve
 
 _WARM_UP_REQUESTS = 2
 _HASH_SEED = 1
+_KEPT_RECORDINGS = 200
+"""As many the profiler keeps as files."""
 _IN_OPEN = 0x20
 """Of inotify(7)."""
 _COUNTED = """
@@ -127,6 +133,46 @@ class _Counters:
         return self._read.each(self._database) if self._read else {}
 
 
+class _Recordings:
+    """What the profiler counts in the application, for a database that counts nothing itself."""
+
+    def __init__(self, variant: Variant, folder: Path | None) -> None:
+        """folder: of the recordings; None: there are none."""
+        self._variant, self._folder = variant, folder
+
+    def around(self, spec: ServerSpec) -> ServerSpec:
+        """Return the service with the profiler around it."""
+        return with_profiler(self._variant, spec, self._folder, "light") if self._folder else spec
+
+    def fill(self, counted: list[_Request], warm: Driven, requests_each: int) -> list[_Request]:
+        """Add statements and rows to the counted cycles, where the profiler saw any statement in them."""
+        number = len(counted) * requests_each
+        if self._folder is None or len(warm.wall_s) + number > _KEPT_RECORDINGS:
+            return counted
+        found = wait_for_recordings(self._folder, warm.names, len(warm.wall_s) + number)[-number:]
+        each = [recording.statements for _, recording in found]
+        cycles = [list(chain(*each[at : at + requests_each])) for at in range(0, number, requests_each)]
+        if not any(cycles):  # not run by SQLAlchemy: unknown, not none
+            return counted
+        return [
+            replace(
+                request,
+                statements=len(statements) / requests_each,
+                rows=sum(statement.row_count or 0 for statement in statements) / requests_each,
+            )
+            for request, statements in zip(counted, cycles, strict=True)
+        ]
+
+
+@contextmanager
+def _open_recordings(variant: Variant, database_url: str, folder: Path) -> Iterator[_Recordings]:
+    if not database_url.startswith("sqlite") or why_not_profiled(variant):
+        yield _Recordings(variant, None)
+        return
+    yield _Recordings(variant, fresh_log_folder(folder))
+    shutil.rmtree(folder)
+
+
 @contextmanager
 def _open_counters(database_url: str, read: Statistics | None, log: Path) -> Iterator[_Counters]:
     if not database_url.startswith("postgresql"):
@@ -146,12 +192,14 @@ def count_on_the_wire(
     """
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"
+    server_log = log / f"server-{name}.log"
     workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
     client = Client(folder)
     with (
         _open_counters(database_url, read, log) as counters,
         _watch_file(database_url) as is_opened,
-        serve(variant.spec(counters.url, hash_seed=_HASH_SEED, log=log / f"server-{name}.log")) as server,
+        _open_recordings(variant, database_url, log / f"counted-{name}") as recordings,
+        serve(recordings.around(variant.spec(counters.url, hash_seed=_HASH_SEED, log=server_log))) as server,
     ):
         if same is not None and workload.rules.candidates:
             for call in workload.calls:
@@ -168,6 +216,7 @@ def count_on_the_wire(
             if same is not None:
                 same.check_all(name, driven.responses, folder)
         by_statement = _by_statement(before, counters.each(), requests * workload.requests_each)
+        counted = recordings.fill(counted, warm, workload.requests_each)
         _check_traffic(name, variant, counters.traffic(), is_opened())
     made = _pass(name, counted, by_statement)
     made.save(prepared.folder / f"wire-{name}.json")

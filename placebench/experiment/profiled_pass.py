@@ -46,7 +46,7 @@ def profile_requests(run: RunFolder, prepared: PreparedVariants, name: str) -> P
     and .pyisession, the mean of the requests.
     """
     variant = prepared.named[name]
-    made = ProfiledPass(variant=name, requests=0, reason=_cannot(variant))
+    made = ProfiledPass(variant=name, requests=0, reason=why_not_profiled(variant))
     if not made.reason:
         try:
             made = run.try_twice(f"{name} profile", lambda: _profile(prepared, variant))
@@ -56,7 +56,7 @@ def profile_requests(run: RunFolder, prepared: PreparedVariants, name: str) -> P
     return made
 
 
-def _cannot(variant: Variant) -> str:
+def why_not_profiled(variant: Variant) -> str:
     """Return why this variant cannot be profiled; empty where it can."""
     if variant.request is not None:
         return "it has a request of its own"
@@ -81,9 +81,7 @@ def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
     """Serve it once more with the profiler, and keep its flame graph."""
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"server-{variant.name}.log"
-    spec = _with_profiler(
-        variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder
-    )
+    spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder)
     with serve(spec) as server:
         client, workload = Client(responses_folder(prepared.folder)), prepared.workload
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
@@ -95,14 +93,14 @@ def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
     return made
 
 
-def _with_profiler(variant: Variant, spec: ServerSpec, folder: Path) -> ServerSpec:
-    """The same service, with the profiler around it."""
+def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = "flame") -> ServerSpec:
+    """The same service, with the profiler in this mode around it, whose recordings go into *folder*."""
     if variant.ours:
-        variables = {"PLACEBENCH_PROFILE": "flame", "PLACEBENCH_PROFILE_DIR": str(folder)}
+        variables = {"PLACEBENCH_PROFILE": mode, "PLACEBENCH_PROFILE_DIR": str(folder)}
         return replace(spec, environment={**spec.environment, **variables})
     variables = {
         "PLACEBENCH_WATCH_APP": variant.module,
-        "PLACEBENCH_WATCH_MODE": "flame",
+        "PLACEBENCH_WATCH_MODE": mode,
         "PLACEBENCH_WATCH_DIR": str(folder),
     }
     return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})

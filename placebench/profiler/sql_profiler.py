@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
@@ -20,6 +20,7 @@ from placebench.errors import ProfilerError
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
 from placebench.profiler.capture.pending_statement import guarded
+from placebench.profiler.capture.statement_comments import comment_text, commenting
 from placebench.profiler.integrations.middleware import (
     AsgiApplication,
     ProfiledApplication,
@@ -235,6 +236,26 @@ class SqlProfiler:
     def timed(self, label: str) -> _Timed:
         """A span of the user's own code, for `with` and as a decorator of functions, plain or async."""
         return _Timed(label, self._hooks.current, self._listeners)
+
+    def comment_statements(self) -> None:
+        """Put a comment with route and function behind each statement of SQLAlchemy, as sqlcommenter does.
+
+        Recorded or not, from now on until `remove`: ` /*controller='list_orders',route='/orders/{id}'*/`. The
+        integrations of FastAPI, Starlette and Flask know both; other code names them by `tagged`.
+        Raises ProfilerError for a profiler of drivers alone.
+        """
+        if not hasattr(self._hooks, "comment_statements"):
+            raise ProfilerError("only statements of SQLAlchemy get comments: expected SqlProfiler()")
+        self._hooks.comment_statements()
+
+    @staticmethod
+    def tagged(route: str | None = None, function: str | None = None) -> AbstractContextManager[None]:
+        """Name the route and the function of what runs in the block, for `comment_statements`.
+
+        Both are to have few different values: no identifiers, else no statement would be prepared again.
+        """
+        text = comment_text(route, function)
+        return commenting(lambda: text)
 
     def listen(self, listener: Listener) -> None:
         """Call *listener* from now on with each span of `timed` and with each request's recording, as they end."""

@@ -12,7 +12,7 @@ from placebench.history import History, Series, SeriesPoint, SeriesStep
 from placebench.page.axis_charts import PointSeries, points
 from placebench.page.row_charts import Estimate, forest
 from placebench.report.effects import METRIC_LABELS
-from placebench.report.model import Chart, Check, Column, Details, Heading, Items, Paragraph, Report, Section, Table
+from placebench.report.model import Chart, Check, Column, Details, Report, Section, Table
 
 _SHOWN = 12
 """Letters of a commit."""
@@ -59,7 +59,7 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
             Check(
                 f"no regression of {METRIC_LABELS[each.metric]}",
                 each.metric,
-                "failed" if each.regressions else "passed",
+                "failed" if each.regressions else "passed" if each.points else "inconclusive",
                 "; ".join(step_sentence(each, step) for step in each.regressions),
             )
             for each in series
@@ -178,12 +178,10 @@ def _section(series: Series) -> Section:
         title=f"{label} with confidence intervals",
         description="Ratio of each commit to the reference, the newest first; left is less, which is better.",
     )
-    steps = [_notice(series, each) for each in series.steps]
     return Section(
         label,
         [
             Chart(over_time, "Ratio to the reference, the oldest commit first; lines are the levels between steps."),
-            *([Heading("Steps"), Items(steps)] if steps else [Paragraph("No step.")]),
             Details("Every commit with its interval", [Chart(intervals)]),
         ],
         id=series.metric,

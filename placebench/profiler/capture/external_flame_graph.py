@@ -115,7 +115,10 @@ class ExternalFlameGraph:
         external_sampler().end(self, wait=True)
         session = self._session()
         if not session.sample_count:
-            self.notes = (*self.notes, "py-spy took no sample: the record was too short, or the machine too busy")
+            self.notes = (
+                *self.notes,
+                "py-spy took no sample: it was killed, the record was too short, or the machine too busy",
+            )
         return session
 
     def hand_to(self, use: Callable[[Session], None]) -> None:

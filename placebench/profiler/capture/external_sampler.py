@@ -102,13 +102,16 @@ class _PySpy:
         return process
 
     def stop(self, marks: list[float]) -> StackChanges:
-        """End it; what it has seen. *marks*: when they were made by the thread that calls this."""
+        """End it; what it has seen, which is nothing if it was killed.
+
+        marks: when they were made by the thread that calls this.
+        """
         self._process.send_signal(signal.SIGINT)
         self._process.communicate()
         _permit_reading(0)
         with self._trace:
             self._trace.seek(0)
-            changes = read_chrome_trace(self._trace.read().decode())
+            changes = read_chrome_trace(self._trace.read().decode()) if self._process.returncode == 0 else {}
         offset = _clock_difference(changes.pop(threading.get_ident(), []), marks)
         if offset is None:
             return {}

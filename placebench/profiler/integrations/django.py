@@ -9,9 +9,12 @@ from typing import Any, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
+from django.db import connections
+from django.db.backends.signals import connection_created
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from placebench.profiler.capture.statement_comments import current_comment, set_comment
 from placebench.profiler.integrations.middleware import ProfiledBody, ProfiledRequest
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 
@@ -24,14 +27,18 @@ class DjangoMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self._get_response = get_response
-        profiler, rest = split_settings(cast(IntegrationSettings, getattr(settings, "SQL_PROFILER", {})))
+        own = cast(IntegrationSettings, getattr(settings, "SQL_PROFILER", {}))
+        profiler, rest = split_settings(own)
         self._calls = profiler.calls(**rest)
+        if own.get("comments"):
+            _comment_statements()
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         """Serve a request, and record it."""
+        set_comment()
         token = self._calls.header and request.headers.get(self._calls.header)
         profiled = self._calls.begin(f"{request.method} {request.path}", token)
         if profiled is None:
@@ -40,10 +47,33 @@ class DjangoMiddleware:
             return self._serve_async(profiled, request)
         return _ended(profiled, request, profiled.run(self._get_response, request))
 
+    def process_view(self, request: HttpRequest, view: Any, _arguments: object, _keywords: object) -> None:
+        """Its route is known from now on; a view made of a class has the name of that."""
+        if request.resolver_match is not None:
+            view = getattr(view, "view_class", view)
+            set_comment(f"/{request.resolver_match.route}", getattr(view, "__name__", None))
+
     async def _serve_async(self, profiled: ProfiledRequest, request: HttpRequest) -> HttpResponseBase:
         with profiled.paused_after():
             response = await self._get_response(request)
         return _ended(profiled, request, response)
+
+
+def _comment_statements() -> None:
+    """Put the comment of what runs behind each statement of Django's own connections, made or yet to be made."""
+
+    def comment(connection: Any, **_: object) -> None:
+        if _execute_commented not in connection.execute_wrappers:
+            # First, not last: the end of a `with connection.execute_wrapper(…)` takes the last one away.
+            connection.execute_wrappers.insert(0, _execute_commented)
+
+    connection_created.connect(comment, weak=False, dispatch_uid="placebench.comments")
+    for connection in connections.all(initialized_only=True):
+        comment(connection)
+
+
+def _execute_commented(execute: Callable[..., Any], sql: Any, *arguments: Any) -> Any:
+    return execute(sql + current_comment() if isinstance(sql, str) else sql, *arguments)
 
 
 def _ended(profiled: ProfiledRequest, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from flask import Flask, request, request_started
 
+from placebench.profiler.capture.statement_comments import set_comment
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 
 
@@ -26,8 +27,10 @@ class FlaskExtension:
         profiler, settings = split_settings({**self._settings, **app.config.get("SQL_PROFILER", {})})
 
         def name_request(_sender: Flask, **_: Any) -> None:
-            if request.url_rule is not None:
-                profiler.rename(f"{request.method} {request.root_path}{request.url_rule}")
+            rule, view = request.url_rule, app.view_functions.get(request.endpoint or "")
+            set_comment(None if rule is None else f"{request.root_path}{rule}", getattr(view, "__name__", None))
+            if rule is not None:
+                profiler.rename(f"{request.method} {request.root_path}{rule}")
 
         app.wsgi_app = profiler.wsgi(app.wsgi_app, **settings)
         request_started.connect(name_request, app, weak=False)

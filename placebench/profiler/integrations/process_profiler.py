@@ -21,9 +21,14 @@ class RecordingSettings(TypedDict, total=False):
 
 
 class IntegrationSettings(RecordingSettings, total=False):
-    """What every integration takes. profiler: the one to record with, instead of the process's own."""
+    """What every integration takes.
+
+    profiler: the one to record with, instead of the process's own. comments: whether statements of SQLAlchemy, and
+        in Django those of its ORM, get a comment with route and function (`SqlProfiler.comment_statements`).
+    """
 
     profiler: SqlProfiler
+    comments: bool
 
 
 def process_profiler() -> SqlProfiler:
@@ -47,4 +52,6 @@ def split_settings(settings: IntegrationSettings) -> tuple[SqlProfiler, Recordin
     """The profiler to use, and how requests are recorded."""
     rest = cast("dict[str, Any]", dict(settings))
     profiler = rest.pop("profiler", None) or process_profiler()
+    if rest.pop("comments", False):
+        profiler.comment_statements()
     return profiler, cast(RecordingSettings, rest)

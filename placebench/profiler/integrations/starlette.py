@@ -6,6 +6,7 @@ app.add_middleware(StarletteMiddleware, folder=Path("recordings"))
 from collections.abc import MutableMapping
 from typing import Any, Unpack
 
+from placebench.profiler.capture.statement_comments import comment_text, commenting
 from placebench.profiler.integrations.middleware import AsgiApplication
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 
@@ -34,17 +35,33 @@ class StarletteMiddleware:
                 self._rename(scope, mounted_at)
             await send(message)
 
+        comment = ""
+
+        def comment_of_route() -> str:
+            nonlocal comment
+            if not comment and (route := _route(scope, mounted_at)) is not None:
+                comment = comment_text(route, getattr(scope.get("endpoint"), "__name__", None))
+            return comment
+
         try:
-            await self._application(scope, receive, send_named)
+            with commenting(comment_of_route):
+                await self._application(scope, receive, send_named)
         except BaseException:
             self._rename(scope, mounted_at)
             raise
 
     def _rename(self, scope: MutableMapping[str, Any], mounted_at: str) -> None:
+        if (route := _route(scope, mounted_at)) is not None:
+            self._profiler.rename(f"{scope['method']} {route}")
+
+
+def _route(scope: MutableMapping[str, Any], mounted_at: str) -> str | None:
+    """The route with the paths that its application is mounted at; None if none was found."""
+    try:
         path = _route_path(scope)
-        if path is not None:
-            inner = str(scope.get("root_path", "")).removeprefix(mounted_at)
-            self._profiler.rename(f"{scope['method']} {inner}{path}")
+    except Exception:  # noqa: BLE001  routes of somebody's own class
+        path = None
+    return None if path is None else f"{str(scope.get('root_path', '')).removeprefix(mounted_at)}{path}"
 
 
 def _route_path(scope: MutableMapping[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import Engine
+from sqlalchemy.pool import QueuePool
 
 from placebench.profiler import SqlProfiler
 
@@ -101,3 +102,20 @@ def test_nothing_keeps_an_engine_that_is_gone() -> None:
     gc.collect()
 
     assert gone() is None
+
+
+def test_two_profilers_of_one_pool_are_removed_in_any_order(make_engine: Any) -> None:
+    """Both see a checkout, and the one that is left still does."""
+    engine: Engine = make_engine(poolclass=QueuePool)
+    first, second = SqlProfiler(engine), SqlProfiler(engine)
+    waits = []
+    for profiler in (first, second):
+        with profiler.record("checkout") as recording:
+            query(engine)
+        waits.append(recording.checkouts[0].wait_s)
+        if profiler is first:
+            first.remove()
+    second.remove()
+    query(engine)
+
+    assert None not in waits

@@ -181,6 +181,28 @@ def test_nothing_is_left_running(profiler: SqlProfiler) -> None:
     assert subprocess.run(["pgrep", "-P", str(os.getpid()), "py-spy"], check=False).returncode == 1, left
 
 
+@WITH_PY_SPY
+def test_without_py_spys_samples_statements_are_exact_and_a_note_says_so(profiler: SqlProfiler) -> None:
+    """It was killed, by the system for example; the next record has a new one."""
+    children = ["pgrep", "-P", str(os.getpid()), "py-spy"]
+    with profiler.record("killed", mode="external") as killed:
+        for pid in subprocess.run(children, stdout=subprocess.PIPE, text=True, check=True).stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+        run_statement(0.03)
+
+    assert killed.notes[-1].startswith("py-spy took no sample")
+    times = times_of(killed)
+    assert below(times, "run_statement", "select slowly(?)") == pytest.approx(killed.statements[-1].execute_s)
+    assert sum(times.values()) == pytest.approx(killed.elapsed_s)
+
+    def check() -> None:
+        with profiler.record("next", mode="external") as following:
+            busy(0.05)
+        assert following.session.sample_count > 0
+
+    eventually(check)
+
+
 PROGRAM = """
 import threading, time
 from sqlalchemy import create_engine, text

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.engine import Engine
 
 from placebench.profiler.integrations.process_profiler import process_profiler
@@ -32,6 +32,14 @@ class Query:
         with self.engine.connect() as connection:
             for number in range(count):
                 connection.execute(text("select :n"), {"n": number}).all()
+
+
+@pytest.fixture
+def sent(engine: Engine) -> list[str]:
+    """The text of each statement, as the driver gets it."""
+    texts: list[str] = []
+    event.listen(engine, "connect", lambda connection, _record: connection.set_trace_callback(texts.append))
+    return texts
 
 
 @pytest.fixture(autouse=True)

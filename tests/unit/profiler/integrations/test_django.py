@@ -35,6 +35,7 @@ DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "django
     "shop/urls.py": """
 import asyncio
 
+from asgiref.sync import sync_to_async
 from django.db import connection as own_connection
 from django.http import HttpResponse, StreamingHttpResponse
 from django.middleware.csrf import get_token
@@ -89,7 +90,26 @@ def account(request):
     return HttpResponse(status=200 if request.COOKIES.get("who") == "me" else 403)
 
 
+def sent(request):
+    texts = []
+
+    def note(execute, sql, *arguments):
+        texts.append(sql)
+        return execute(sql, *arguments)
+
+    with own_connection.execute_wrapper(note), own_connection.cursor() as cursor:
+        cursor.execute("select %s", [1])
+    return HttpResponse(texts[0])
+
+
+async def sent_async(request):
+    return await sync_to_async(sent)(request)
+
+
 urlpatterns = [
+    path("sent/<int:number>/", lambda request, number: sent(request)),
+    path("sent/", sent),
+    path("async/", sent_async),
     path("orders/<int:number>/", order),
     path("items/", include([path("<int:number>/", item)])),
     path("stream/", stream),
@@ -122,9 +142,9 @@ from placebench.http_session import Request
 from placebench.profiler.integrations.in_process_client import in_process_client
 
 with in_process_client(load_application(sys.argv[1])) as client:
-    for path in ("/orders/3/", "/items/2/", "/stream/", "/none/"):
+    for path in sys.argv[2:]:
         response = client.send(Request("GET", path))
-        print(response.status, response.body[:7].decode())
+        print(response.status, response.body[:100].decode())
 """
 
 
@@ -148,19 +168,32 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("interface", ["wsgi", "asgi"])
 def test_each_request_is_recorded_under_its_route(project: Path, interface: str) -> None:
     """Sync and async views, included routes, streamed parts, and what no route was found for."""
-    ran = run("-c", REQUESTS, f"shop.{interface}:application")
+    ran = run("-c", REQUESTS, f"shop.{interface}:application", "/orders/3/", "/items/2/", "/stream/", "/none/")
 
     documents = [json.loads(path.read_text()) for path in (project / "recordings").glob("*.recording.json")]
-    assert (["200 order 3", "200 item 2", "200 xxx"], "404") == (
-        ran.stdout.splitlines()[:3],
-        ran.stdout[-12:].split()[0],
-    ), ran.stderr
+    assert ["200 order 3", "200 item 2", "200 xxx", "404"] == [
+        line.removesuffix(" ") for line in ran.stdout.replace("404 ", "404\n").splitlines()[:4]
+    ], ran.stderr
     assert [
         ("GET /items/<int:number>/", 2),
         ("GET /none/", 0),
         ("GET /orders/<int:number>/", 3),
         ("GET /stream/", 3),
     ] == sorted((each["name"], len(each["statements"])) for each in documents)
+
+
+@pytest.mark.parametrize("interface", ["wsgi", "asgi"])
+def test_statements_name_their_route_and_view(project: Path, interface: str) -> None:
+    """Those of Django's own connections, in sync and async views; a statement is as it was where none is known."""
+    with (project / "shop/settings.py").open("a") as settings:
+        settings.write('SQL_PROFILER["comments"] = True\n')
+    ran = run("-c", REQUESTS, f"shop.{interface}:application", "/sent/", "/sent/3/", "/async/")
+
+    assert [
+        "200 select %s /*controller='sent',route='/sent/'*/",
+        "200 select %s /*controller='<lambda>',route='/sent/<int:number>/'*/",
+        "200 select %s /*controller='sent_async',route='/async/'*/",
+    ] == ran.stdout.splitlines(), ran.stderr
 
 
 def test_a_project_is_found_and_its_login_is_made(project: Path) -> None:

@@ -72,3 +72,16 @@ def test_the_settings_of_an_application_come_first(query: Callable[[int], None],
     (path,) = (tmp_path / "recordings").glob("*.recording.json")
     recording = Recording.load(path)
     assert ("GET /orders/<int:number>", "full", 3) == (recording.name, recording.mode, recording.statement_count)
+
+
+def test_statements_name_their_route_and_view(query: Callable[[int], None], sent: list[str]) -> None:
+    """If it is wanted; what no route was found for has no comment, also in a thread that served one before."""
+    app = application(query)
+    FlaskExtension(app, comments=True)
+    app.register_error_handler(404, lambda _error: query(1) or "nothing")
+    client = app.test_client()
+
+    for path in ("/orders/1", "/none"):
+        assert client.get(path).status_code == 200
+
+    assert sent == ["select 0 /*controller='order',route='/orders/<int:number>'*/", "select 0"]

@@ -90,3 +90,33 @@ def test_each_request_to_starlette_is_recorded_under_its_route(query: Callable[[
 
     assert [("GET /orders/{number}", 3), ("GET /inner/fail", 1)] == recorded()
     assert [None, "ZeroDivisionError"] == [each.error for each in process_profiler().recordings]
+
+
+def test_statements_name_their_route_and_endpoint(query: Callable[[int], None], sent: list[str]) -> None:
+    """If it is wanted: of FastAPI in its thread pool, of a mounted Starlette; what runs before the router has none."""
+    app = fastapi.FastAPI()
+
+    @app.get("/orders/{number}")
+    def order(number: int) -> int:
+        query(1)
+        return number
+
+    async def item(_request: Any) -> PlainTextResponse:
+        query(1)
+        return PlainTextResponse("item")
+
+    app.mount("/shop", Starlette(routes=[Route("/items/{number}", item)]))
+
+    async def outer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            query(1)
+        await app(scope, receive, send)
+
+    responses(StarletteMiddleware(outer, comments=True), "GET /orders/1", "GET /shop/items/2")
+
+    assert sent == [
+        "select 0",
+        "select 0 /*controller='order',route='/orders/{number}'*/",
+        "select 0",
+        "select 0 /*controller='item',route='/shop/items/{number}'*/",
+    ]

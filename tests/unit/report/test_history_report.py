@@ -1,0 +1,69 @@
+"""What is said of a history: its steps by commit, whatever their subjects hold, and what is not known."""
+
+import math
+from pathlib import Path
+
+from placebench.history import Blessing, Failure, History, HistoryEntry, Measured, series_of
+from placebench.report import history_report, render_html, render_text
+
+REFERENCE = "f" * 40
+SUBJECT = "Say <b>hello</b> | twice"
+
+
+def name_of(number: int) -> str:
+    """The hash of a commit."""
+    return f"{number:02x}" + "0" * 38
+
+
+def entry(number: int, ratio: float) -> HistoryEntry:
+    """Measured to ±0.5 %."""
+    measured = Measured(ratio=ratio, low=ratio * math.exp(-0.005), high=ratio * math.exp(0.005), replicates=12)
+    return HistoryEntry(
+        commit=name_of(number),
+        subject=SUBJECT,
+        reference=REFERENCE,
+        reference_name="v1",
+        measured_at="2026-11-22T10:00:00+00:00",
+        request="/orders",
+        metrics={"cpu_s": measured},
+        machine={},
+        versions={},
+    )
+
+
+ENTRIES = [entry(number, 1.0 if number < 8 else 1.1) for number in range(16)]
+UNTIL = name_of(8)
+
+
+def test_a_regression_is_named_by_its_commits() -> None:
+    """In the first sentence by number, below it with both commits; the page shows a subject as text."""
+    history = History(ENTRIES)
+    report = history_report(Path("/h/h.jsonl"), history, [series_of(history, "cpu_s")])
+    page = render_html(report)
+
+    assert report.headline == "1 regression in 16 commits against reference v1."
+    assert report.notices == [f"Regression: server CPU +10 % between 070000000000 and {UNTIL[:12]} ({SUBJECT})"]
+    assert [check.outcome for check in report.checks] == ["failed"]
+    assert "<b>hello" not in page
+    assert "Say &lt;b&gt;hello" in page
+
+
+def test_an_accepted_step_says_why() -> None:
+    """It is no regression any more."""
+    history = History([*ENTRIES, Blessing(commit=UNTIL, metric=None, reason="orders have items", blessed_at="")])
+    report = history_report(Path("/h/h.jsonl"), history, [series_of(history, "cpu_s")])
+
+    assert report.headline == "No regression in 16 commits against reference v1."
+    assert report.notices[0].endswith("; accepted: orders have items")
+    assert report.document["metrics"]["cpu_s"]["steps"][0]["regression"] is False
+
+
+def test_what_was_not_measured_is_said() -> None:
+    """A commit that did not start, and an empty history."""
+    failure = Failure(commit=UNTIL, subject="x", reference=REFERENCE, measured_at="", reason="it does not start")
+    history = History([failure])
+    report = history_report(Path("/h/h.jsonl"), history, [series_of(history, "cpu_s")])
+
+    assert report.headline.startswith("No commit has been measured yet")
+    assert [check.outcome for check in report.checks] == ["inconclusive"]
+    assert "080000000000 (x) could not be measured: it does not start" in render_text(report)
