@@ -212,6 +212,8 @@ class DriverRecorder:
         self, recording: ActiveRecording, connection: TimedConnection, text: str, step: str | None
     ) -> PendingStatement:
         """A statement on a connection without SQLAlchemy: the driver or the text itself begins its transaction."""
+        if recording.options.mode == "plans":
+            recording.note("no plans: only with SQLAlchemy does the profiler see when a connection is idle")
         state = recording.connection_state(connection)
         if state.transaction is None and connection.begins(text):
             self._begin_transaction(recording, state)
