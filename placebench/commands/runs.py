@@ -66,6 +66,7 @@ def compare_plan(
         workload=read_workload(
             plan.workload,
             source=plan.source,
+            folder=plan.folder,
             seed=data.seed,
             requests=requests,
             login=login,

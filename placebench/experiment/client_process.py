@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from placebench.experiment.canonical_response import (
     parse_response,
 )
 from placebench.experiment.http_request import HEADERS, Reply, send
+from placebench.experiment.scripted_workload import Script, WorkloadClient, load_script
 from placebench.experiment.workload import LoginRequest, SentRequest, Workload
 from placebench.http_session import Session
 from placebench.runtime.line_process import LineProcess, line_process, serve_lines
@@ -50,6 +52,10 @@ class Driven:
     """What sending and reading took."""
     responses: dict[str, list[str]] = field(default_factory=dict)
     """By request: the canonical digest of each distinct response."""
+    cycle: int = 1
+    """After how many requests the same ones begin again; of a script whose iterations differ, all of them."""
+    calls: list[str] = field(default_factory=list)
+    """The requests of a script, in their order."""
     names: list[str] = field(default_factory=list)
     """Method and path, without the query, of what was sent, as the profiler calls its recordings."""
 
@@ -180,12 +186,19 @@ class Client:
         """The digest of the canonical form, by that of the bytes with what is compared of the head."""
         self._sessions: dict[str, Session] = {}
         """By URL."""
+        self._scripts: dict[str, Script] = {}
+        self._iterations: dict[str, int] = {}
+        """How often the script has been run since the login, by URL."""
 
     def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
         """Send the requests as `HttpClient.drive` says; canonical digests are taken after the time that counts."""
         if login:
             self._sessions[url] = self._logged_in(url, workload)
+            self._iterations[url] = 0
         sender = _Sender(url, workload, self._sessions.setdefault(url, Session()), self._clock)
+        if workload.script:
+            self._run_script(url, workload, sender, times=times, login=login)
+            return self._driven(sender, workload, times)
         waiting, lock = iter(workload.cycle * times), threading.Lock()
 
         def use() -> None:
@@ -205,8 +218,34 @@ class Client:
                 thread.start()
             for thread in threads:
                 thread.join()
-        seen = sender.driven
-        seen.elapsed_s, seen.names = self._clock() - started, list(sender.names)
+        sender.driven.elapsed_s = self._clock() - started
+        return self._driven(sender, workload, times)
+
+    def _run_script(self, url: str, workload: Workload, sender: "_Sender", *, times: int, login: bool) -> None:
+        """Run the script so many times; what its beginning sends is not counted."""
+        script = self._scripts.get(workload.script)
+        if script is None:
+            script = self._scripts[workload.script] = load_script(workload.script, Path(workload.folder))
+        if login:
+            begin = _Sender(url, workload, self._sessions[url], self._clock)
+            _attempt(
+                workload.script, begin, lambda: script.start(url, WorkloadClient(begin.judged, f"{workload.seed}"))
+            )
+            begin.driven.check()
+        started = self._clock()
+        for _ in range(times):
+            number = self._iterations[url] = self._iterations.get(url, 0) + 1
+            client = WorkloadClient(sender.judged, f"{workload.seed} {number}")
+            _attempt(workload.script, sender, partial(script.run, client))
+        sender.driven.elapsed_s = self._clock() - started
+        if not sender.driven.wall_s:
+            sender.driven.check()
+            raise LoadError(f"workload {workload.script!r} sent no request")
+
+    def _driven(self, sender: "_Sender", workload: Workload, times: int) -> Driven:
+        """What was seen, with the canonical digests of the responses."""
+        seen, requests = sender.driven, len(sender.driven.wall_s)
+        seen.names, seen.cycle = list(sender.names), requests if requests % times else requests // times
         digests: dict[str, set[str]] = {}
         for (label, key), (body, head) in sender.bodies.items():
             digests.setdefault(label, set()).add(self._digest(key, body, head, workload.rules))
@@ -290,6 +329,32 @@ class _Sender:
                 if name:
                     self.bodies.setdefault((call.label, (name, tuple(head.items()))), (reply.body, head))
         return reply
+
+    def judged(self, call: SentRequest) -> tuple[Reply, Callable[[str], None]]:
+        """Send a request of a script, and return its response with what judges it; raises LoadError for none."""
+        self.driven.calls.append(call.label)
+        failures = self.driven.failures
+        reply, before = None, len(failures)
+        reply = self.send(call)
+        if reply is None:
+            raise LoadError(failures[-1])
+
+        def judge(failure: str) -> None:
+            del failures[before:]
+            if failure:
+                failures.append(f"{call.label}: {failure}")
+
+        return reply, judge
+
+
+def _attempt(script: str, sender: _Sender, run: Callable[[], None]) -> None:
+    """Run a part of a script; what it raises is a failure, if no request has failed."""
+    before = len(sender.driven.failures)
+    try:
+        run()
+    except Exception as error:  # noqa: BLE001  it is the user's, whatever it is
+        if len(sender.driven.failures) == before:
+            sender.driven.failures.append(f"{script}: {type(error).__name__}: {error}")
 
 
 def _headers(call: SentRequest, session: Session) -> dict[str, str]:

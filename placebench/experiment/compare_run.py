@@ -193,9 +193,9 @@ class CompareRun:
 
     def _count_collections(self, prepared: PreparedVariants) -> None:
         """Count the garbage collections of each variant of the reference service."""
-        (first, *others) = prepared.workload.calls
+        first, *others = prepared.workload.calls or (None,)
         for variant in prepared.variants:
-            if variant.ours and variant.request is None and first.method == "GET" and not others:
+            if variant.ours and variant.request is None and first and first.method == "GET" and not others:
                 database = prepared.databases[variant.name]
                 setup = PassSetup(database, first.path, self._run.path, 1, 1, 1, self._data.seed)
                 served = variant.variables["PLACEBENCH_VARIANT"]

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import LoadError, NoTrafficError
-from placebench.experiment.client_process import Client, Driven, responses_folder
+from placebench.experiment.client_process import Driven, responses_folder
 from placebench.experiment.http_request import get
 from placebench.experiment.load_run import responses_of
 from placebench.experiment.passes import PassSetup
@@ -92,6 +92,7 @@ class _Request:
     bytes_sent: float | None
     bytes_received: float | None
     body_bytes: float
+    requests: int
 
 
 @contextmanager
@@ -144,21 +145,21 @@ class _Recordings:
         """Return the service with the profiler around it."""
         return with_profiler(self._variant, spec, self._folder, "light") if self._folder else spec
 
-    def fill(self, counted: list[_Request], warm: Driven, requests_each: int) -> list[_Request]:
+    def fill(self, counted: list[_Request], warm: Driven) -> list[_Request]:
         """Add statements and rows to the counted cycles, where the profiler saw any statement in them."""
-        number = len(counted) * requests_each
+        number = sum(each.requests for each in counted)
         if self._folder is None or len(warm.wall_s) + number > _KEPT_RECORDINGS:
             return counted
         found = wait_for_recordings(self._folder, warm.names, len(warm.wall_s) + number)[-number:]
-        each = [recording.statements for _, recording in found]
-        cycles = [list(chain(*each[at : at + requests_each])) for at in range(0, number, requests_each)]
+        each = iter([recording.statements for _, recording in found])
+        cycles = [list(chain.from_iterable(islice(each, request.requests))) for request in counted]
         if not any(cycles):  # not run by SQLAlchemy: unknown, not none
             return counted
         return [
             replace(
                 request,
-                statements=len(statements) / requests_each,
-                rows=sum(statement.row_count or 0 for statement in statements) / requests_each,
+                statements=len(statements) / request.requests,
+                rows=sum(statement.row_count or 0 for statement in statements) / request.requests,
             )
             for request, statements in zip(counted, cycles, strict=True)
         ]
@@ -194,8 +195,8 @@ def count_on_the_wire(
     log = prepared.folder / "log"
     server_log = log / f"server-{name}.log"
     workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
-    client = Client(folder)
     with (
+        prepared.client() as client,
         _open_counters(database_url, read, log) as counters,
         _watch_file(database_url) as is_opened,
         _open_recordings(variant, database_url, log / f"counted-{name}") as recordings,
@@ -206,6 +207,7 @@ def count_on_the_wire(
                 same.request(name, call.path, server.url)
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         if same is not None:
+            same.check_calls(name, warm.calls)
             same.check_all(name, warm.responses, folder)
         counted, before = [], counters.each()
         for _ in range(requests):
@@ -215,8 +217,8 @@ def count_on_the_wire(
             counted.append(_request(passed, work, counters.work(), driven))
             if same is not None:
                 same.check_all(name, driven.responses, folder)
-        by_statement = _by_statement(before, counters.each(), requests * workload.requests_each)
-        counted = recordings.fill(counted, warm, workload.requests_each)
+        by_statement = _by_statement(before, counters.each(), sum(each.requests for each in counted))
+        counted = recordings.fill(counted, warm)
         _check_traffic(name, variant, counters.traffic(), is_opened())
     made = _pass(name, counted, by_statement)
     made.save(prepared.folder / f"wire-{name}.json")
@@ -241,7 +243,7 @@ def _request(
     statements, rows = (None if each is None else each / requests for each in work)
     passed = [None] * 3 if traffic is None else [traffic.round_trips, traffic.bytes_sent, traffic.bytes_received]
     round_trips, sent, received = (None if each is None else each / requests for each in passed)
-    return _Request(statements, rows, round_trips, sent, received, driven.body_bytes / requests)
+    return _Request(statements, rows, round_trips, sent, received, driven.body_bytes / requests, requests)
 
 
 def _by_statement(

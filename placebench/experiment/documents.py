@@ -129,6 +129,7 @@ class _WeightedRequest(TypedDict):
 class WorkloadDocument(TypedDict, total=False):
     """What is sent, as `placebench.experiment.workload.Workload` describes it."""
 
+    script: str
     requests: list[_WeightedRequest]
     login: list[str]
     same_responses: dict[str, Any]

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from placebench.errors import LoadError, ServerError
-from placebench.experiment.client_process import Client, responses_folder
+from placebench.experiment.client_process import Client, HttpClient
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.passes import PassSetup
 from placebench.experiment.records import ProfiledPass
@@ -82,8 +82,8 @@ def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"server-{variant.name}.log"
     spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder)
-    with serve(spec) as server:
-        client, workload = Client(responses_folder(prepared.folder)), prepared.workload
+    workload = prepared.workload
+    with prepared.client() as client, serve(spec) as server:
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         sent = _send_for_a_while(client, server.url, workload)
         recorded = wait_for_recordings(folder, warm.names, len(warm.wall_s) + sent)[-sent:]
@@ -106,7 +106,7 @@ def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = 
     return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
 
 
-def _send_for_a_while(client: Client, url: str, workload: Workload) -> int:
+def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload) -> int:
     """Send some cycles of requests, and return how many requests; as many to each variant where they write."""
     began, sent = time.monotonic(), 0
     while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < _ENOUGH_S):

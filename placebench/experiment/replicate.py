@@ -21,7 +21,7 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import DatabaseError, LoadError, ServerError
-from placebench.experiment.client_process import Driven, HttpClient, http_client
+from placebench.experiment.client_process import Client, Driven, HttpClient, http_client, responses_folder
 from placebench.experiment.records import Block, WirePass, read_blocks, rewrite_lines
 from placebench.experiment.run_folder import error_text
 from placebench.experiment.validity import MachineSample, block_problem, machine_problem
@@ -152,6 +152,15 @@ class PreparedVariants:
         """The variants by name."""
         return {variant.name: variant for variant in self.variants}
 
+    @contextmanager
+    def client(self) -> Iterator[Client | HttpClient]:
+        """What sends requests where nothing is timed; a script runs in a process of its own all the same."""
+        if not self.workload.script:
+            yield Client(responses_folder(self.folder))
+            return
+        with http_client(self.folder) as client:
+            yield client
+
     def workload_of(self, name: str) -> Workload:
         """What the variant of this name is sent."""
         request = self.named[name].request
@@ -248,9 +257,9 @@ class _Served:
 
     def warm_up(self, client: HttpClient) -> None:
         """Log in, compile, connect, and see how many cycles of requests fill a block."""
-        each = self._workload.requests_each
-        cycles = max(1, min(_WARM_UP_REQUESTS, _MOST_IN_A_BLOCK // each))
-        walls = client.drive(self.server.url, self._workload, times=cycles, login=True).wall_s
+        cycles = max(1, min(_WARM_UP_REQUESTS, _MOST_IN_A_BLOCK // max(1, len(self._workload.cycle))))
+        driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
+        walls, each = driven.wall_s, driven.cycle
         cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
         self.cycles_a_block = block_size(cycle_s, block_s=self._block_s, at_most=max(1, _MOST_IN_A_BLOCK // each))
         self._backends = read_backends(self._database_url)
@@ -260,14 +269,14 @@ class _Served:
         before = self._cpu()
         seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block)
         after = self._cpu()
-        missing = self.cycles_a_block * self._workload.requests_each - len(seen.wall_s)
+        missing = max(0, self.cycles_a_block * len(self._workload.cycle) - len(seen.wall_s))
         return Block(
             replicate=replicate,
             round=round_,
             position=position,
             variant=self._name,
-            requests=self.cycles_a_block * self._workload.requests_each,
-            cycle=self._workload.requests_each,
+            requests=len(seen.wall_s),
+            cycle=seen.cycle,
             wall_s=seen.wall_s,
             cpu_s=None if self._backends is None else after[0] - before[0] + cpu_between(before[1], after[1]),
             counters=self._counters(seen),

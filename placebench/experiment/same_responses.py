@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -64,6 +65,8 @@ class SameResponses:
         self._save = save
         self._unmatched = [*rules.ignore, *rules.unordered]
         self._expected: dict[str, _Expected] = {}
+        self._calls: tuple[str, list[str]] | None = None
+        """The variant that was sent requests first, and its requests."""
         self._checked: list[str] = []
         self._saved: dict[str, Any] = {}
 
@@ -96,6 +99,18 @@ class SameResponses:
         """Do the same for the responses to several requests, by their labels."""
         for request, digests in responses.items():
             self.check_bodies(name, request, digests, folder)
+
+    def check_calls(self, name: str, calls: Sequence[str]) -> None:
+        """Raise GateFailedError where the script sent other requests to this variant than to the first one."""
+        if not self._calls:
+            self._calls = (name, list(calls))
+        first, expected = self._calls
+        for number, (wanted, seen) in enumerate(zip_longest(expected, calls, fillvalue="none")):
+            if wanted != seen:
+                raise self.error(
+                    f"request {number + 1} of the workload is {seen} to {name}, and {wanted} to {first}: a workload "
+                    "sends each variant the same"
+                )
 
     def unmatched(self) -> list[str]:
         """The JSON paths of the rules at which no response had anything."""

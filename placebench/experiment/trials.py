@@ -71,6 +71,8 @@ class Experiment:
     """Tables of one's own data that requests may change."""
     tables: VariantTables = field(default_factory=VariantTables)
     """What the names of the variants mean."""
+    folder: Path = Path()
+    """Its own."""
     source: str = "the command line"
     """Where it is from, for messages."""
 
@@ -231,6 +233,7 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
         trials=tuple(own) or tuple(_own(names[0], variant) for variant in names[1:]),
         tables=VariantTables(tables, given.app, path.parent),
         workload=given,
+        folder=path.parent,
         source=str(path),
         **{key: getattr(given, key) for key in (*_DATA, *_OWN_DATA)},
     )

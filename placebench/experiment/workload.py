@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from placebench.addresses import REQUEST, check_request
 from placebench.errors import PlacebenchError
 from placebench.experiment.canonical_response import PLACEMENT_RULES, ResponseRules, parse_path
 from placebench.experiment.http_request import HEADERS
+from placebench.experiment.recorded_session import HarTable, read_har
 from placebench.http_session import SAFE_METHODS, Request, content_type
 
 _LONGEST_CYCLE = 1000
@@ -66,6 +68,12 @@ class Workload(Struct, frozen=True, kw_only=True):
     calls: tuple[SentRequest, ...] = ()
     cycle: tuple[int, ...] = ()
     """The order in which they are sent, by their numbers."""
+    script: str = ""
+    """Instead of them: a function as module:name, or the path of a locustfile; one iteration is a cycle."""
+    folder: str = ""
+    """Where the script is."""
+    seed: int = 1
+    """Of what the script draws."""
     login: tuple[LoginRequest, ...] = ()
     """Sent once after each start of a server."""
     rules: ResponseRules = PLACEMENT_RULES
@@ -75,23 +83,21 @@ class Workload(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """One line."""
+        if self.script:
+            return self.script
         labels = [call.label for call in self.calls]
         return labels[0] if len(labels) == 1 else f"{len(labels)} requests: {', '.join(labels)}"
 
     @property
-    def requests_each(self) -> int:
-        """How many requests are sent in one cycle."""
-        return len(self.cycle)
-
-    @property
     def writes(self) -> bool:
         """Whether it may change the data: each variant has to be sent the same number then."""
-        return any(call.method not in SAFE_METHODS for call in self.calls)
+        return bool(self.script) or any(call.method not in SAFE_METHODS for call in self.calls)
 
     def to_json(self) -> dict[str, Any]:
         """For the head of a run, without bodies and headers, which may be secrets; a digest stands for them."""
         weights = Counter(self.cycle)
         return {
+            "script": self.script,
             "requests": [
                 {"request": call.label, "weight": weights[number], "expected": call.expected}
                 for number, call in enumerate(self.calls)
@@ -155,6 +161,11 @@ class WorkloadKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     request: str | None = None
     """One request, as on the command line."""
+    workload: Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    """A function of a client, as module:name."""
+    locustfile: str | None = None
+    har: HarTable | str | None = None
+    """A session that a browser recorded."""
     requests: list[RequestTable | str] = []
     login: LoginTable | list[LoginTable | str] | str = []
     same_responses: ResponseRules | None = None
@@ -174,6 +185,7 @@ def read_workload(
     keys: WorkloadKeys,
     *,
     source: str,
+    folder: Path = Path(),
     seed: int,
     requests: Sequence[Request] = (),
     login: Sequence[Request] = (),
@@ -181,29 +193,39 @@ def read_workload(
 ) -> Workload:
     """Return what is sent, by the *keys* of the plan *source*; the requests of the command line override its own.
 
-    seed: of the order of requests with weights. placement: the laboratory's request, where variants speak Placement's
+    folder: where its files are. seed: of the order of requests with weights, and of what a script draws.
+    placement: the laboratory's request, where variants speak Placement's
     API: requests have its headers then, and its responses are compared as such. Raises PlacebenchError for keys that do
     not fit each other, and where there is nothing to send.
     """
+    rules = keys.same_responses or (ResponseRules() if placement is None else PLACEMENT_RULES)
+    rules.check(f"{source}: same_responses")
+    logins, notes = _login(keys, login, source), list[str]()
     given = [_Weighted(each) for each in requests] or _of_plan(keys, source)
+    if keys.har is not None and not given:
+        given, notes = _of_har(keys.har, folder, logins)
+    if script := "" if given else keys.workload or keys.locustfile or "":
+        return Workload(script=script, folder=str(folder.absolute()), seed=seed, login=logins, rules=rules)
     if not given and placement is not None:
         given = [_Weighted(Request.parse(placement))]
     if not given:
         raise PlacebenchError("no request: give --request 'GET /orders', or [[requests]] in the plan")
-    rules = keys.same_responses or (ResponseRules() if placement is None else PLACEMENT_RULES)
-    rules.check(f"{source}: same_responses")
     calls = _calls(given, HEADERS if placement is not None else {}, 200 if placement is not None else None)
-    return Workload(
-        calls=calls,
-        cycle=_cycle([each.weight for each in given], seed),
-        login=_login(keys, login, source),
-        rules=rules,
-    )
+    cycle = _cycle([each.weight for each in given], seed)
+    return Workload(calls=calls, cycle=cycle, login=logins, rules=rules, notes=tuple(notes))
+
+
+def _of_har(har: HarTable | str, folder: Path, login: Sequence[LoginRequest]) -> tuple[list[_Weighted], list[str]]:
+    """The requests of a recorded session, and what was left out."""
+    table = HarTable(har) if isinstance(har, str) else har
+    recorded, notes = read_har(table, folder, [Request(each.method, each.path) for each in login])
+    return [_Weighted(each.request, each.expect_status) for each in recorded], notes
 
 
 def _of_plan(keys: WorkloadKeys, source: str) -> list[_Weighted]:
-    if keys.request is not None and keys.requests:
-        raise PlacebenchError(f"{source}: request and requests: expected one of them")
+    sources = ("request", "requests", "workload", "locustfile", "har")
+    if len(given := [name for name in sources if getattr(keys, name)]) > 1:
+        raise PlacebenchError(f"{source}: {' and '.join(given)}: expected one of them")
     return [
         _Weighted(Request.parse(each))
         if isinstance(each, str)

@@ -5,6 +5,7 @@ placebench (`placebench.runtime.standalone`) has a loop of its own with the same
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,7 +60,12 @@ def line_process(spec: supervisor.ChildSpec, *, gone: str) -> Iterator[LineProce
 
 
 def serve_lines(respond: Callable[..., Mapping[str, Any]]) -> None:
-    """Call *respond* with the keys of each line on standard input until it ends, and write what it returns."""
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps(respond(**json.loads(line))) + "\n")
-        sys.stdout.flush()
+    """Call *respond* with the keys of each line on standard input until it ends, and write what it returns.
+
+    What *respond* itself prints goes to standard error.
+    """
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as output:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        for line in sys.stdin:
+            output.write(json.dumps(respond(**json.loads(line))) + "\n")
+            output.flush()

@@ -7,8 +7,11 @@ import json
 import os
 import random
 import secrets
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 if os.environ.get("DATABASE_URL", "").startswith("postgresql"):  # it is compared: a variant uses its database
     import psycopg2
@@ -26,6 +29,22 @@ def application(environ: dict[str, Any], start_response: Callable[..., object]) 
     status, headers, content = _respond(environ, body)
     start_response(f"{status} {_NAMES[status]}", [*headers, ("Content-Length", str(len(content)))])
     return [content]
+
+
+class _Quiet(WSGIRequestHandler):
+    """Nothing on stderr."""
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The URL of the shop on a free port."""
+    with make_server("127.0.0.1", 0, application, handler_class=_Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def _respond(environ: dict[str, Any], body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -1,10 +1,8 @@
 """What is sent in a comparison: requests, weights, logins, and how responses are compared."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import msgspec
 import orders_app
@@ -19,20 +17,11 @@ from placebench.experiment.workload import Workload, WorkloadKeys, read_workload
 from placebench.http_session import Request
 
 
-class Quiet(WSGIRequestHandler):
-    """Nothing on stderr."""
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The small shop on a free port."""
-    with make_server("127.0.0.1", 0, orders_app.application, handler_class=Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with orders_app.served() as url:
+        yield url
 
 
 def workload(**keys: Any) -> Workload:
