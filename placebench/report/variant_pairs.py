@@ -49,8 +49,8 @@ _INTRODUCTION = (
     "matters."
 )
 _PARTS_NOTE = (
-    "Per request, in replicates of fresh processes under the profiler. The intervals hold together: the chance that any "
-    "frame is named although none changed is 5 %, however many frames there are."
+    "Per request, in replicates of fresh processes under the profiler. The intervals hold together: the chance that "
+    "any frame is named although none changed is 5 %, however many frames there are."
 )
 _NO_INTERVALS_NOTE = "Per request under the profiler, in too few replicates for intervals: a change may be chance."
 _FLAME_LEGEND = (

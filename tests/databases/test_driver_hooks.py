@@ -270,3 +270,24 @@ def test_copies_of_psycopg_have_rows_and_an_empty_statement_is_a_ping(profiler: 
 
     assert statements(recording) == [(None, 1), (3, 2), (4, 1)]
     assert steps(recording) == [("CONNECT", None), ("PING", 1), ("CONNECT", None)]
+
+
+def test_the_wait_for_psycopgs_pool_is_that_of_the_next_statement(profiler: SqlProfiler, url: str) -> None:
+    """Without the pool's test of the connection; a timeout is a step with its error."""
+    pool_of = pytest.importorskip("psycopg_pool")
+
+    with (
+        pool_of.ConnectionPool(url, max_size=1, min_size=1, check=pool_of.ConnectionPool.check_connection) as pool,
+        profiler.record("pool") as recording,
+        pool.connection() as connection,
+    ):
+        with pytest.raises(pool_of.PoolTimeout):
+            pool.getconn(timeout=0.05)
+        for _ in range(2):
+            connection.execute("select 1").fetchall()
+
+    first, second = recording.statements
+    assert (first.pool_wait_s > 0, second.pool_wait_s) == (True, 0)
+    waited = next(step for step in recording.transactions if step.kind == "POOL TIMEOUT")
+    assert (waited.error, waited.elapsed_s >= 0.05) == ("PoolTimeout", True)
+    assert [step for step, _ in steps(recording)] == ["PING", "POOL TIMEOUT", "BEGIN", "COMMIT"]

@@ -28,6 +28,7 @@ _PATCHES = {
     "sqlite3": ("sqlite", "patch_sqlite"),
 }
 DRIVERS = tuple(_PATCHES)
+_POOLS = {"psycopg_pool": ("psycopg3", "patch_psycopg_pool")}
 # Between the application and its driver: their lines are not the ones that ran a statement.
 _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
 _UNSUPPORTED = (
@@ -56,11 +57,12 @@ class DriverPatches:
 
     def install(self) -> None:
         """Exchange those of the drivers that are imported, and of the others when they are."""
-        for name in self._named or [each for each in DRIVERS if each in sys.modules]:
+        for name in self._named:
             _import(name)
+        watched = {*(self._named or DRIVERS), *_POOLS}
+        for name in watched & sys.modules.keys():
             self._patch(name)
-        if not self._named:
-            self._watch.begin({name for name in DRIVERS if name not in sys.modules})
+        self._watch.begin(watched - sys.modules.keys())
         add_libraries(*DRIVERS, *_LIBRARIES)
 
     def remove(self) -> None:
@@ -82,7 +84,7 @@ class DriverPatches:
 
     def _patch(self, name: str) -> None:
         """Exchange a driver's functions; one that has changed costs its statements, and nothing else."""
-        module, function = _PATCHES[name]
+        module, function = (_PATCHES | _POOLS)[name]
         try:
             getattr(import_module(f"placebench.profiler.drivers.{module}"), function)(self._recorder, self._replace)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's

@@ -123,6 +123,31 @@ class DriverRecorder:
         if recording.options.parameters:
             pending.parameters = repr(values)[:LONGEST_PARAMETERS]
 
+    @contextmanager
+    def waiting_for_pool(self) -> Iterator[Callable[[object], object]]:
+        """Around a pool's way to give a connection out, which is handed to what this gives; without SQLAlchemy."""
+        recording = self.active_recording()
+        if recording is None:
+            yield lambda _connection: None
+            return
+        started = recording.clock()
+        try:
+            yield functools.partial(self._end_pool_wait, recording, started, recording.sql_s())
+        except Exception as error:
+            if type(error).__name__ == "PoolTimeout":
+                pending = recording.start_statement(None, "POOL TIMEOUT", "POOL TIMEOUT")
+                pending.started = pending.entered = started
+                pending.set_error(error)
+                pending.leave_execute(None)
+            raise
+
+    @guarded
+    def _end_pool_wait(self, recording: ActiveRecording, started: float, measured_s: float, connection: object) -> None:
+        """The wait is that of the connection's next statement, without the pool's test of the connection."""
+        state = recording.connection_state(connection)
+        state.pool_wait_s = max(0.0, recording.clock() - started - (recording.sql_s() - measured_s))
+        state.measured_s += state.pool_wait_s
+
     @guarded
     def driver_step(self, connection: TimedConnection, step: str) -> PendingStatement | None:
         """A new transaction step; None for the pool's rollback of what is not open, and in a CONNECT."""
@@ -200,6 +225,8 @@ class DriverRecorder:
         self, recording: ActiveRecording, connection: TimedConnection, text: str, step: str | None
     ) -> PendingStatement:
         """A statement on a connection without SQLAlchemy: the driver or the text itself begins its transaction."""
+        if recording.options.mode == "plans":
+            recording.note("no plans: only with SQLAlchemy does the profiler see when a connection is idle")
         state = recording.connection_state(connection)
         if state.transaction is None and connection.begins(text):
             self._begin_transaction(recording, state)
@@ -210,6 +237,8 @@ class DriverRecorder:
             pending.number = state.transaction
         elif step in ("COMMIT", "ROLLBACK"):
             state.transaction = None
+        elif step is None and state.pool_wait_s is not None:
+            pending.pool_wait_s, state.pool_wait_s = state.pool_wait_s, 0.0  # once: the next statements get 0
         return pending
 
     @staticmethod

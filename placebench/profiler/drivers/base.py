@@ -39,6 +39,9 @@ class CallRecorder(Protocol):
     def connecting_step(self) -> AbstractContextManager[None]:
         """Around a driver's connect, which is a CONNECT of the recording."""
 
+    def waiting_for_pool(self) -> AbstractContextManager[Callable[[object], object]]:
+        """Around a pool's way to give a connection out, which is handed to what this gives."""
+
     running: set[ActiveRecording]
 
     def count_missed(self) -> None:

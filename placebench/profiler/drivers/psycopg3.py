@@ -309,6 +309,31 @@ def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
     replace(psycopg, "connect", psycopg.Connection.connect)
 
 
+def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
+    """Have the pools of psycopg 3 report how long they let the application wait for a connection."""
+    from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+    getconn: Any = ConnectionPool.getconn
+    getconn_async: Any = AsyncConnectionPool.getconn
+
+    @functools.wraps(getconn)
+    def timed_getconn(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with recorder.waiting_for_pool() as came:
+            connection = getconn(self, *args, **kwargs)
+            came(connection)
+        return connection
+
+    @functools.wraps(getconn_async)
+    async def timed_getconn_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with recorder.waiting_for_pool() as came:
+            connection = await getconn_async(self, *args, **kwargs)
+            came(connection)
+        return connection
+
+    replace(ConnectionPool, "getconn", timed_getconn)
+    replace(AsyncConnectionPool, "getconn", timed_getconn_async)
+
+
 def _time_direct_cursors() -> None:
     """Have cursor classes that are called by the application itself, as by Django, make timed cursors.
 

@@ -170,3 +170,12 @@ def test_two_profilers_wait_for_a_driver_to_be_imported() -> None:
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert (printed.stderr, printed.stdout.split()[:2]) == ("", ["True", "_sqlite3"])
+
+
+def test_plans_need_sqlalchemy(profiler: SqlProfiler) -> None:
+    """A note says so, once."""
+    with profiler.record("plans", mode="plans") as recording:
+        for _ in range(2):
+            sqlite3.connect(":memory:").execute("select 1").fetchall()
+
+    assert ["SQLAlchemy" in note for note in recording.notes] == [True]
