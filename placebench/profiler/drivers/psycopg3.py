@@ -286,8 +286,8 @@ def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
     """Have psycopg 3 make timed connections, sync and async."""
     import psycopg
 
-    connect = psycopg.Connection.connect.__func__  # type: ignore[attr-defined]
-    connect_async = psycopg.AsyncConnection.connect.__func__  # type: ignore[attr-defined]
+    connect = psycopg.Connection.connect.__func__
+    connect_async = psycopg.AsyncConnection.connect.__func__
 
     @functools.wraps(connect)
     def timed_connect(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -349,7 +349,7 @@ def _time_direct_cursors() -> None:
         return object.__new__(cls)
 
     if "__new__" not in vars(BaseCursor):
-        BaseCursor.__new__ = new  # type: ignore[method-assign,assignment]
+        BaseCursor.__new__ = new
 
 
 def _offer(feed: PlanFeed, message: str | None) -> None:
