@@ -52,7 +52,7 @@ class SeedError(PlacebenchError):
 
 
 class VariantError(PlacebenchError):
-    """A name of a variant, optimization or way that does not exist."""
+    """A name of a variant, optimization or way that does not exist, or a revision without the application."""
 
 
 class ServerError(PlacebenchError):

@@ -21,11 +21,13 @@ from placebench.experiment.records import (
     LoadPass,
     Measurement,
     ProfiledPass,
+    ProfiledReplicate,
     Record,
     RunHead,
     WirePass,
     read_blocks,
     read_measurements,
+    read_profiled,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ class Run:
     """Load passes that were discarded; `head.failed_parts` says which were made again."""
     profiled: dict[str, ProfiledPass] = field(default_factory=dict)
     """How the flame graph of each variant was made, or why there is none."""
+    profiled_replicates: list[ProfiledReplicate] = field(default_factory=list)
+    """Where a request's time went in each variant, side by side."""
 
     def profile(self, variant: str) -> Path | None:
         """The flame graph of the variant's profiled pass, or None where there is none."""
@@ -148,6 +152,7 @@ def load(folder: Path | str) -> Run:
         blocks=read_blocks(folder / "blocks.jsonl"),
         measurements=read_measurements(folder / "measurements.jsonl", head.command),
         profiled=_each(variants, ProfiledPass, folder, "profiled-{}.json"),
+        profiled_replicates=read_profiled(folder / "profiled.jsonl"),
         invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )
 

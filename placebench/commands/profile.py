@@ -546,6 +546,18 @@ def _write_pages(recording: "Recording", folder: Path, name: str, *, flame: str 
     return files
 
 
+def report_recording(arguments: Namespace, recording: "Recording") -> None:
+    """Write the files of a recording into --out, and print it."""
+    files = _write(recording, arguments.out, ())
+    emit(
+        arguments,
+        text=lambda: _text(recording),
+        markdown=recording.to_markdown,
+        document=lambda: _document(recording, files),
+        page=files["page"],
+    )
+
+
 def _document(recording: "Recording", files: dict[str, Path]) -> dict[str, Any]:
     return {
         "summary": asdict(recording.summary()),

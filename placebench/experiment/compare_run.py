@@ -19,7 +19,7 @@ from placebench.experiment.data_setup import DataSetup
 from placebench.experiment.databases import VariantDatabases, database_name, variant_databases
 from placebench.experiment.environment import manifest
 from placebench.experiment.passes import PassSetup
-from placebench.experiment.profiled_pass import profile_requests
+from placebench.experiment.profiled_pass import profile_variants
 from placebench.experiment.records import RunHead
 from placebench.experiment.replicate import PhaseTimer, PreparedVariants
 from placebench.experiment.replicate_series import ReplicateSeries
@@ -30,13 +30,15 @@ from placebench.experiment.validity import Rules
 from placebench.experiment.variants import Variant, in_place
 from placebench.experiment.workload import Workload
 from placebench.runtime.postgres import Server
-from placebench.stats import PRIMARY, compare_blocks
+from placebench.stats import PART_REPLICATES, PRIMARY, compare_blocks
 from placebench.stats.verdict import INCONCLUSIVE
 
 SCREEN, PUBLISH = 12, 30
 ROUNDS = 24
 SEQUENTIAL_MOST, SEQUENTIAL_ROUNDS = 100, 8
 """Of a sequential run: small replicates, each of one start of the servers, and at most so many."""
+PROFILED_REPLICATES = 8
+"""At most: more of them hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
 
 
@@ -116,9 +118,8 @@ class CompareRun:
     @property
     def steps(self) -> int:
         """How many steps are announced, if every replicate is valid and none ends the run."""
-        each = 2 if self._settings.replicates else 1
         missing = self._settings.replicates - len(self.replicates.valid())
-        return 1 + each * len(self._settings.variants) + max(0, missing)
+        return 1 + len(self._settings.variants) + self._profiled + max(0, missing)
 
     def run(self, say: Say, note: Say = ignore) -> None:
         """Measure everything, in order; the folder is readable whatever is raised.
@@ -134,8 +135,9 @@ class CompareRun:
         ):
             prepared = self._prepare(databases, variants)
             self._count(prepared, databases)
+            self.replicates.check_data(prepared)
             self._count_collections(prepared)
-            self._profile(prepared)
+            profile_variants(self._run, prepared, self._profiled)
             self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
             shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         (self._run.path / "data.dump").unlink(missing_ok=True)
@@ -188,6 +190,8 @@ class CompareRun:
                 )
                 self._run.try_twice(f"{variant.name} count", count)
         self._same.save_equal()
+        for note in prepared.workload.notes:
+            self._run.note(note)
         for path in self._same.unmatched():
             self._run.note(f"same_responses: no response has anything at {path}")
 
@@ -202,12 +206,11 @@ class CompareRun:
                 count = partial(count_requests, setup, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
                 self._run.make_part("count", variant.name, count)
 
-    def _profile(self, prepared: PreparedVariants) -> None:
-        """Profile each variant, for its flame graph; not again in a later session, nor where nothing is timed."""
-        for variant in prepared.variants if self._settings.replicates else ():
-            if not (self._run.path / f"profiled-{variant.name}.json").is_file():
-                self._run.say(f"{variant.name}: profile")
-                profile_requests(self._run, prepared, variant.name)
+    @property
+    def _profiled(self) -> int:
+        """How many replicates are profiled: enough to tell where the variants differ, or one for a flame graph."""
+        wanted = self._settings.replicates
+        return min(wanted, PROFILED_REPLICATES) if wanted >= PART_REPLICATES else min(wanted, 1)
 
     def _undecided(self) -> list[str]:
         """The variants that the next replicate needs: all, or in a sequential run those of pairs without a decision."""

@@ -1,30 +1,43 @@
 """The profiled passes: a variant under the profiler, apart from what is timed, for its flame graph.
 
-`profile_requests` profiles a variant of a comparison, request by request: one of another environment where placebench
-is installed there too; where it is not, the pass says so and the comparison goes on. `profile_under_load` profiles a
-variant of the reference service under closed-loop load. What is profiled is slower, so nothing of it is timed.
+`profile_variants` profiles those of a comparison in replicates, request by request, to tell where they differ: one of
+another environment where placebench is installed there too; where it is not, the pass says so and the comparison goes
+on. `profile_under_load` profiles a variant of the reference service under closed-loop load. What is profiled is slower,
+so nothing of it is timed.
 """
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from statistics import fmean, median
 from urllib.parse import urlsplit
 
-from placebench.errors import LoadError, ServerError
+from placebench.errors import ServerError
 from placebench.experiment.client_process import Client, HttpClient
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.passes import PassSetup
-from placebench.experiment.records import ProfiledPass
+from placebench.experiment.records import (
+    FrameTime,
+    ProfiledPass,
+    ProfiledReplicate,
+    append_lines,
+    read_profiled,
+    rewrite_lines,
+)
 from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.run_folder import FAILURES, RunFolder, error_text
 from placebench.experiment.variants import Variant
 from placebench.experiment.workload import Workload
-from placebench.profiler.analysis.merging import merge_sessions
+from placebench.profiler.analysis.difference import self_times
+from placebench.profiler.analysis.merging import load_session, merge_sessions
 from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import notes_of
 from placebench.profiler.output.pages import write_flame_page, write_speedscope
@@ -34,26 +47,48 @@ from placebench.runtime.wsgi_servers import ServerSpec, serve
 _SERVED = "placebench.profiler.integrations.served"
 _NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame_graph"
 _WARM_UP_REQUESTS = 2
-_FEWEST, _MOST, _ENOUGH_S = 3, 40, 2.0
-_HASH_SEED = 1
+_FEWEST, _MOST = 3, 40
+_ENOUGH_S = 4.0
+"""Of requests to one variant, in all replicates."""
+_SMALLEST_SHARE = 0.0002
+"""Of a request, that a frame needs to be kept."""
+_LONGEST = 2.0
+"""Times the median, of a request that counts."""
 _WRITTEN_WITHIN_S = 10.0
 
 
-def profile_requests(run: RunFolder, prepared: PreparedVariants, name: str) -> ProfiledPass:
-    """Profile 3 to 40 requests of the variant *name*, some two seconds of them; saved as profiled-<name>.json.
+def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int) -> None:
+    """Profile the variants in *replicates* replicates: fresh processes of each, one after the other, in a random order.
 
-    Where it fails it is tried once more. With a flame graph come profile-<name>.html, .speedscope.json
-    and .pyisession, the mean of the requests.
+    Each replicate is appended to profiled.jsonl, where a later session goes on. A variant that fails twice is left out.
+    In the end profiled-<name>.json says how many requests of a variant were profiled, or why none; with a flame graph
+    come profile-<name>.html, .speedscope.json and .pyisession, the mean of the requests.
     """
-    variant = prepared.named[name]
-    made = ProfiledPass(variant=name, requests=0, reason=why_not_profiled(variant))
-    if not made.reason:
-        try:
-            made = run.try_twice(f"{name} profile", lambda: _profile(prepared, variant))
-        except FAILURES as error:
-            made = replace(made, reason=error_text(error))
-    made.save(prepared.folder / f"profiled-{name}.json")
-    return made
+    if not replicates:
+        return
+    path = prepared.folder / "profiled.jsonl"
+    made = read_profiled(path)
+    rewrite_lines(path, made)
+    reasons = {each.name: reason for each in prepared.variants if (reason := why_not_profiled(each))}
+    for number in range(1 + max((each.replicate for each in made), default=-1), replicates):
+        names = [name for name in prepared.named if name not in reasons]
+        run.say(f"profile {number + 1} of {replicates}: {', '.join(names) or 'none can be profiled'}")
+        random.Random(f"{run.head.seed} profile {number}").shuffle(names)
+        recorded = []
+        for name in names:
+            profile = partial(_profile, prepared, prepared.named[name], number, enough_s=_ENOUGH_S / replicates)
+            try:
+                recorded.append(run.try_twice(f"{name} profile", profile))
+            except FAILURES as error:
+                reasons[name] = error_text(error)
+        append_lines(path, recorded)
+        made += recorded
+    for variant in prepared.variants:
+        own = [each for each in made if each.variant == variant.name]
+        notes = list(dict.fromkeys(note for each in own for note in each.notes))
+        whole = ProfiledPass(variant.name, sum(each.requests for each in own), reasons.get(variant.name, ""), notes)
+        whole.save(prepared.folder / f"profiled-{variant.name}.json")
+        _keep_flame_graph(prepared.folder, variant, whole)
 
 
 def why_not_profiled(variant: Variant) -> str:
@@ -77,20 +112,38 @@ def _holds_placebench(variant: Variant) -> bool:
     return ended.returncode == 0
 
 
-def _profile(prepared: PreparedVariants, variant: Variant) -> ProfiledPass:
-    """Serve it once more with the profiler, and keep its flame graph."""
+def _profile(prepared: PreparedVariants, variant: Variant, number: int, *, enough_s: float) -> ProfiledReplicate:
+    """Serve it once more with the profiler, for *enough_s* seconds; its mean request stays beside the logs."""
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"server-{variant.name}.log"
-    spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=_HASH_SEED, log=log), folder)
+    spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=1 + number, log=log), folder)
     workload = prepared.workload
     with prepared.client() as client, serve(spec) as server:
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
-        sent = _send_for_a_while(client, server.url, workload)
+        sent = _send_for_a_while(client, server.url, workload, enough_s)
         recorded = wait_for_recordings(folder, warm.names, len(warm.wall_s) + sent)[-sent:]
-    made = ProfiledPass(variant.name, len(recorded), notes=list(notes_of(recording for _, recording in recorded)))
-    _keep(prepared.folder / f"profile-{variant.name}", [session for session, _ in recorded], variant, made)
+    flames = [flame for flame, _ in recorded]
+    notes = list(notes_of(recording for _, recording in recorded))
+    made = ProfiledReplicate(number, variant.name, sent, _mean_times(flames), notes)
+    mean_request = json.dumps(merge_sessions(flames).to_json())
+    write_whole(_mean_request(prepared.folder, variant.name, number), mean_request)
     shutil.rmtree(folder)
     return made
+
+
+def _mean_times(sessions: Sequence[Path]) -> list[FrameTime]:
+    """Each frame's self time, the mean of the requests without those that took twice the median: they waited."""
+    requests = [self_times(load_session(path)) for path in sessions]
+    most = _LONGEST * median(sum(request.values()) for request in requests)
+    kept = [request for request in requests if sum(request.values()) <= most]
+    frames = dict.fromkeys(chain.from_iterable(kept))
+    times = {frame: fmean(request.get(frame, 0.0) for request in kept) for frame in frames}
+    least = _SMALLEST_SHARE * sum(times.values())
+    return [FrameTime(*frame, self_s) for frame, self_s in times.items() if self_s > least]
+
+
+def _mean_request(folder: Path, variant: str, number: int | str) -> Path:
+    return folder / "log" / f"mean-request-{variant}-{number}.pyisession"
 
 
 def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = "flame") -> ServerSpec:
@@ -106,10 +159,10 @@ def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = 
     return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
 
 
-def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload) -> int:
+def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload, enough_s: float) -> int:
     """Send some cycles of requests, and return how many requests; as many to each variant where they write."""
     began, sent = time.monotonic(), 0
-    while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < _ENOUGH_S):
+    while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < enough_s):
         sent += len(client.drive(url, workload).check().wall_s)
     return sent
 
@@ -181,11 +234,15 @@ def _number(path: Path) -> int:
     return int(path.name.partition("-")[2].partition(".")[0])
 
 
-def _keep(page: Path, sessions: list[Path], variant: Variant, made: ProfiledPass) -> None:
+def _keep_flame_graph(folder: Path, variant: Variant, made: ProfiledPass) -> None:
+    """The mean request of all replicates as flame graphs; those of the replicates go."""
+    sessions = sorted(folder.glob(f"log/{_mean_request(folder, variant.name, '*').name}"))
     if not sessions:
-        raise LoadError("not one request was profiled")
+        return
     session = merge_sessions(sessions, application=("placebench/reference",) if variant.ours else ())
-    html = page.with_name(f"{page.name}.html")
-    write_flame_page(session, html, title=variant.name, requests=made.requests, notes=made.notes)
-    write_speedscope(session, page.with_name(f"{page.name}.speedscope.json"))
-    write_whole(page.with_name(f"{page.name}.pyisession"), json.dumps(session.to_json()))
+    page = folder / f"profile-{variant.name}.html"
+    write_flame_page(session, page, title=variant.name, requests=made.requests, notes=made.notes)
+    write_speedscope(session, page.with_suffix(".speedscope.json"))
+    write_whole(page.with_suffix(".pyisession"), json.dumps(session.to_json()))
+    for path in sessions:
+        path.unlink()

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self, TypedDict
+from typing import Annotated, Any, NamedTuple, Protocol, Self, TypedDict
 
 from msgspec import Meta
 
@@ -197,6 +197,27 @@ class ProfiledPass(Record):
     """What its recordings say that a reader of the flame graph has to know."""
 
 
+class FrameTime(NamedTuple):
+    """Self time of a frame in the mean request of a profiled replicate."""
+
+    name: str
+    """Function, or the text of a statement."""
+    place: str
+    """Its file, or "sql", "plan" or "gc"."""
+    self_s: Amount
+
+
+@dataclass(frozen=True)
+class ProfiledReplicate(Record):
+    """Some requests of one variant under the profiler, beside the other variants; a line of profiled.jsonl."""
+
+    replicate: Count
+    variant: str
+    requests: Count
+    frames: list[FrameTime]
+    notes: list[str] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Block(Record):
     """One stretch of requests against one variant in the interleaved comparison; a line of blocks.jsonl."""
@@ -255,6 +276,11 @@ def rewrite_lines(path: Path, records: Iterable[Record]) -> None:
 def read_blocks(path: Path) -> list[Block]:
     """The blocks in blocks.jsonl; a last line that a kill cut short is left out, and a missing file is none."""
     return read_lines(path, Block, error=RunFolderError)
+
+
+def read_profiled(path: Path) -> list[ProfiledReplicate]:
+    """The lines of profiled.jsonl, as `read_blocks` reads blocks."""
+    return read_lines(path, ProfiledReplicate, error=RunFolderError)
 
 
 def read_measurements(path: Path, command: str | None = None) -> list[Measurement]:

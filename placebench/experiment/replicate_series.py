@@ -73,6 +73,11 @@ class ReplicateSeries:
         if not is_soon_read:
             self._check_data(before, self._read_data(prepared))
 
+    def check_data(self, prepared: PreparedVariants) -> None:
+        """Raise GateFailedError for a variant whose requests so far, which should only read, have changed data."""
+        if prepared.before and not prepared.workload.writes:
+            self._check_data(prepared.before, self._read_data(prepared))
+
     def _make_one(
         self, prepared: PreparedVariants, names: Sequence[str], before: Mapping[str, TableContents]
     ) -> str | None:

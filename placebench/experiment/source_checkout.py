@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placebench.errors import PlacebenchError
+from placebench.errors import PlacebenchError, VariantError
 
 _PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9._-]+\])?==[A-Za-z0-9.!+*_-]+")
 
@@ -70,7 +70,8 @@ def read_origin(*, folder: Path, revision: str | None, packages: Sequence[str]) 
 def checked_out(origin: Origin, place: Path, *, module: str, python: str | None) -> Iterator[list[str]]:
     """What goes before the Python path of its environment while the `with` block runs; *place* is gone after it.
 
-    Raises PlacebenchError where it cannot be made, or where *module* would be found elsewhere than in the revision.
+    Raises PlacebenchError where it cannot be made, VariantError where *module* would be found elsewhere than in the
+    revision.
     """
     interpreter, tree = python or sys.executable, place / "tree"
     _remove(origin, place)
@@ -114,7 +115,7 @@ def _check_module(tree: Path, module: str, folders: Sequence[str], interpreter: 
     found = ended.stdout.strip()
     if not Path(found).is_relative_to(tree.resolve()):
         where = "nowhere" if found in ("", "None") else f"at {found}"
-        raise PlacebenchError(
+        raise VariantError(
             f"the module {top!r} is found {where}, not in the revision: name the folder that holds it with path="
         )
 

@@ -65,7 +65,7 @@ def find_steps(
     is_known: bool = False,
     link_variances: Mapping[str, float] | None = None,
 ) -> list[Step]:
-    """Return the steps of a series, in order; costs n² for n points (1 s for 1000).
+    """Return the steps of a series, in order; costs n² for n points (2 s for 1000).
 
     between_runs: the standard deviation, in log ratio, to expect between runs of the same pair of programs.
     is_known: whether that is exact, as it is for counts, instead of an expected value.

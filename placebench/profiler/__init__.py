@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Statement,
         Transaction,
     )
+    from placebench.profiler.model.statement_statistics import StatementStatistics
     from placebench.profiler.output.dataframes import plans_frame, statements_frame, transactions_frame
     from placebench.profiler.output.firefox import write_firefox_profile
     from placebench.profiler.output.otlp import write_otlp_metrics, write_otlp_traces
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         write_recording_page,
         write_speedscope,
     )
+    from placebench.profiler.output.prometheus import write_prometheus_text
     from placebench.profiler.output.sarif import write_sarif
     from placebench.profiler.recording import Recording
     from placebench.profiler.sql_profiler import SqlProfiler
@@ -55,6 +57,7 @@ __all__ = [
     "SqlProfiler",
     "Statement",
     "StatementGroup",
+    "StatementStatistics",
     "Transaction",
     "merge_sessions",
     "plans_frame",
@@ -65,6 +68,7 @@ __all__ = [
     "write_flame_page",
     "write_otlp_metrics",
     "write_otlp_traces",
+    "write_prometheus_text",
     "write_recording_page",
     "write_sarif",
     "write_speedscope",
@@ -87,10 +91,12 @@ _MODULES = {
         "Statement",
         "Transaction",
     ),
+    "model.statement_statistics": ("StatementStatistics",),
     "output.dataframes": ("plans_frame", "statements_frame", "transactions_frame"),
     "output.firefox": ("write_firefox_profile",),
     "output.otlp": ("write_otlp_metrics", "write_otlp_traces"),
     "output.pages": ("write_difference_page", "write_flame_page", "write_recording_page", "write_speedscope"),
+    "output.prometheus": ("write_prometheus_text",),
     "output.sarif": ("write_sarif",),
     "recording": ("Recording",),
     "sql_profiler": ("SqlProfiler",),

@@ -21,6 +21,7 @@ from placebench.profiler.capture.active_recording import ActiveRecording, Curren
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.capture.statement_comments import comment_text, commenting
+from placebench.profiler.capture.statistics_collector import StatisticsCollector
 from placebench.profiler.integrations.middleware import (
     AsgiApplication,
     ProfiledApplication,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
     from placebench.profiler.capture.hooks import Hooks
+    from placebench.profiler.model.statement_statistics import StatementStatistics
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -193,6 +195,7 @@ class SqlProfiler:
 
     def remove(self) -> None:
         """Take the hooks away, and their cost; again is harmless."""
+        self._hooks.collector = None
         self._hooks.remove()
 
     @contextmanager
@@ -300,6 +303,44 @@ class SqlProfiler:
         """The same for what a framework begins and ends by itself; the integrations are made of it."""
         return ProfiledCalls(self, *self._sampler_and_store(folder, mode, keep, sampling))
 
+    def collect_statistics(self, *, max_fingerprints: int = 200) -> None:
+        """Count every statement from now on, recorded or not; again is harmless.
+
+        Read it by `statistics` or `prometheus_text`. Each process counts by itself, and a forked one from nothing.
+        Connections that are open already are not seen.
+
+        max_fingerprints: how many are counted apart, the first ones; the rest is counted together as "other".
+        Raises ProfilerError if that is below 1.
+        """
+        if max_fingerprints < 1:
+            raise ProfilerError(f"max_fingerprints is {max_fingerprints}: expected 1 or more")
+        if self._hooks.collector is None:
+            clock = self._clocks.elapsed_safely(self.report_failure)
+            self._hooks.collector = StatisticsCollector(max_fingerprints, clock, self.report_failure)
+
+    def statistics(self) -> "Sequence[StatementStatistics]":
+        """What this process has counted of each statement, the most expensive first; the last one may be "other".
+
+        Raises ProfilerError if nothing is counted: see `collect_statistics`.
+        """
+        return self._collector.statistics()
+
+    def prometheus_text(self) -> str:
+        """The same in Prometheus's text format 0.0.4, for the application to send from an address of its own.
+
+        Raises ProfilerError if nothing is counted: see `collect_statistics`.
+        """
+        from placebench.profiler.output.prometheus import write_prometheus_text
+
+        collector = self._collector
+        return write_prometheus_text(collector.statistics(), max_fingerprints=collector.max_fingerprints)
+
+    @property
+    def _collector(self) -> StatisticsCollector:
+        if self._hooks.collector is None:
+            raise ProfilerError("no statistics are collected: call collect_statistics() before the first connection")
+        return self._hooks.collector
+
     def rename(self, name: str) -> None:
         """Give the recording that runs in this thread or task another name, such as the route of its request."""
         recording = self._hooks.current.get()
@@ -369,6 +410,8 @@ class SqlProfiler:
         """
         active.end()
         self._hooks.recording_ended(active)
+        if self._hooks.collector is not None:
+            self._hooks.collector.add_recorded(active.statements, active.steps)
         flame_graph, waiting = active.flame_graph, None
         if flame_graph is not None:
             span = active.started, active.started + active.elapsed_s

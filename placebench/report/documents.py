@@ -9,12 +9,13 @@ from dataclasses import asdict
 from typing import Any
 
 from placebench import units
+from placebench.profiler.analysis.difference import Frame
 from placebench.report.effects import headline, summary_sentences
 from placebench.report.environment import masked
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
 from placebench.report.optimizations import ExperimentResults, experiment_results, keep_sentence, results_document
 from placebench.results import Run
-from placebench.stats import Comparison
+from placebench.stats import Comparison, PartChange
 
 _FORMAT_VERSION = 1
 _DIGITS = 4
@@ -45,8 +46,24 @@ def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
         "comparisons": [each.to_json() for each in figures.comparisons],
+        "changed_frames": [
+            _frame_document(pair, each) for pair, parts in figures.parts.items() for each in parts if each.is_decided
+        ],
         "steps": [_step_document(each) for each in figures.variants],
         **(results_document(results) if head.settings.get("trials") else {}),
+    }
+
+
+def _frame_document(pair: tuple[str, str], change: PartChange[Frame]) -> dict[str, Any]:
+    return {
+        **dict(zip(("baseline", "variant", "frame", "place"), (*pair, *change.part), strict=True)),
+        "before_s": change.before,
+        "after_s": change.after,
+        "change_s": change.change,
+        "low_s": change.low,
+        "high_s": change.high,
+        "p_adjusted": change.p,
+        "verdict": change.verdict,
     }
 
 

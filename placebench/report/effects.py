@@ -6,7 +6,7 @@ An effect is written one way everywhere: `−77.0 % CPU [95 % CI −77.3, −76.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from placebench import units
 from placebench.experiment.records import MEASURED, FailedPart, RunHead
@@ -124,7 +124,7 @@ def power_sentence(comparisons: Sequence[Comparison]) -> str:
     label = METRIC_LABELS[comparisons[0].metric]
     known = sorted((each for each in comparisons if each.detectable is not None), key=lambda each: each.detectable or 0)
     if not known:
-        return f"Minimum detectable effect on {label}: unknown with fewer than two replicates."
+        return f"Minimum detectable effect on {label}: unknown with so few replicates."
     least, most = (detectable_text(each) for each in (known[0], known[-1]))
     effects = least if most == least else f"{least} to {most}"
     return f"Minimum detectable effect (MDE) on {label} at 80 % power: {effects}{rough_note(known)}."
@@ -292,4 +292,14 @@ def summary_sentences(figures: Figures) -> list[str]:
     else:
         few = figures.primaries if len(figures.primaries) <= _FEW else ()
         sentences = [comparison_sentence(each) for each in ([figures.all_changes] if figures.all_changes else few)]
-    return [*sentences, power_sentence(figures.primaries)]
+    return [*sentences, *_where(figures), power_sentence(figures.primaries)]
+
+
+def _where(figures: Figures) -> Iterator[str]:
+    """Where a single pair differs, under the profiler: the first of the frames that changed significantly."""
+    for parts in figures.parts.values() if len(figures.parts) == 1 else ():
+        decided = [each for each in parts if each.is_decided]
+        named = [f"{shorten_statement(each.part[0])} {units.step(each.change)}" for each in decided[:_FEW]]
+        if named:
+            more = len(decided) - len(named)
+            yield f"Where it changed: {', '.join(named)}{f', and {more} more frames' if more else ''}."

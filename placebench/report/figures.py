@@ -3,13 +3,15 @@
 Where the variants' responses differ, or were not requested, there are no figures: no speed of theirs can reach a page.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placebench.experiment.capacity import PERCENTILES
 from placebench.experiment.documents import SameResponsesDocument
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult, WirePass
 from placebench.page.svg import Role
+from placebench.profiler.analysis.difference import Frame, self_times
 from placebench.results import Run
 from placebench.stats import (
     COUNTED,
@@ -17,7 +19,9 @@ from placebench.stats import (
     PRIMARY,
     PROFILED,
     Comparison,
+    PartChange,
     adjust_for_multiple_testing,
+    attribute,
     compare_blocks,
     compare_counts,
     compare_profiled,
@@ -150,6 +154,8 @@ class Figures:
     blocks: tuple[BlockLatency, ...]
     """In the order that the variants were named."""
     pairs: tuple[ComparedPair, ...]
+    parts: Mapping[tuple[str, str], list[PartChange[Frame]]]
+    """Where each pair differs, by frame: baseline and variant to the changes of self time in seconds per request."""
     all_changes: Comparison | None
     """All changes together by the primary metric: the last step of a cumulative series against its first."""
 
@@ -199,15 +205,28 @@ def figures_of(run: Run) -> Figures:
     """Reduce the records of *run*; one sort of the samples per load pass, the rest is cheap."""
     responses = _responses(run.head.same_responses)
     variants = run.head.variants if run.head.is_comparable else []
+    pairs = _compared_pairs(run) if variants else []
     return Figures(
         run=run,
         responses=responses,
         variants=tuple(_variant_figures(run, variant) for variant in variants),
         comparisons=tuple(comparisons_of(run)) if variants else (),
         blocks=tuple(_block_latencies(run)) if variants else (),
-        pairs=tuple(_compared_pairs(run)) if variants else (),
+        pairs=tuple(pairs),
+        parts={(each.baseline, each.variant): _part_changes(run, each.baseline, each.variant) for each in pairs},
         all_changes=_all_changes(run) if variants else None,
     )
+
+
+def _part_changes(run: Run, baseline: str, variant: str) -> list[PartChange[Frame]]:
+    """By the profiled replicates of both; by the two flame graphs, without intervals, if there are none."""
+    profiled: dict[int, dict[str, dict[Frame, float]]] = defaultdict(dict)
+    for each in run.profiled_replicates:
+        profiled[each.replicate][each.variant] = {(name, place): self_s for name, place, self_s in each.frames}
+    pairs = [(each[baseline], each[variant]) for each in profiled.values() if {baseline, variant} <= each.keys()]
+    if not pairs and (before := run.session(baseline)) and (after := run.session(variant)):
+        pairs = [(self_times(before), self_times(after))]
+    return attribute([before for before, _ in pairs], [after for _, after in pairs])
 
 
 def comparisons_of(run: Run) -> list[Comparison]:

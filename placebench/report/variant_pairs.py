@@ -10,10 +10,9 @@ from placebench.experiment.records import WirePass
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import (
     Change,
-    FrameChange,
+    Frame,
     StatementChange,
     StatementFigures,
-    frame_changes,
     statement_changes,
 )
 from placebench.profiler.model.fingerprint import normalised
@@ -35,18 +34,25 @@ from placebench.report.model import (
     joined,
 )
 from placebench.results import Run
+from placebench.stats import PartChange
 
 _MOST_FLAMES = 6
 """With more variants the flame graphs are pages of their own: some 40 KB each."""
 _MOST_DIFFERENTIAL = 3
 """So many pairs have their differential flame graph on the page."""
 _MOST_BARS = 12
+_SMALLEST_SHARE = 0.001
 _MOST_FRAMES = 60
 _INTRODUCTION = (
     "Each variant was profiled in a pass of its own, apart from the timed blocks. A profiler slows down what it "
     "measures: this shows where the time went and which statements were sent; the verdict above says how much it "
     "matters."
 )
+_PARTS_NOTE = (
+    "Per request, in replicates of fresh processes under the profiler. The intervals hold together: the chance that "
+    "any frame is named although none changed is 5 %, however many frames there are."
+)
+_NO_INTERVALS_NOTE = "Per request under the profiler, in too few replicates for intervals: a change may be chance."
 _FLAME_LEGEND = (
     "The root is on top; each box is as wide as its time. Statements are warm, plan nodes blue, garbage collections "
     "red. Point at a box for its name and time."
@@ -56,8 +62,7 @@ _FLAME_LEGEND = (
 def difference_section(figures: Figures) -> list[Section]:
     """Return what changed inside each compared pair, and the flame graphs; nothing where neither was recorded."""
     run = figures.run
-    names = list(dict.fromkeys((each.baseline, each.variant) for each in figures.comparisons))
-    pairs = [block for pair in names for block in _pair_blocks(run, *pair, len(names))]
+    pairs = [block for pair in figures.parts for block in _pair_blocks(figures, *pair)]
     graphs = list(_flame_blocks(run)) if figures.variants else []
     if not graphs and not pairs:
         return []
@@ -67,28 +72,37 @@ def difference_section(figures: Figures) -> list[Section]:
     return [Section("Where the difference is", blocks, id="difference")]
 
 
-def _pair_blocks(run: Run, baseline: str, variant: str, pairs: int) -> Iterator[Block]:
+def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Block]:
     """What changed from *baseline* to *variant*; nothing where neither frames nor statements are known of both."""
-    before, after = run.session(baseline), run.session(variant)
-    frames = frame_changes(before, after) if before and after else ()
+    run, parts = figures.run, changed_parts(figures, baseline, variant)
     counted = run.wire.get(baseline), run.wire.get(variant)
     statements = counted_changes(counted[0], counted[1]) if counted[0] and counted[1] else []
-    if not frames and not statements:
+    if not parts and not statements:
         return
     names = [shorten_variant(each, run.head.variants) for each in (baseline, variant)]
     blocks: list[Block] = []
-    if frames and before and after:
-        blocks += [Heading("Frames by self time"), _frame_chart(frames)]
-        if pairs <= _MOST_DIFFERENTIAL:
+    if parts:
+        blocks += [Heading("Frames by self time"), _frame_chart(parts)]
+        before, after = run.session(baseline), run.session(variant)
+        if len(figures.parts) <= _MOST_DIFFERENTIAL and before and after:
             blocks.append(_differential(flame_difference_svg(before, after), f"{baseline} and {variant}"))
-        blocks.append(Details("All frames that changed", [_frame_table(frames, *names)]))
+        blocks.append(Details("All frames that changed", [_frame_table(parts, *names)]))
     else:
         blocks.append(Paragraph("Frames: not measured of both.", "missing"))
     if statements:
         blocks += [Heading("Statements"), _statement_table(statements)]
     else:
         blocks.append(Paragraph("Statements: not counted of both.", "missing"))
-    yield Details(_pair_summary((baseline, variant), names, frames), blocks, style="between", is_open=pairs == 1)
+    summary = _pair_summary((baseline, variant), names, parts)
+    yield Details(summary, blocks, style="between", is_open=len(figures.parts) == 1)
+
+
+def changed_parts(figures: Figures, baseline: str, variant: str) -> list[PartChange[Frame]]:
+    """Return the frames that changed significantly, then those that changed by 0.1 % of a request, largest first."""
+    parts = figures.parts.get((baseline, variant), [])
+    least = _SMALLEST_SHARE * sum(each.before for each in parts)
+    shown = [each for each in parts if each.is_decided or abs(each.change) >= least > 0]
+    return sorted(shown, key=lambda each: not each.is_decided)
 
 
 def counted_changes(before: WirePass, after: WirePass) -> list[StatementChange]:
@@ -118,24 +132,22 @@ def _statement_figures(counted: WirePass) -> dict[str, StatementFigures]:
     return figures
 
 
-def _pair_summary(pair: tuple[str, str], names: list[str], frames: Sequence[FrameChange]) -> Text:
+def _pair_summary(pair: tuple[str, str], names: list[str], parts: Sequence[PartChange[Frame]]) -> Text:
     roles = zip(("baseline", "variant"), pair, names, strict=True)
     spans = [Markup('<span class="role-{}" title="{}">{}</span>').format(*each) for each in roles]
-    less = sum(max(-each.change_s, 0.0) for each in frames)
-    more = sum(max(each.change_s, 0.0) for each in frames)
+    less = sum(max(-each.change, 0.0) for each in parts)
+    more = sum(max(each.change, 0.0) for each in parts)
     sums = f"frames: −{units.duration(less)}, +{units.duration(more)}"
-    return joined(joined(*spans, by=" → "), Markup('<span class="aside">{}</span>').format(sums) if frames else "")
+    return joined(joined(*spans, by=" → "), Markup('<span class="aside">{}</span>').format(sums) if parts else "")
 
 
-def _frame_chart(frames: Sequence[FrameChange]) -> Chart:
-    rows = [
-        Bar(
-            label=shorten_statement(each.name) if each.is_sql else each.name,
-            parts=(each.change_s,),
-            title=f"{each.name} ({each.place}): {units.duration(each.before_s)} → {units.duration(each.after_s)}",
-        )
-        for each in frames[:_MOST_BARS]
-    ]
+def _frame_chart(parts: Sequence[PartChange[Frame]]) -> Chart:
+    rows = []
+    for each in parts[:_MOST_BARS]:
+        name, place = each.part
+        label = shorten_statement(name) if place in ("sql", "plan") else name
+        title = f"{name} ({place}): {units.duration(each.before)} → {units.duration(each.after)}"
+        rows.append(Bar(label=label, parts=(each.change,), title=title))
     svg = bars(
         rows,
         title="Frames by change of self time",
@@ -143,7 +155,8 @@ def _frame_chart(frames: Sequence[FrameChange]) -> Chart:
         show=units.step,
         is_signed=True,
     )
-    return Chart(svg, "Self time per request in the profiled pass (mean): the largest changes.")
+    about = "significant changes come first" if any(each.is_decided for each in parts) else "the largest changes"
+    return Chart(svg, f"Self time per request under the profiler (mean): {about}.")
 
 
 def _differential(svg: Markup, of: str) -> Block:
@@ -156,20 +169,30 @@ def _differential(svg: Markup, of: str) -> Block:
     return Details("Differential flame graph", [graph, Paragraph(legend, "small")], style="flame laid-over")
 
 
-def _frame_table(frames: Sequence[FrameChange], baseline: str, variant: str) -> Table:
-    columns = (
-        Column("frame, self time", lambda each: joined(code(each.name), aside(each.place))),
-        Column(baseline, lambda each: units.duration(each.before_s) if each.before_s else "–"),
-        Column(variant, lambda each: units.duration(each.after_s) if each.after_s else "–"),
-        Column("change", lambda each: Markup('<span class="change">{}</span>').format(units.step(each.change_s))),
-    )
+def _frame_table(parts: Sequence[PartChange[Frame]], baseline: str, variant: str) -> Table:
+    columns = [
+        Column("frame, self time", lambda each: joined(code(each.part[0]), aside(each.part[1]))),
+        Column(baseline, lambda each: units.duration(each.before) if each.before else "–"),
+        Column(variant, lambda each: units.duration(each.after) if each.after else "–"),
+        Column("change", lambda each: Markup('<span class="change">{}</span>').format(units.step(each.change))),
+    ]
+    if parts[0].low is not None:
+        columns.append(Column("95 % CI", interval_text))
     return Table(
         "Frames",
-        columns,
-        frames[:_MOST_FRAMES],
+        tuple(columns),
+        parts[:_MOST_FRAMES],
         style="frames",
-        row_style=lambda each: f"role-{'baseline' if each.change_s > 0 else 'variant'}",
+        row_style=lambda each: f"role-{'baseline' if each.change > 0 else 'variant'}",
+        note=_PARTS_NOTE if parts[0].low is not None else _NO_INTERVALS_NOTE,
     )
+
+
+def interval_text(part: PartChange[Frame]) -> str:
+    """Return the interval of a part's change: "[+1.2 ms, +1.4 ms]", and whether it is inconclusive."""
+    if part.low is None or part.high is None:
+        return ""
+    return f"[{units.step(part.low)}, {units.step(part.high)}]{'' if part.is_decided else ' inconclusive'}"
 
 
 def _statement_table(statements: Sequence[StatementChange]) -> Table:

@@ -7,6 +7,7 @@ The way of the numbers: `reduction` (blocks of requests → one log ratio a repl
 `compare_blocks` goes all of it.
 """
 
+from placebench.stats.attribution import PART_REPLICATES, PartChange, attribute
 from placebench.stats.comparison import Comparison, compare_blocks, compare_counts, compare_profiled
 from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann
 from placebench.stats.multiple_testing import adjust_for_multiple_testing
@@ -23,12 +24,15 @@ from placebench.stats.sequential import sequential_interval
 __all__ = [
     "COUNTED",
     "METRICS",
+    "PART_REPLICATES",
     "PRIMARY",
     "PROFILED",
     "Comparison",
     "ConfidenceInterval",
     "MedianInterval",
+    "PartChange",
     "adjust_for_multiple_testing",
+    "attribute",
     "compare_blocks",
     "compare_counts",
     "compare_profiled",

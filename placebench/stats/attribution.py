@@ -47,6 +47,11 @@ class PartChange(Generic[Key]):
     verdict: Verdict
     """FASTER for less, SLOWER for more, INCONCLUSIVE where it cannot be told from no change."""
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether it changed significantly."""
+        return self.verdict != INCONCLUSIVE
+
 
 def attribute(
     before: Sequence[Mapping[Key, float]],

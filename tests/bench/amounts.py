@@ -23,6 +23,8 @@ class Amounts:
     """Whether that is measured on SQLite too, and not on PostgreSQL alone."""
     statements: int
     """That an application is profiled for, while its memory is watched."""
+    soaked: int
+    """That an application in production runs, while its memory and its files are watched; ten a second for a week."""
     samples: int
     """Of telemetry that is read, and of a run whose report is made."""
     block_s: float
@@ -48,6 +50,7 @@ FULL = Amounts(
     blocks=10,
     sqlite=True,
     statements=1_000_000,
+    soaked=6_048_000,
     samples=1_000_000,
     block_s=0.2,
     load_s=2.0,
@@ -66,6 +69,7 @@ SMOKE = Amounts(
     blocks=2,
     sqlite=False,
     statements=2000,
+    soaked=8000,
     samples=10_000,
     block_s=0.02,
     load_s=0.1,

@@ -144,7 +144,7 @@ def _seeded(server: Server, loader: str, trees: int) -> Seeded:
 
 def bench_profiler(arguments: argparse.Namespace) -> None:
     """CPU that each profiler adds to a small statement, each in a process of its own, on SQLite and PostgreSQL."""
-    modes = [f"placebench-{mode}" for mode in ("idle", "light", "full", "sampled", "external", "flame")]
+    modes = [f"placebench-{mode}" for mode in ("idle", "statistics", "light", "full", "sampled", "external", "flame")]
     blocks = arguments.repeats * arguments.blocks
     with open_server() as server:
         for url in (*(["sqlite://"] if arguments.sqlite else []), server.create_database("bench_profiler")):
@@ -188,6 +188,30 @@ def bench_profiled(arguments: argparse.Namespace) -> None:
     grown = statistics.linear_regression(millions, memory[5:]).slope
     say(f"{units.count(arguments.statements)} statements, full", f"{units.size(memory[0])} to {units.size(memory[-1])}")
     say("slope of the second half", f"{units.size(grown)} a million")
+
+
+def bench_soak(arguments: argparse.Namespace) -> None:
+    """A week of an application in production, in statements: memory of its process, and its folder of recordings."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = printed_by("soak.py", str(arguments.soaked), folder)
+    memory, files, size = found["rss_bytes"], found["files"], found["bytes"]
+    half = len(memory) // 2
+    millions = [arguments.soaked * part / len(memory) / 1e6 for part in range(half, len(memory))]
+    slope, error = slope_of(millions, memory[half:])
+    say(f"{units.count(arguments.soaked)} statements", f"{units.size(memory[0])} to {units.size(memory[-1])}")
+    margin = 2.306 * error  # of Student's t for 10 points
+    interval = f"95 % CI {(slope - margin) / 2**10:+.1f} to {(slope + margin) / 2**10:+.1f}"
+    say(f"slope of the second half, n = {len(millions)}", f"{slope / 2**10:+.1f} KiB a million", interval)
+    say("folder of recordings, at most", f"{units.count(files)} files, {units.size(size)}")
+    say("text for Prometheus, at most", units.size(found["scraped_bytes"]))
+
+
+def slope_of(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """The slope of a straight line through the points, by least squares, and its standard error."""
+    line = statistics.linear_regression(x, y)
+    residuals = sum((b - line.slope * a - line.intercept) ** 2 for a, b in zip(x, y, strict=True))
+    spread_of_x = sum((a - statistics.mean(x)) ** 2 for a in x)
+    return line.slope, math.sqrt(residuals / (len(x) - 2) / spread_of_x)
 
 
 def labelled(contender: str) -> str:
@@ -242,6 +266,7 @@ SECTIONS: dict[str, Any] = {
     "staleness": lambda arguments: _beside("staleness").bench_staleness(arguments, say, spread),
     "profiler": bench_profiler,
     "profiled": bench_profiled,
+    "soak": bench_soak,
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
     "report": lambda arguments: _beside("reporting").bench_report(arguments, say, spread),
 }

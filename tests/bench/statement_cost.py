@@ -23,13 +23,15 @@ QUERY = text("select 1 where 1 = :value")
 
 @contextmanager
 def placebench(engine: Engine, mode: str) -> Iterator[Callable[[], Any]]:
-    """Our own profiler; idle is installed and records nothing."""
+    """Our own profiler; idle is installed and records nothing, statistics counts and records nothing."""
     from contextlib import nullcontext
 
     from placebench import SqlProfiler
 
     profiler = SqlProfiler(engine)
-    yield nullcontext if mode == "idle" else lambda: profiler.record("block", mode)
+    if mode == "statistics":
+        profiler.collect_statistics()
+    yield nullcontext if mode in ("idle", "statistics") else lambda: profiler.record("block", mode)
 
 
 @contextmanager

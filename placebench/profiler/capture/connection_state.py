@@ -16,6 +16,8 @@ from placebench.profiler.model.statement import DatabaseAddress
 # struct tcp_info of linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received, both 64 bits wide.
 _OFFSET = 120
 _SIZE = _OFFSET + 16
+# Plain numbers: each enum would cost a call.
+_INET, _STREAM, _TCP = int(socket.AF_INET), int(socket.SOCK_STREAM), int(socket.IPPROTO_TCP)
 _unpack_counters = struct.Struct("=QQ").unpack_from
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 
@@ -31,9 +33,9 @@ class SocketMeter:
         if _TCP_INFO is None:
             raise OSError("this system has no TCP_INFO")
         # The plain C type costs half of socket.socket; what is given here Python need not ask the kernel for.
-        borrowed = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=self._descriptor)
+        borrowed = socket.SocketType(_INET, _STREAM, _TCP, self._descriptor)
         try:
-            info = borrowed.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _SIZE)
+            info = borrowed.getsockopt(_TCP, _TCP_INFO, _SIZE)
         finally:
             borrowed.detach()
         if len(info) < _SIZE:

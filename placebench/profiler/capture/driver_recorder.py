@@ -18,6 +18,7 @@ from placebench.profiler.capture.auto_explain import disable_plans, enable_plans
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
 from placebench.profiler.capture.stack import Callers, find_callers
+from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
 
@@ -51,6 +52,7 @@ class DriverRecorder:
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
+    collector: counts what no recording sees, and what recordings have seen; None if nothing is counted.
     connecting: the CONNECT that runs there. pool_request: between the pool's queue and its checkout.
     callers: the lines that run a statement, in a thread of the driver's own, whose stack does not hold them.
     """
@@ -65,6 +67,8 @@ class DriverRecorder:
         self.timed_classes: dict[tuple[type, type], type] = {}
         self.running: set[ActiveRecording] = set()
         self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
+        self.collector: StatisticsCollector | None = None
+        self._own: ContextVar[bool] = ContextVar("placebench_own", default=False)
         self._logged: set[str] = set()
 
     def report_failure(self, error: Exception) -> None:
@@ -98,18 +102,18 @@ class DriverRecorder:
         recording = self.active_recording()
         if recording is None:
             self.count_missed()
+            cursor.placebench_pending = self.measure(sql)
+            return cursor.placebench_pending
         # What runs while connecting is part of the CONNECT.
-        connecting = recording is None or self.connecting.get() is not None
-        cursor.placebench_pending = (
-            None if recording is None or connecting else self._start(recording, cursor, sql, values)
-        )
+        connecting = self.connecting.get() is not None
+        cursor.placebench_pending = None if connecting else self._start(recording, cursor, sql, values)
         return cursor.placebench_pending
 
     @guarded
     def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
         """Compare a statement and its values, as the driver takes them, with those before; not in mode light."""
         recording = pending.recording
-        if recording.options.mode == "light":
+        if recording is None or recording.options.mode == "light":  # None of a statement that is only counted
             return
         if statement_kind(sql) == "read":
             pending.repeated = recording.duplicates.is_repeated(sql, values)
@@ -148,7 +152,10 @@ class DriverRecorder:
     def driver_step(self, connection: TimedConnection, step: str) -> PendingStatement | None:
         """A new transaction step; None for the pool's rollback of what is not open, and in a CONNECT."""
         recording = self.active_recording()
-        if recording is None or self.connecting.get() is not None:
+        if recording is None:
+            ends = step in ("COMMIT", "ROLLBACK") and self.collector is not None and connection.in_a_transaction()
+            return self.measure(step) if ends else None
+        if self.connecting.get() is not None:
             return None
         state = recording.connection_state(connection)
         if step == "BEGIN":
@@ -156,6 +163,8 @@ class DriverRecorder:
         elif step != "PING" and state.transaction is None and not connection.in_a_transaction():
             return None
         pending = recording.start_statement(connection, step, step)
+        # Statistics count, recorded or not, what ends a transaction of the driver's.
+        pending.counted = self.collector is not None and not connection.in_a_transaction()
         if step in _ENDS:
             state.transaction = None
         return pending
@@ -189,9 +198,13 @@ class DriverRecorder:
         """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
         how(self, *args, **kwargs)
 
+    def measure(self, sql: object) -> PendingStatement | None:
+        """A statement outside of recordings that is counted, if any are and it is not the profiler's own."""
+        return None if self.collector is None or self._own.get() else self.collector.measure(sql)
+
     def _start(self, recording: ActiveRecording, cursor: Any, sql: object, values: object) -> PendingStatement:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
-        text = sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+        text = as_text(sql)
         # Between the pool's queue and its checkout event only the pool's own test of a connection runs. No statement at
         # all is the test of psycopg's own pool.
         ping = not text or (self.pool_request.get() is not None and _PING.match(text))
@@ -296,9 +309,11 @@ class DriverRecorder:
         recording, unprofiled = self.current.get(), self.unprofiled.get()
         self.current.set(None)
         self.unprofiled.set(True)
+        self._own.set(True)
         try:
             yield
         finally:
+            self._own.set(False)
             self.current.set(recording)
             self.unprofiled.set(unprofiled)
 

@@ -9,11 +9,13 @@ of other threads is not safe. It is left alone as soon as anybody else listens t
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.event.attr import _JoinedListener
 from sqlalchemy.pool import Pool, QueuePool
 from sqlalchemy.pool.base import _ConnectionFairy
 
@@ -23,6 +25,35 @@ _NAME = "_has_events"
 raw_connection: Callable[[Any], Any] = attrgetter(
     "dbapi_connection" if hasattr(_ConnectionFairy, "driver_connection") else "connection"
 )
+
+# Likewise in SQLAlchemy 1.4.
+_dispatch_of_engine: Callable[[Any], Any] = attrgetter(
+    "parent_dispatch" if hasattr(_JoinedListener, "parent_dispatch") else "parent"
+)
+
+
+class FlatListener(_JoinedListener):  # type: ignore[type-arg]  # it has no parameter in SQLAlchemy 1.4
+    """The listeners of a connection and of its engine in one loop, where SQLAlchemy nests four Python functions."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        own: Any = self.parent_listeners
+        engines: Any = getattr(_dispatch_of_engine(self), self.name)
+        return chain(own.parent_listeners, own.listeners, engines.parent_listeners, engines.listeners)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Call them."""
+        for listener in self:
+            listener(*args, **kwargs)
+
+
+def flatten_listeners(connection: Connection) -> None:
+    """Have the same listeners called for this connection's statements, in the same order, at a third of the cost."""
+    for name in ("before_execute", "before_cursor_execute", "after_cursor_execute", "after_execute"):
+        listener = getattr(connection.dispatch, name)
+        if type(listener) is _JoinedListener:
+            listener.__class__ = FlatListener
 
 
 class PoolRequest(NamedTuple):

@@ -19,7 +19,14 @@ from placebench.profiler.capture.active_recording import ActiveRecording, Pendin
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.driver_hooks import DriverPatches
 from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
-from placebench.profiler.capture.engine import PoolRequest, PoolTimer, idle_switch_of, raw_connection
+from placebench.profiler.capture.engine import (
+    FlatListener,
+    PoolRequest,
+    PoolTimer,
+    flatten_listeners,
+    idle_switch_of,
+    raw_connection,
+)
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import NO_COUNT, KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
@@ -225,6 +232,8 @@ class Hooks(DriverRecorder):
         recording = self.current.get()
         if recording is not None and not recording.ended:
             try:
+                if type(connection.dispatch.before_execute) is not FlatListener:
+                    flatten_listeners(connection)
                 # The attribute behind `Connection.connection`, which connects anew where there is none.
                 fairy = connection._dbapi_connection
                 if fairy is not None:

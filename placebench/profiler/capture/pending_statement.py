@@ -179,6 +179,7 @@ class PendingStatement:
     """
 
     fingerprint = ""
+    counted = False
     caller: Caller | None = None
     outer_caller: Caller | None = None
     parameters: str | None = None
@@ -345,7 +346,7 @@ class PendingStatement:
             pool_wait_s=self.pool_wait_s,
             execute_s=self.execute_s,
             fetch_s=self.fetch_s,
-            row_count=self._rows(),
+            row_count=self.rows(),
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             round_trips=self.round_trips,
@@ -375,7 +376,7 @@ class PendingStatement:
             database=self.connection.database,
         )
 
-    def _rows(self) -> int | None:
+    def rows(self) -> int | None:
         """Rows by the driver's own count, or as fetched where it gives none (SQLite, server-side cursors)."""
         known = [count for count in (self.row_count, self.fetched_rows) if count is not None]
         return max(known) if known and (self.error is None or any(known)) else None

@@ -17,6 +17,7 @@ from placebench.profiler.capture.active_recording import ActiveRecording, Curren
 from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.capture.stack import Callers
+from placebench.profiler.capture.statistics_collector import StatisticsCollector
 
 _T = TypeVar("_T")
 _OFTEN_CALLED = ("cursor", "execute", "fetchone", "fetchall", "close")
@@ -29,6 +30,7 @@ class CallRecorder(Protocol):
 
     current: CurrentRecording
     callers: ContextVar[Callers | None]
+    collector: StatisticsCollector | None
     timed_classes: dict[tuple[type, type], type]
 
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
@@ -47,6 +49,9 @@ class CallRecorder(Protocol):
 
     def driver_call(self, cursor: "TimedCursor", sql: object, values: object = None) -> PendingStatement | None:
         """The statement that this execute with these values belongs to; None if nothing is being recorded."""
+
+    def measure(self, sql: object) -> PendingStatement | None:
+        """A statement outside of recordings that is counted; None if it is not."""
 
     def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
         """Compare a statement with those before, by the values that are known only now."""
@@ -148,7 +153,9 @@ class TimedCursor:
             if recorder.current.get() is None:
                 if recorder.running:
                     recorder.count_missed()
-                return self.placebench_execute(sql, *args, **kwargs)
+                if recorder.collector is None:
+                    return self.placebench_execute(sql, *args, **kwargs)
+                return self._run_counted(recorder.measure(sql), sql, args, kwargs)
             return self._run(self.placebench_execute, sql, args, kwargs, self.trips_of_execute())
         trips = self.trips_of_execute()
         recording = pending.recording
@@ -162,6 +169,20 @@ class TimedCursor:
             raise
         finally:
             pending.leave_execute(trips)
+
+    def _run_counted(self, pending: PendingStatement | None, sql: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The driver's execute of a statement that is in no recording, and is only counted, if it is."""
+        self.placebench_pending = pending
+        if pending is None:
+            return self.placebench_execute(sql, *args, **kwargs)
+        try:
+            return self.placebench_execute(sql, *args, **kwargs)
+        except BaseException as error:
+            pending.set_error(error)
+            raise
+        finally:
+            pending.leave_execute(None)
+            pending.set_row_count(self.rowcount)
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
@@ -225,7 +246,7 @@ class TimedCursor:
         pending = self.placebench_pending
         if pending is None:
             return self.placebench_fetchall()
-        pending.entered = pending.recording.clock()
+        pending.entered = pending.clock()
         try:
             fetched = self.placebench_fetchall()
         except BaseException as error:
@@ -265,7 +286,7 @@ class TimedCursor:
     def timing(self, sql: Any, trips: int | None, *values: Any, executions: int = 1) -> TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
         recorder = self.placebench_recorder
-        idle = recorder.current.get() is None and not recorder.running
+        idle = recorder.current.get() is None and not recorder.running and recorder.collector is None
         pending = None if idle else recorder.driver_call(self, sql, values or None)
         if pending is not None:
             pending.executions = executions

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.options import Options
+from placebench.profiler.integrations.attachment import process_channel
 from placebench.profiler.integrations.sampling import Counts, RequestSampler, Store
 
 _T = TypeVar("_T")
@@ -58,6 +59,7 @@ class _Middleware:
         self._application = application
         self._sampler = sampler
         self._store = store
+        self._channel = process_channel() if sampler.attachable else None
 
     @property
     def counts(self) -> Counts:
@@ -68,8 +70,12 @@ class _Middleware:
         """The request under this name if it is to be profiled; counts it. *header*: what it sent of the token's."""
         if self._recorder.is_recording:
             return None
-        options = self._sampler.options_for(header)
-        return None if options is None else ProfiledRequest(self._recorder, name, options, self._sampler, self._store)
+        options, store = self._sampler.options_for(header), self._store
+        attached = None if self._channel is None else self._channel.options()
+        if self._channel is not None and attached is not None:
+            store = self._channel if options is None else self._channel.beside(store)
+            options = attached
+        return None if options is None else ProfiledRequest(self._recorder, name, options, self._sampler, store)
 
 
 class ProfiledApplication(_Middleware):

@@ -6,9 +6,12 @@ are per process.
 """
 
 import hmac
+import logging
 import os
+import re
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -18,16 +21,25 @@ from placebench.profiler.capture.options import MODES, Options
 from placebench.profiler.model.files import flame_graph_beside
 from placebench.profiler.recording import Recording
 
+_LOG = logging.getLogger("placebench.profiler")
+# Also what a killed process left half written.
+_OUR_FILE = re.compile(r"(\d+-\d+)\.(?:recording\.json|pyisession)(?:\.unfinished)?")
+
 
 @dataclass(frozen=True, slots=True)
 class Keep:
     """How many requests of a process are kept, and which.
 
     "first": the first ones; later requests run unprofiled. "slowest": all are profiled, and the slowest stay.
+    "latest": all are profiled, and the last ones stay.
+    folder_count, folder_bytes: recordings in the folder, also of processes that have ended. If there are more, the
+        oldest are deleted. Each process checks after every hundredth of these numbers.
     """
 
     count: int = 200
-    which: Literal["first", "slowest"] = "first"
+    which: Literal["first", "slowest", "latest"] = "first"
+    folder_count: int = 10_000
+    folder_bytes: int = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +49,18 @@ class Sampling:
     rate: the share of requests, evenly spread: at 0.1 every tenth.
     token: a request whose header says it is always profiled; None: no header is read. After the token it may
         name a mode: `X-Placebench-Profile: TOKEN plans`. Nothing is ever sent back to the client.
+    attach: whether `placebench profile attach PID`, by the same user or root, may record all requests for a while.
     """
 
     rate: float = 1.0
     token: str | None = None
     header: str = "X-Placebench-Profile"
+    attach: bool = True
 
 
 @dataclass(slots=True)
 class Counts:
-    """Requests of one process: how many came, were profiled, and were dropped again for slower ones."""
+    """Requests of one process: how many came, were profiled, and were dropped for others or could not be saved."""
 
     seen: int = 0
     profiled: int = 0
@@ -81,6 +95,11 @@ class RequestSampler:
         """The header to read; None if there is no token."""
         return None if self._sampling.token is None else self._sampling.header
 
+    @property
+    def attachable(self) -> bool:
+        """Whether a command may have all requests recorded."""
+        return self._sampling.attach
+
     def options_for(self, header: str | None) -> Options | None:
         """How the next request is profiled, or None: not at all; counts it. *header*: its value of `header`."""
         requested = self._requested(header)
@@ -104,7 +123,7 @@ class RequestSampler:
         # Every 1/rate-th, without a random number: the first one at rate 1, the tenth at 0.1. The addition is for
         # rates like 0.1, ten times of which is less than one in binary.
         turn = int(seen * rate + 1e-9) > int((seen - 1) * rate + 1e-9)
-        return turn and (self._keep.which == "slowest" or self.counts.profiled < self._keep.count)
+        return turn and (self._keep.which != "first" or self.counts.profiled < self._keep.count)
 
     def _requested(self, header: str | None) -> Options | None:
         """The options of a request with the right token."""
@@ -117,7 +136,10 @@ class RequestSampler:
 
 
 class RecordingFolder:
-    """The files of one process's requests: `<pid>-<counter>.recording.json` and, of a flame graph, `.pyisession`."""
+    """The files of one process's requests: `<pid>-<counter>.recording.json` and, of a flame graph, `.pyisession`.
+
+    What cannot be saved, such as on a full disk, is dropped; the first one is logged, and again after one was saved.
+    """
 
     def __init__(self, folder: Path, keep: Keep) -> None:
         try:
@@ -127,32 +149,82 @@ class RecordingFolder:
         self._folder = folder
         self._keep = keep
         self._lock = threading.Lock()
+        self._unchecked_count = self._unchecked_bytes = 0
         self._start_anew()
 
     def save(self, recording: Recording) -> int:
-        """Write the recording and its flame graph, whole or not at all; drop the fastest one if there are too many."""
+        """Write the recording and its flame graph, whole or not at all; drop others if there are too many."""
         with self._lock:
             if os.getpid() != self._pid:
                 self._start_anew()
             self._saved += 1
-            path = self._folder / f"{self._pid}-{self._saved}"
-        recording.save(path.with_name(f"{path.name}.recording.json"))
-        with self._lock:
-            self._files.append((recording.elapsed_s, path))
-            if len(self._files) <= self._keep.count:
-                return 0
-            self._files.sort(key=lambda file: file[0], reverse=True)
-            _, fastest = self._files.pop()
-        gone = fastest.with_name(f"{fastest.name}.recording.json")
-        for each in (gone, flame_graph_beside(gone)):
-            each.unlink(missing_ok=True)
-        return 1
+            path = self._folder / f"{self._pid}-{self._saved}.recording.json"
+        try:
+            recording.save(path)
+            size = sum(each.stat().st_size for each in _files_of(path) if each.exists())
+            with self._lock:
+                self._is_failing = False
+                self._files.append((recording.elapsed_s, path))
+                surplus = self._surplus()
+                is_due = self._is_due(size)
+            for each in (each for gone in surplus for each in _files_of(gone)):
+                each.unlink(missing_ok=True)
+            if is_due:
+                _delete_oldest(self._folder, self._keep)
+        except OSError as error:
+            if not self._is_failing:
+                self._is_failing = True
+                _LOG.warning("recordings are not saved in %s: %s", self._folder, error.strerror)
+            return 1
+        return len(surplus)
+
+    def _surplus(self) -> list[Path]:
+        """What this process has too many of, and forgets."""
+        surplus = []
+        while len(self._files) > self._keep.count:
+            fastest = min(self._files, key=lambda file: file[0])
+            index = 0 if self._keep.which == "latest" else self._files.index(fastest)
+            surplus.append(self._files.pop(index)[1])
+        return surplus
+
+    def _is_due(self, size: int) -> bool:
+        """Whether the folder is to be looked through after a file of this size: at first, and then now and then."""
+        self._unchecked_count -= 1
+        self._unchecked_bytes -= size
+        is_due = self._unchecked_count <= 0 or self._unchecked_bytes <= 0
+        if is_due:
+            self._unchecked_count = self._keep.folder_count // 100
+            self._unchecked_bytes = self._keep.folder_bytes // 100
+        return is_due
 
     def _start_anew(self) -> None:
         """Begin anew, as a forked worker has to: its parent's files are not its own."""
         self._pid = os.getpid()
         self._saved = 0
         self._files: list[tuple[float, Path]] = []
+        self._is_failing = False
+
+
+def _files_of(recording: Path) -> tuple[Path, Path]:
+    return recording, flame_graph_beside(recording)
+
+
+def _delete_oldest(folder: Path, keep: Keep) -> None:
+    """Delete the oldest recordings of a folder, whoever wrote them, if there are too many or they are too large."""
+    found: dict[str, list[tuple[float, int, str]]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = _OUR_FILE.fullmatch(entry.name)
+            if name is not None:
+                with suppress(FileNotFoundError):  # another process deletes too
+                    status = entry.stat(follow_symlinks=False)
+                    found.setdefault(name[1], []).append((status.st_mtime, status.st_size, entry.path))
+    count, total = 0, 0
+    for files in sorted(found.values(), reverse=True):
+        count, total = count + 1, total + sum(size for _, size, _ in files)
+        if count > keep.folder_count or total > keep.folder_bytes:
+            for _, _, path in files:
+                Path(path).unlink(missing_ok=True)
 
 
 class RecentRecordings:

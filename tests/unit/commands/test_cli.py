@@ -33,6 +33,7 @@ NEEDED = {
     "profile check": (["no_such_module:app"], ["--request", "GET /", "--gate", "rows <= 1"]),
     "profile show": (["no_such_recording"], []),
     "profile diff": (["no_such_recording"] * 2, []),
+    "profile attach": (["4194304"], []),
     "compare": (["naive", "tuned"], []),
     "history add": (["HEAD"], []),
     "history backfill": (["HEAD"], []),
@@ -117,7 +118,7 @@ def test_a_number_is_in_its_range(option: Option, tmp_path: Path, capsys: pytest
         except argparse.ArgumentTypeError:
             assert 2 == main(option.line(text, tmp_path))
             (line,) = capsys.readouterr().err.splitlines()
-            names = "/".join(option.action.option_strings)
+            names = "/".join(option.action.option_strings) or option.action.metavar
             assert line.startswith(f"placebench {option.command}: argument {names}:")
             assert " expected a " in line
         else:

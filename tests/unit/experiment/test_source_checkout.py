@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.errors import PlacebenchError
+from placebench.errors import PlacebenchError, VariantError
 from placebench.experiment.source_checkout import read_origin
 from placebench.experiment.variants import VariantTable, VariantTables, in_place, read_variants
 
@@ -68,7 +68,7 @@ def test_a_module_from_elsewhere_is_refused(repository: Path, tmp_path: Path) ->
     """Without path=src the worktree does not hold the module, and what would be served is not the revision."""
     variants = read_variants(["main", "noop"], VariantTables(app=VariantTable(app="json:dumps"), folder=repository))
 
-    with pytest.raises(PlacebenchError, match="the module 'json' is found at"):
+    with pytest.raises(VariantError, match="the module 'json' is found at"):
         in_place(variants, tmp_path / "sources").__enter__()
 
 

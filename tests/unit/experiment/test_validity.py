@@ -60,6 +60,11 @@ def test_a_failed_request() -> None:
     assert reason == "2 requests failed, first: status 500"
 
 
+def test_a_missing_request() -> None:
+    """Fewer requests than planned are no measurement of those that were sent."""
+    assert block_problem([], client_cpu_s=0.1, wall_s=10.0, missing=3) == "3 requests were not sent"
+
+
 def test_a_busy_client() -> None:
     """A client that computes for 8 of 10 s does not measure the server."""
     assert block_problem([], client_cpu_s=8.0, wall_s=10.0) == "the client used 80% of a core, at most 70% allowed"

@@ -180,6 +180,25 @@ def test_production_takes_what_is_shown(here: Path) -> None:
     assert (application.counts.seen, application.counts.profiled) == (2, 1)
 
 
+def test_statistics_are_sent_as_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/howto/production.md: Prometheus's text from an address of the application's, and the same in Python."""
+    views: dict[str, Any] = {}
+    app = SimpleNamespace(get=lambda path: lambda view: views.setdefault(path, view))
+    profiler = run(block("docs/howto/production.md", "/metrics"), {"app": app})["profiler"]
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("select 1").all()
+    engine.dispose()
+
+    text, headers = views["/metrics"]()
+    run(block("docs/howto/production.md", "p95_s"), {"profiler": profiler})
+    profiler.remove()
+
+    assert 'sql="select ?"} 1' in text
+    assert headers["Content-Type"].endswith("0.0.4")
+    assert "select ?" in capsys.readouterr().out
+
+
 def test_the_walk_through_a_plan_prints_its_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     """Each with its own time, deeper ones further in."""
     plan = PlanNode("Sort", elapsed_s=0.5, children=(PlanNode("Seq Scan", "orders", elapsed_s=0.25),))

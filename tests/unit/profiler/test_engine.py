@@ -1,12 +1,13 @@
 """While nothing is recorded SQLAlchemy prepares nothing for us, and whoever else listens is never cut off."""
 
 import gc
+import sys
 import weakref
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event
-from sqlalchemy.engine import Engine
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import QueuePool
 
 from placebench.profiler import SqlProfiler
@@ -33,6 +34,26 @@ def test_a_connection_from_before_the_record_is_seen(profiler: SqlProfiler, engi
         connection.exec_driver_sql("select 1")
 
     assert recording.statement_count == 1
+
+
+def test_others_who_listen_are_called_in_their_order(profiler: SqlProfiler, engine: Engine) -> None:
+    """Once each, on the connection before its engine, also those that begin in a recording."""
+    called: list[str] = []
+    steps = ("before_execute", "before_cursor_execute", "after_cursor_execute", "after_execute")
+
+    def listen(target: Any, name: str) -> None:
+        for each in steps:
+            event.listen(target, each, lambda *_, each=each: called.append(f"{name} {each}"))
+
+    listen(engine, "engine")
+    with engine.connect() as connection, profiler.record("ordered") as recording:
+        connection.execute(text("select 1"))
+        listen(connection, "connection")
+        called.clear()
+        connection.execute(text("select 2"))
+
+    assert called == [f"{name} {step}" for step in steps for name in ("connection", "engine")]
+    assert recording.statement_count == 2
 
 
 @pytest.mark.parametrize("when", ["before", "resting", "awake"])
@@ -102,6 +123,34 @@ def test_nothing_keeps_an_engine_that_is_gone() -> None:
     gc.collect()
 
     assert gone() is None
+
+
+@pytest.mark.parametrize(("mode", "most"), [("light", 20), ("full", 28)])
+def test_a_recorded_statement_takes_few_function_calls(engine: Engine, mode: str, most: int) -> None:
+    """In Python, over those of an idle profiler; with SQLAlchemy's nested listeners they were 38 and 46."""
+    profiler = SqlProfiler(engine)
+
+    def count_calls(connection: Connection) -> int:
+        calls = 0
+
+        def count(_frame: object, kind: str, _arg: object) -> None:
+            nonlocal calls
+            calls += kind == "call"
+
+        for _ in range(2):  # the first one compiles
+            calls = 0
+            sys.setprofile(count)
+            connection.execute(text("select 1")).all()
+            sys.setprofile(None)
+        return calls
+
+    with engine.connect() as connection:
+        idle = count_calls(connection)
+        with profiler.record("counted", mode=mode):
+            recorded = count_calls(connection)
+
+    profiler.remove()
+    assert recorded - idle <= most
 
 
 def test_two_profilers_of_one_pool_are_removed_in_any_order(make_engine: Any) -> None:

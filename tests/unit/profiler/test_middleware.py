@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -195,6 +196,63 @@ def test_the_slowest_requests_are_kept(profiler: SqlProfiler, engine: Engine, cl
     kept = [Recording.load(file).elapsed_s for file in tmp_path.glob("*.recording.json")]
     assert sorted(kept) == [4.0, 5.0]
     assert len(list(tmp_path.glob("*.pyisession"))) == 2
+
+
+def names_in(folder: Path) -> list[str]:
+    """The files of recordings, without the number of the process."""
+    return sorted(path.name.partition("-")[2] for path in folder.iterdir())
+
+
+def test_the_latest_requests_are_kept(profiler: SqlProfiler, tmp_path: Path) -> None:
+    """The oldest go, with their flame graphs."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path, mode="flame", keep=Keep(2, "latest"))
+    for _ in range(5):
+        profiled(environ(), start_response)
+
+    assert names_in(tmp_path) == ["4.pyisession", "4.recording.json", "5.pyisession", "5.recording.json"]
+    assert profiled.counts.dropped == 3
+
+
+@pytest.mark.parametrize("keep", [Keep(folder_count=3), Keep(folder_bytes=4500)], ids=["count", "bytes"])
+def test_a_folder_of_many_processes_is_bounded(profiler: SqlProfiler, tmp_path: Path, keep: Keep) -> None:
+    """What processes left that have ended goes first, half-written files too; what is not ours stays."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path, keep=keep)
+    for number in range(10):
+        path = tmp_path / f"{number}-1.recording.json{'.unfinished' * (number == 9)}"
+        path.write_bytes(b"x" * 1000)
+        os.utime(path, (number, number))
+    others = [tmp_path / name for name in ("notes.txt", "1-1.json", "shop.recording.json")]
+    for path in others:
+        path.write_bytes(b"x" * 9000)
+        os.utime(path, (0, 0))
+
+    profiled(environ(), start_response)
+    profiled(environ(), start_response)
+
+    ours = sorted(path.name for path in tmp_path.iterdir() if path not in others)
+    assert f"{os.getpid()}-1.recording.json" in ours
+    assert f"{os.getpid()}-2.recording.json" in ours
+    assert len(ours) <= keep.folder_count
+    assert sum((tmp_path / name).stat().st_size for name in ours) <= keep.folder_bytes
+    assert "9-1.recording.json.unfinished" in ours
+    assert all(path.exists() for path in others)
+
+
+def test_a_full_disk_is_one_note(profiler: SqlProfiler, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The kernel refuses to write: no half file is left, responses and recordings go on, and so does saving later."""
+    profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        answers = [profiled(environ(), start_response) for _ in range(3)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    left = names_in(tmp_path)
+    profiled(environ(), start_response)
+
+    assert (answers, left, profiled.counts.dropped) == ([[b"x"]] * 3, [], 3)
+    assert [record.name for record in caplog.records] == ["placebench.profiler"]
+    assert names_in(tmp_path) == ["4.recording.json"]
 
 
 def test_requests_of_two_threads_do_not_mix(make_engine: Callable[..., Engine], tmp_path: Path) -> None:

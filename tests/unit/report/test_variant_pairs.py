@@ -1,15 +1,16 @@
 """What the page of a comparison sees from inside: frames, statements, the collector, and where the time went."""
 
+import random
 from pathlib import Path
 
 import pytest
 from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
-from placebench.experiment.records import StatementCount, WirePass
+from placebench.experiment.records import FrameTime, ProfiledReplicate, StatementCount, WirePass, append_lines
 from placebench.experiment.replicate import PhaseTimer, harness_share
 from placebench.profiler.analysis.difference import FrameChange, frame_changes
-from placebench.report import comparisons_of, write_report
+from placebench.report import build_report, comparisons_of, write_report
 from placebench.report.effects import shorten_statement
 from placebench.report.variant_pairs import counted_changes
 
@@ -31,6 +32,37 @@ def test_frames_that_got_cheaper_and_dearer(tmp_path: Path) -> None:
         FrameChange("SELECT 1", "sql", 0.02, 0.005),
         FrameChange("app", "shop.py", 0.01, 0.015),
     )
+
+
+def test_the_frames_of_profiled_replicates_have_intervals(tmp_path: Path) -> None:
+    """Of eight replicates: copy_row became slower by 1 ms each time, app by chance; summary, page and JSON say so."""
+    folder = write_inside(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), replicates=6)))
+    chance = random.Random(1)
+    lines = [
+        ProfiledReplicate(
+            number,
+            variant,
+            requests=5,
+            frames=[
+                FrameTime("app", "shop.py", 0.1 + chance.gauss(0, 0.001)),
+                FrameTime("copy_row", "shop.py", 0.002 + more_s + chance.gauss(0, 0.0001)),
+            ],
+        )
+        for number in range(8)
+        for variant, more_s in (("naive", 0.0), ("tuned", 0.001))
+    ]
+    append_lines(folder / "profiled.jsonl", lines)
+
+    report = build_report(folder)
+    (changed,) = report.document["changed_frames"]
+    page = write_report(report).read_text()
+
+    assert (changed["baseline"], changed["variant"], changed["frame"]) == ("naive", "tuned", "copy_row")
+    assert changed["low_s"] < 0.001 < changed["high_s"]
+    assert (changed["verdict"], changed["p_adjusted"]) == ("slower", 1 / 128)
+    assert any(str(each).startswith("Where it changed: copy_row +") for each in report.summary)
+    assert page.index("<code>copy_row</code>") < page.index("<code>app</code>")
+    assert " inconclusive</td>" in page
 
 
 def test_statements_are_known_by_their_shape(tmp_path: Path) -> None:

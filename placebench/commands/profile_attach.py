@@ -1,0 +1,142 @@
+"""`placebench profile attach`: the requests of a running process, recorded for a while without a restart."""
+
+import time
+from argparse import ArgumentParser, Namespace
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench import units
+from placebench.commands import Command, options
+from placebench.commands.output import say
+from placebench.commands.profile import report_recording
+from placebench.errors import ProfilerError
+from placebench.paths import make_folder
+
+if TYPE_CHECKING:
+    from placebench.profiler import Recording
+    from placebench.profiler.integrations.attachment import Attachment
+
+_READ_EVERY_S = 0.1
+_LONGEST_S = 3600.0
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "pid",
+        type=options.whole(1, 2**22),
+        metavar="PID",
+        help="process with a middleware of placebench; of a server with workers, its master",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=options.number(0.1, _LONGEST_S),
+        default=30.0,
+        metavar="S",
+        help="how long requests that begin are recorded (default: 30)",
+    )
+    parser.add_argument(
+        "--requests",
+        type=options.request_count,
+        default=1000,
+        metavar="N",
+        help="number of recorded requests after which it ends earlier (default: 1000)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("light", "full", "sampled", "flame", "plans"),
+        default="full",
+        help="how much is recorded (default: full)",
+    )
+    options.add_out(parser, "folder of the page and the recording (default: ./profile)", default=Path("profile"))
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _run(arguments: Namespace) -> int:
+    """Record, and write what came as one recording."""
+    from placebench.profiler import Recording
+
+    arguments.out = make_folder(arguments.out).resolve()
+    with ExitStack() as stack:
+        attachments = _attach(arguments.pid, stack)
+        came, interrupted = _recorded(attachments, arguments)
+    dropped = sum(each.dropped for each in attachments)
+    if dropped:
+        say(f"{dropped} requests came faster than they could be read, and were left out")
+    if not came:
+        if interrupted:
+            raise KeyboardInterrupt
+        raise ProfilerError(
+            f"no request of process {arguments.pid} began and ended within {arguments.seconds:g} s: "
+            "expected at least one; send some, or give more --seconds"
+        )
+    processes = {pid for pid, _ in came}
+    _say_names([recording for _, recording in came])
+    merged = Recording.merge((recording for _, recording in came), name=f"process {arguments.pid}")
+    say(f"{len(came)} requests of {len(processes)} processes")
+    report_recording(arguments, merged)
+    if interrupted:
+        raise KeyboardInterrupt
+    return 0
+
+
+def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
+    """Attach to the channels of a process and its descendants. Raises ProfilerError if that cannot be."""
+    from placebench.profiler.integrations.attachment import Attachment, find_channels, process_tree
+
+    processes = process_tree(pid)
+    if not processes:
+        raise ProfilerError(f"there is no process {pid}")
+    try:
+        channels = find_channels(processes)
+    except PermissionError as error:
+        raise ProfilerError(f"process {pid} belongs to another user: run as that user, or as root") from error
+    if not channels:
+        raise ProfilerError(
+            f"process {pid} and its {len(processes) - 1} descendants have no middleware of placebench: "
+            "expected SqlProfiler.wsgi, asgi, calls or an integration, with Sampling(attach=True)"
+        )
+    attachments = []
+    for path in channels.values():
+        attachments.append(Attachment(path))
+        stack.callback(attachments[-1].close)
+    return attachments
+
+
+def _recorded(attachments: "list[Attachment]", arguments: Namespace) -> "tuple[list[tuple[int, Recording]], bool]":
+    """What came until the time or the number of requests is reached, with its processes; and whether it was ended."""
+    from placebench.profiler.integrations.attachment import process_tree
+
+    came: list[tuple[int, Recording]] = []
+    interrupted = False
+    ends = time.monotonic() + arguments.seconds
+    say(f"recording process {arguments.pid} for {arguments.seconds:g} s; Ctrl-C ends it earlier")
+    try:
+        for each in attachments:
+            each.start(arguments.mode, arguments.seconds)
+        while time.monotonic() < ends and len(came) < arguments.requests:
+            time.sleep(min(_READ_EVERY_S, max(0.0, ends - time.monotonic())))
+            came += [received for each in attachments for received in each.read()]
+            if not process_tree(arguments.pid):
+                say(f"process {arguments.pid} has ended")
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+    came += [received for each in attachments for received in each.stop()]
+    return came, interrupted
+
+
+def _say_names(recordings: "Sequence[Recording]") -> None:
+    """What was requested how often, and how long it took, the most expensive first."""
+    by_name: dict[str, list[Recording]] = defaultdict(list)
+    for recording in recordings:
+        by_name[recording.name].append(recording)
+    totals = {name: sum(each.elapsed_s for each in group) for name, group in by_name.items()}
+    for name, total in sorted(totals.items(), key=lambda item: -item[1])[:20]:
+        count = len(by_name[name])
+        say(f"{name}: {count} requests, {units.duration(total / count)} on average")
+
+
+COMMANDS = {"profile attach": Command(_configure, _run)}

@@ -1,0 +1,168 @@
+"""Statistics of every statement of a process, without recordings: `StatisticsCollector`.
+
+Where nothing is recorded, the timed cursors get a `_MeasuredStatement` instead of a pending one. It counts when it is
+forgotten, with its cursor or at the cursor's next statement, or when it fails. No listener of SQLAlchemy's is needed.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from placebench.profiler.capture.options import Clock
+from placebench.profiler.capture.pending_statement import PendingStatement, guarded
+from placebench.profiler.model.fingerprint import fingerprint, redacted, transaction_step
+from placebench.profiler.model.statement_statistics import OTHER, StatementStatistics
+
+_LONGEST_SQL = 1000
+_MOST_TEXTS = 4096
+_COUNTED_STEPS = ("COMMIT", "ROLLBACK")
+
+
+class StatisticsCollector:
+    """Counts by fingerprint, in bounded memory; threads may share it, and a forked process counts from nothing.
+
+    max_fingerprints: how many are kept apart, the first ones; the others are counted together as "other".
+    report_failure: called with what failed, instead of raising it.
+    """
+
+    def __init__(self, max_fingerprints: int, clock: Clock, report_failure: Callable[[Exception], None]) -> None:
+        self.max_fingerprints = max_fingerprints
+        self.clock = clock
+        self.report_failure = report_failure
+        self._start_anew()
+
+    def measure(self, sql: object) -> PendingStatement:
+        """A statement that runs from now on, and that is no part of a recording."""
+        return _MeasuredStatement(self, sql)
+
+    def add_measured(self, sql: object, seconds: float, rows: int | None, *, failed: bool) -> None:
+        """Count a statement that has ended, which was measured alone; *sql* is what the driver was given."""
+        text = sql if type(sql) is str else as_text(sql)
+        key = hash(text)
+        if os.getpid() != self._pid:
+            self._start_anew()
+        try:
+            statistics = self._by_text[key]
+        except KeyError:
+            statistics = self._find(text)
+            if len(self._by_text) >= _MOST_TEXTS:
+                self._by_text.clear()
+            self._by_text[key] = statistics
+        if statistics is not None:
+            with self._lock:
+                statistics.add(seconds, rows, failed=failed)
+
+    @guarded
+    def add_recorded(self, statements: Iterable[PendingStatement], steps: Iterable[PendingStatement]) -> None:
+        """Count the statements and transaction steps of a recording that has ended, each of them once."""
+        if os.getpid() != self._pid:
+            self._start_anew()
+        ended = [(each, each.fingerprint, each.sql) for each in statements]
+        ended += [(each, each.step, each.step) for each in steps if each.step in _COUNTED_STEPS]
+        for each, name, text in ended:
+            if not each.counted and each.execute_s is not None:
+                each.counted = True
+                statistics, seconds = self._named(name, text), each.execute_s + (each.fetch_s or 0.0)
+                with self._lock:
+                    statistics.add(seconds, each.rows(), failed=each.error is not None)
+
+    def statistics(self) -> Sequence[StatementStatistics]:
+        """What was counted so far in this process, the most expensive first; "other" is the last, if there are any."""
+        if os.getpid() != self._pid:
+            self._start_anew()
+        with self._lock:
+            every = [each.copy() for each in self._by_fingerprint.values()]
+        return sorted(every, key=lambda each: (each.fingerprint == OTHER, -each.total_s))
+
+    def _start_anew(self) -> None:
+        """Begin with nothing; another process may hold the lock that was inherited."""
+        # Reentrant: the garbage collector may forget a statement while another one is counted.
+        self._lock = threading.RLock()
+        self._by_text: dict[int, StatementStatistics | None] = {}
+        self._by_fingerprint: dict[str, StatementStatistics] = {}
+        self._pid = os.getpid()
+
+    def _find(self, text: str) -> StatementStatistics | None:
+        """Where a text is counted; None of a transaction step other than COMMIT and ROLLBACK."""
+        step = transaction_step(text) if text else "PING"  # psycopg's pool tests a connection with no text
+        if step is None:
+            return self._named(fingerprint(text), text)
+        return self._named(step, step) if step in _COUNTED_STEPS else None
+
+    def _named(self, name: str, text: str) -> StatementStatistics:
+        with self._lock:
+            found = self._by_fingerprint.get(name)
+            if found is None:
+                if len(self._by_fingerprint) >= self.max_fingerprints:
+                    name, text = OTHER, ""
+                shown = redacted(text[:_LONGEST_SQL])
+                found = self._by_fingerprint.setdefault(name, StatementStatistics(name, shown))
+            return found
+
+
+class _MeasuredStatement(PendingStatement):
+    """A statement of which nothing is kept but its seconds, its rows and whether it failed."""
+
+    executing = False
+    rows_come_alone = False
+    fetched_rows = None
+    round_trips = None
+    recording: Any = None
+    _seconds = 0.0
+    _executed = False
+
+    def __init__(self, collector: StatisticsCollector, sql: object) -> None:
+        self._collector = collector
+        self._sql = sql
+        self.clock = clock = collector.clock
+        self.entered = clock()
+
+    def __del__(self) -> None:
+        if not self.counted:
+            self._count()
+
+    def _count(self) -> None:
+        self.counted = True
+        rows, fetched = self.row_count, self.fetched_rows
+        if fetched is not None and (rows is None or fetched > rows):
+            rows = fetched
+        failed = self.error is not None
+        try:
+            self._collector.add_measured(self._sql, self._seconds, None if failed else rows, failed=failed)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self._collector.report_failure(error)
+
+    def enter(self) -> None:
+        """The driver is about to be called."""
+        self.entered = self.clock()
+
+    def leave_execute(self, _round_trips: int | None) -> None:
+        """The driver's execute has ended."""
+        self._seconds += self.clock() - self.entered
+        self._executed = True
+        if self.error is not None:
+            self._count()
+
+    def leave_fetch(self, rows: Sequence[Any], _round_trips: int | None) -> None:
+        """A fetch has ended."""
+        self._seconds += self.clock() - self.entered
+        self.fetched_rows = len(rows) + (self.fetched_rows or 0)
+
+    def leave_row(self, row: Any, seconds: float) -> None:
+        """The fetch of one more row has ended."""
+        self._seconds += seconds
+        if row is not None:
+            self.fetched_rows = 1 + (self.fetched_rows or 0)
+
+    def set_error(self, error: BaseException) -> None:
+        """The driver raised."""
+        self.error = type(error).__name__
+        # The traceback keeps the cursor, and with it this statement, for as long as the error is kept.
+        if self._executed and not self.counted:
+            self._count()
+
+
+def as_text(sql: object) -> str:
+    """What a driver takes as a statement, as text."""
+    return sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)

@@ -1,0 +1,197 @@
+"""Statistics of every statement of a process: exact counts, percentiles to a stated error, bounded memory."""
+
+import gc
+import math
+import os
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import OperationalError
+
+from placebench.errors import ProfilerError
+from placebench.profiler import SqlProfiler, StatementStatistics
+from placebench.profiler.model.statement_statistics import RELATIVE_ERROR
+
+
+@pytest.fixture
+def counting(profiler: SqlProfiler) -> SqlProfiler:
+    """A profiler that counts."""
+    profiler.collect_statistics()
+    return profiler
+
+
+def run(engine: Engine, sql: str, **values: object) -> None:
+    """One statement in a transaction of its own."""
+    with engine.begin() as connection:
+        result = connection.execute(text(sql), values)
+        if result.returns_rows:
+            result.all()
+
+
+def counted(profiler: SqlProfiler) -> dict[str, tuple[int, int | None, int]]:
+    """Executions, rows and errors by text."""
+    return {each.sql: (each.count, each.row_count, each.error_count) for each in profiler.statistics()}
+
+
+def test_statements_are_counted_without_a_recording(counting: SqlProfiler, engine: Engine) -> None:
+    """Executions, rows, errors and times, by fingerprint; values and literals are not kept."""
+    run(engine, "create table t (x integer)")
+    for value in (1, 2, 3):
+        run(engine, "insert into t values (:value)", value=value)
+    run(engine, "select wait(2), x, 'secret' from t")
+    with pytest.raises(OperationalError):
+        run(engine, "select x from none")
+
+    assert counted(counting) == {
+        "select wait(?), x, ? from t": (1, 3, 0),
+        "create table t (x integer)": (1, None, 0),
+        "insert into t values (?)": (3, 3, 0),
+        "select x from none": (1, None, 1),
+        "COMMIT": (3, None, 0),
+    }
+    first = counting.statistics()[0]
+    assert (first.total_s, first.max_s) == (6.0, 6.0)
+
+
+def test_recorded_statements_count_once_and_under_the_same_fingerprint(counting: SqlProfiler, engine: Engine) -> None:
+    """Also those of a record inside of a record; the recording is as without statistics."""
+    run(engine, "select wait(1)")
+    with counting.record("outer") as outer:
+        run(engine, "select wait(1)")
+        with counting.record("inner"):
+            run(engine, "select wait(1)")
+
+    (statistics,) = (each for each in counting.statistics() if each.sql == "select wait(?)")
+    assert (statistics.count, statistics.row_count, statistics.total_s) == (3, 3, 3.0)
+    assert [each.fingerprint for each in outer.statements] == [statistics.fingerprint] * 2
+
+
+def test_percentiles_have_the_stated_error() -> None:
+    """Against sorted values, over seven decades: p50, p95 and p99 of log-normal and uniform times."""
+    generator = random.Random(1)
+    for draw in (lambda: generator.lognormvariate(-6, 2), lambda: generator.uniform(0.001, 0.1)):
+        values = [draw() for _ in range(5000)]
+        statistics = StatementStatistics("f", "")
+        for value in values:
+            statistics.add(value, None, failed=False)
+
+        for share in (0.5, 0.95, 0.99):
+            exact = sorted(values)[math.ceil(share * len(values)) - 1]
+            assert statistics.quantile_s(share) == pytest.approx(exact, rel=RELATIVE_ERROR)
+
+
+def test_times_outside_of_the_buckets_are_counted() -> None:
+    """Nothing is lost: the percentile of what took longer than 100 s is the longest."""
+    statistics = StatementStatistics("f", "")
+    for seconds in (0.0, 0.001, 0.002, 500.0):
+        statistics.add(seconds, None, failed=False)
+
+    assert (statistics.count, statistics.quantile_s(1.0), statistics.total_s) == (4, 500.0, 500.003)
+    assert statistics.counts_within((0.0005, 0.001, 0.002, 10.0)) == [1, 2, 3, 3]
+    assert StatementStatistics("f", "").p95_s is None
+
+
+def test_memory_is_bounded(profiler: SqlProfiler, engine: Engine) -> None:
+    """Of a program that makes up tables, two fingerprints are kept; the rest is counted as "other"."""
+    profiler.collect_statistics(max_fingerprints=2)
+    with engine.connect() as connection:
+        for number in range(5000):
+            connection.exec_driver_sql(f"select {number} as c{number}").all()
+
+    statistics = profiler.statistics()
+    assert [(each.fingerprint == "other", each.count) for each in statistics[1:]] == [(False, 1), (True, 4998)]
+    assert len(profiler._hooks.collector._by_text) <= 4096
+
+
+def test_threads_count_together(make_engine: Callable[..., Engine], profiler: SqlProfiler) -> None:
+    """No execution is lost; each thread has a connection of its own."""
+    engines = [make_engine() for _ in range(4)]
+    every = SqlProfiler()
+    every.collect_statistics()
+
+    def work(engine: Engine) -> None:
+        with engine.connect() as connection:
+            for value in range(500):
+                connection.execute(text("select :value"), {"value": value}).all()
+
+    threads = [threading.Thread(target=work, args=(engine,)) for engine in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    every_counted = counted(every)
+    every.remove()
+    assert every_counted["select ?"] == (2000, 2000, 0)
+
+
+def test_a_forked_process_counts_from_nothing(counting: SqlProfiler, engine: Engine) -> None:
+    """And its parent goes on with its own figures, also if a thread of its counted while it forked."""
+    run(engine, "select 1")
+    reading, writing = os.pipe()
+    with counting._hooks.collector._lock:
+        child = os.fork()
+        if child == 0:
+            run(engine, "select 1")
+            os.write(writing, str(counting.statistics()[0].count).encode())
+            os._exit(0)
+    os.waitpid(child, 0)
+
+    assert os.read(reading, 10) == b"1"
+    os.close(reading)
+    os.close(writing)
+    assert counted(counting)["select ?"] == (1, 1, 0)
+
+
+def test_what_the_collection_of_garbage_forgets_is_counted(counting: SqlProfiler, engine: Engine) -> None:
+    """A cursor in a cycle of references, and one that fetched a row only of its many."""
+    with engine.connect() as connection:
+        cursor: Any = connection.connection.cursor()
+        cursor.execute("select 1 union select 2")
+        cursor.fetchone()
+        cycle = [cursor]
+        cycle.append(cycle)
+        del cursor, cycle
+        gc.collect()
+
+        assert counted(counting) == {"select ? union select ?": (1, 1, 0)}
+
+
+def test_a_failure_of_the_statistics_is_not_the_applications(
+    counting: SqlProfiler, engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged once, and the statement runs."""
+    monkeypatch.setattr(counting._hooks.collector, "_find", lambda _text: 1 / 0)
+
+    run(engine, "select 1")
+    run(engine, "select 2")
+
+    assert [record.name for record in caplog.records] == ["placebench.profiler"]
+
+
+def test_statistics_that_nobody_collects_are_an_error(profiler: SqlProfiler) -> None:
+    """Not an empty text, which would look as if there were no statements; nor is a limit of none."""
+    for wrong in (profiler.statistics, profiler.prometheus_text):
+        with pytest.raises(ProfilerError):
+            wrong()
+    with pytest.raises(ProfilerError, match="0"):
+        profiler.collect_statistics(max_fingerprints=0)
+
+
+def test_a_removed_profiler_counts_no_more(engine: Engine) -> None:
+    """Its connections stay of their timed class, and pass on."""
+    watched = create_engine("sqlite://")
+    profiler = SqlProfiler(watched)
+    profiler.collect_statistics()
+    with watched.connect() as connection:
+        profiler.remove()
+        connection.execute(text("select 1")).all()
+    watched.dispose()
+
+    with pytest.raises(ProfilerError):
+        profiler.statistics()
