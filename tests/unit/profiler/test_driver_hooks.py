@@ -1,5 +1,6 @@
 """The profiler of drivers alone, on sqlite3; the drivers of PostgreSQL are in tests/databases."""
 
+import gc
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,16 @@ import pytest
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Recording, SqlProfiler
+
+# Python 3.13 warns of connections that nobody closed.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """It warns of them here, and not in the test of another file."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
@@ -57,6 +68,7 @@ def test_transactions_are_steps(profiler: SqlProfiler) -> None:
     assert [each.transaction for each in recording.statements] == [None, 1, 2]
 
 
+@pytest.mark.filterwarnings("ignore:Passing more than 1 positional argument:DeprecationWarning")
 def test_a_connection_class_of_the_users_is_kept(profiler: SqlProfiler) -> None:
     """Given by its name or by its position; its cursors too."""
 
