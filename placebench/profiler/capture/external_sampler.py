@@ -133,10 +133,14 @@ def _permit_reading(pid: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
 
+_REFUSALS = ("ermission", "not permitted", "process executable name")
+"""What py-spy says where /proc hides a process that runs."""
+
+
 def _refusal(said: str) -> str:
     """Why py-spy does not sample this process, from what it wrote."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    if "ermission" not in said and "not permitted" not in said:
+    if not any(words in said for words in _REFUSALS):
         return f"py-spy cannot sample this Python: {lines[0] if lines else 'it ended at once'}"
     scope = _YAMA.read_text(encoding="ascii").strip() if _YAMA.exists() else "0"
     what = f"kernel.yama.ptrace_scope is {scope}" if scope in "23" else "in a container, add the capability SYS_PTRACE"

@@ -213,6 +213,7 @@ engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_s
 def query():
     with engine.connect() as connection:
         connection.execute(text("select 1")).all()
+    engine.dispose()
 
 def compute():
     until = time.perf_counter() + 0.1
@@ -230,7 +231,6 @@ if __name__ == "__main__":
     thread.start()
     thread.join()
     compute()
-    engine.dispose()
 """
 
 
