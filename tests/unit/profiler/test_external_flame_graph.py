@@ -146,6 +146,7 @@ def test_fast_statements_stand_where_the_program_ran_them(profiler: SqlProfiler)
             for frame in stack
             if "load" in frame or "<thread>" in frame
         }
+    engine.dispose()
 
     assert run_of["external"] == run_of["flame"]
     assert len(run_of["external"]) == 2
