@@ -84,7 +84,7 @@ def write_flame_page(
     notes: Iterable[str] = (),
     back: str = "index.html",
 ) -> None:
-    """Write the session as one HTML file of some 100 kB to 5 MB that a browser opens without a network.
+    """Write the session as one HTML file of at most 20,000 frames, which a browser opens without a network.
 
     title: what was profiled, such as the variant's name. requests: how many were merged into the session.
     notes: what a reader has to know, such as the recordings' own. back: the link to the overview.
