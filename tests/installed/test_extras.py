@@ -83,6 +83,7 @@ BASE = (
     Call("profile diff {recording} {recording}", "unchanged"),
     Call("doctor", "missing  packages", exit_code=2),
     Call("mcp", "pip install 'placebench[mcp]'", exit_code=2),
+    Call("profile attach 4194304", "there is no process", exit_code=2),
 )
 STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (
@@ -94,6 +95,9 @@ BENCH = (
     Call("report list {runs}", "made"),
     Call("report diff {run} {run}", "made"),
     Call("report export {run}", '"headline"'),
+    Call("history add", "a history needs the application", exit_code=2),
+    Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
+    *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
     Call("db clean --server {server}", "scratch databases"),
     Call("doctor", "well     packages"),
     measures("lab perfload --preset quick --trees 2"),
