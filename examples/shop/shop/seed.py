@@ -1,8 +1,9 @@
 """Make the tables and fill them with 100,000 rows, each time the same: `python -m shop.seed`."""
 
-from sqlalchemy import text
+import os
 
-from shop.main import engine
+from sqlalchemy import create_engine, text
+
 from shop.models import Base
 
 ROWS = {
@@ -27,7 +28,7 @@ ROWS = {
 
 
 def main() -> None:
-    with engine.begin() as connection:
+    with create_engine(os.environ["DATABASE_URL"]).begin() as connection:
         Base.metadata.create_all(connection)
         counts = {table: connection.execute(text(insert)).rowcount for table, insert in ROWS.items()}
         connection.execute(text("ANALYZE"))
