@@ -55,10 +55,11 @@ def plain(output: str) -> str:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where the reader begins, with the examples in it; a server that is left is stopped."""
+    """Around the checkout in which the reader begins; a server that is left is stopped."""
     with TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)  # what root starts is run by another account
-        (Path(name) / "examples").symlink_to(EXAMPLES)
+        (Path(name) / "placebench").mkdir()
+        (Path(name) / "placebench" / "examples").symlink_to(EXAMPLES)
         yield Path(name)
         stop = ["placebench", "db", "stop", "--remove", "--quiet", "--dir", f"{name}/database"]
         subprocess.run([sys.executable, "-m", *stop], check=True)
@@ -76,7 +77,7 @@ def test_each_command_prints_what_the_tutorial_shows(folder: Path, server: Serve
 
     ended = subprocess.run(
         ["bash", "-ec", "\n".join(f"echo; echo {MARK}\n{command}" for command, _ in expected)],
-        cwd=folder,
+        cwd=folder / "placebench",
         env={**kept, **author, "GIT_CONFIG_GLOBAL": os.devnull, "PATH": path, "PLACEBENCH_DATABASE_URL": server.url},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
