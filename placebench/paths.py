@@ -54,6 +54,7 @@ def check_writable(file: Path) -> Path:
 
 
 def profiles_folder() -> Path:
-    """The folder where runs land: `profiles_folder` of the checkout, or `./profiles` for an installed wheel."""
-    beside = _PACKAGE.parent
-    return beside / "profiles" if (beside / "pyproject.toml").is_file() else Path.cwd() / "profiles"
+    """The folder where runs land: `profiles` of the checkout for commands inside of it, else `./profiles`."""
+    checkout, here = _PACKAGE.parent, Path.cwd()
+    is_inside = (checkout / "pyproject.toml").is_file() and here.is_relative_to(checkout)
+    return (checkout if is_inside else here) / "profiles"

@@ -345,6 +345,7 @@ def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> No
 def _emit_entries(arguments: Namespace, made: "Sequence[HistoryEntry | Failure]") -> None:
     from msgspec import to_builtins
 
+    from placebench import units
     from placebench.history import HistoryEntry
     from placebench.report.effects import METRIC_LABELS, written_effect
 
@@ -352,7 +353,8 @@ def _emit_entries(arguments: Namespace, made: "Sequence[HistoryEntry | Failure]"
         if not isinstance(each, HistoryEntry):
             return f"{each.commit[:12]}  not measured: {each.reason}"
         cpu = each.metrics.get("cpu_s")
-        effect = "counts alone"
+        statements = each.metrics.get("statements")
+        effect = f"{units.change(statements.ratio)} statements" if statements and statements.ratio else "counts alone"
         if cpu and cpu.ratio:
             effect = written_effect(
                 cpu.ratio,

@@ -24,7 +24,12 @@ from placebench.topology import read_topology
 
 TOP = Path(__file__).parents[2]
 DOCS = TOP / "docs"
-PAGES = [*sorted(TOP.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted(TOP.glob("[ls]*/README.md"))]
+PAGES = [
+    *sorted(TOP.glob("*.md")),
+    *sorted(DOCS.rglob("*.md")),
+    *sorted(TOP.glob("[ls]*/README.md")),
+    *sorted(TOP.glob("examples/*/README.md")),
+]
 STUDIES = ("network", "workers", "matrix", "breakdown", "published")
 COMMAND = re.compile(r"^placebench ((?:.*\\\n)*.*)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError, RunFolderError
-from placebench.paths import check_writable, is_file, make_folder
+from placebench.paths import check_writable, is_file, make_folder, profiles_folder
 
 
 def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
@@ -42,3 +42,23 @@ def test_no_file_can_be_written_there(tmp_path: Path, name: str) -> None:
 def test_a_name_that_is_too_long_is_no_file(tmp_path: Path) -> None:
     """Nor an error: whoever looked says what he looked for."""
     assert not is_file(tmp_path / ("x" * 300))
+
+
+def test_runs_land_where_the_user_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the checkout that an editable installation is made of, unless the command runs inside of it."""
+    checkout, project = tmp_path / "placebench", tmp_path / "project"
+    (checkout / "docs").mkdir(parents=True)
+    (checkout / "pyproject.toml").touch()
+    project.mkdir()
+    monkeypatch.setattr("placebench.paths._PACKAGE", checkout / "placebench")
+
+    found = {}
+    for folder in (project, checkout, checkout / "docs"):
+        monkeypatch.chdir(folder)
+        found[folder] = profiles_folder()
+
+    assert {folder: each.parent for folder, each in found.items()} == {
+        project: project,
+        checkout: checkout,
+        checkout / "docs": checkout,
+    }

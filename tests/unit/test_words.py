@@ -79,7 +79,12 @@ def prose(markdown: str) -> str:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Each Markdown file of the repository that a reader sees, and its prose."""
-    for path in (*TOP.glob("*.md"), *(TOP / "docs").rglob("*.md"), *TOP.glob("[lps]*/README.md")):
+    for path in (
+        *TOP.glob("*.md"),
+        *(TOP / "docs").rglob("*.md"),
+        *TOP.glob("[lps]*/README.md"),
+        *TOP.glob("examples/*/README.md"),
+    ):
         yield str(path.relative_to(TOP)), prose(path.read_text(encoding="utf-8"))
 
 
