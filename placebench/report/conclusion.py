@@ -84,9 +84,9 @@ def _is_faster(figures: Figures, primary: Comparison) -> bool:
 
 
 def _other_times(figures: Figures, primary: Comparison) -> Iterator[Comparison]:
-    """The wall time of the same pair, where the primary metric is CPU."""
+    """The wall time of the same pair, where the primary metric is CPU and there is an interval."""
     for each in figures.comparisons:
-        is_other = each.metric in TIMES and each.metric != primary.metric and each.measured
+        is_other = each.metric in TIMES and each.metric != primary.metric and each.low is not None
         if is_other and (each.baseline, each.variant) == (primary.baseline, primary.variant):
             yield each
 
@@ -130,12 +130,12 @@ def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iter
     old, new, old_first, new_first = (each if each is not None else -1.0 for each in counted)
     if None in counted or new >= old:
         return
-    fewer = f"{units.average(new)} statements on tables per request, {pair.baseline} {units.average(old)}"
+    fewer = f"those send {units.average(new)} per request, {pair.baseline} {units.average(old)}"
     if new_first - old_first >= 1:
         yield (
             f"{pair.variant} keeps results between requests: its start and its first requests sent "
-            f"{units.average(new_first)} statements more, later ones {fewer}. The effect is that of repeated requests "
-            "on data that does not change."
+            f"{units.average(new_first)} statements on tables that later ones do not need; {fewer}. The effect is that "
+            "of repeated requests on data that does not change."
         )
     elif new == 0:
         yield (
