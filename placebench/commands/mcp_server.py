@@ -17,13 +17,10 @@ from placebench.errors import PlacebenchError
 
 _INSTRUCTIONS = (
     "Measures whether a change of a Python service makes it faster, and shows where SQL costs time. A speed-up that "
-    "`compare` does not confirm may not be claimed; where responses differ there is none."
+    "the last paragraph of `compare` does not allow may not be claimed; where responses differ there is none."
 )
-_ENDS = {
-    0: "",
-    1: "A gate failed, or the variants respond differently: no speed-up may be claimed.",
-    3: "Inconclusive: no speed-up may be claimed.",
-}
+_COMPARED = (0, 1, 3)
+"""Exit codes: all is well; a gate failed, or the responses differ; inconclusive. The result ends with which it is."""
 
 
 def make_server(workspace: Path) -> MCPServer:
@@ -89,9 +86,9 @@ class _Tools:
         words = [base, *variants, f"--replicates={replicates}", "--markdown"]
         words += [*(f"--request={each}" for each in requests or ()), *(f"--gate={each}" for each in gates or ())]
         code, result, said = await self._run_compare(words, context)
-        if code not in _ENDS:
+        if code not in _COMPARED:
             raise ToolError(said or f"placebench compare ended with exit code {code}")
-        return "\n\n".join(part for part in (result, said if code else "", _ENDS[code]) if part)
+        return result or said
 
     def _inside(self, path: str) -> Path:
         """The path, if it is in the workspace."""

@@ -6,7 +6,8 @@ the rules do not look at what was measured.
 """
 
 import shutil
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -14,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from placebench.errors import PlacebenchError
-from placebench.experiment.counted_pass import count_on_the_wire, count_requests, open_statistics
+from placebench.experiment.counted_pass import (
+    Statistics,
+    count_on_the_wire,
+    count_requests,
+    count_while_timed,
+    open_statistics,
+)
 from placebench.experiment.data_setup import DataSetup
 from placebench.experiment.databases import VariantDatabases, database_name, variant_databases
 from placebench.experiment.environment import manifest
@@ -134,11 +141,13 @@ class CompareRun:
             in_place(self._settings.variants, self._run.path / "sources") as variants,
         ):
             prepared = self._prepare(databases, variants)
-            self._count(prepared, databases)
-            self.replicates.check_data(prepared)
-            self._count_collections(prepared)
-            profile_variants(self._run, prepared, self._profiled)
-            self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
+            with self._statistics(prepared, databases) as read:
+                repeated = self._count(prepared, read)
+                self.replicates.check_data(prepared, same_requests=not repeated)
+                self._count_collections(prepared)
+                profile_variants(self._run, prepared, self._profiled)
+                with count_while_timed(prepared, self.replicates, read):
+                    self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
             shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         (self._run.path / "data.dump").unlink(missing_ok=True)
 
@@ -164,36 +173,45 @@ class CompareRun:
             before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},
         )
 
-    def _count(self, prepared: PreparedVariants, databases: VariantDatabases) -> None:
-        """Send each variant the request, compare its response with the baseline's, and count.
-
-        Raises ServerError or LoadError for a variant that cannot be counted in two attempts: it does not work.
-        NoTrafficError for one that does not use its database.
-        """
-        number = self._settings.counted_requests
+    @contextmanager
+    def _statistics(
+        self, prepared: PreparedVariants, databases: VariantDatabases
+    ) -> Iterator[dict[str, Statistics | None]]:
+        """What counts the statements of each variant, by its name."""
+        servers = {each.name: databases.server_of(each) for each in prepared.variants}
         with ExitStack() as stack:
             read = {
                 server: stack.enter_context(open_statistics(server, f"{database_name(self._run.path)}_statistics"))
-                for server in dict.fromkeys(map(databases.server_of, prepared.variants))
+                for server in dict.fromkeys(servers.values())
                 if server is not None
             }
-            for variant in prepared.variants:
-                self._run.say(f"{variant.name}: count of {number} requests")
-                server = databases.server_of(variant)
-                count = partial(
-                    count_on_the_wire,
-                    prepared,
-                    variant.name,
-                    requests=number,
-                    read=read[server] if server else None,
-                    same=self._same if variant.request is None else None,
-                )
-                self._run.try_twice(f"{variant.name} count", count)
+            yield {name: read[server] if server else None for name, server in servers.items()}
+
+    def _count(self, prepared: PreparedVariants, read: Mapping[str, Statistics | None]) -> list[str]:
+        """Send each variant the request, compare its response with the baseline's, and count.
+
+        Returns why counts were repeated, with further requests. Raises ServerError or LoadError for a variant that
+        cannot be counted in two attempts: it does not work.
+        NoTrafficError for one that does not use its database.
+        """
+        number, repeated = self._settings.counted_requests, list[str]()
+        for variant in prepared.variants:
+            self._run.say(f"{variant.name}: count of {number} requests")
+            count = partial(
+                count_on_the_wire,
+                prepared,
+                variant.name,
+                requests=number,
+                read=read[variant.name],
+                same=self._same if variant.request is None else None,
+            )
+            self._run.try_twice(f"{variant.name} count", count, keep=repeated.append)
         self._same.save_equal()
         for note in prepared.workload.notes:
             self._run.note(note)
         for path in self._same.unmatched():
             self._run.note(f"same_responses: no response has anything at {path}")
+        return repeated
 
     def _count_collections(self, prepared: PreparedVariants) -> None:
         """Count the garbage collections of each variant of the reference service."""

@@ -8,8 +8,9 @@ SQLite, statements and rows are those that the profiler sees in the application.
 
 import ctypes
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -34,6 +35,7 @@ from placebench.experiment.profiled_pass import (
 )
 from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
+from placebench.experiment.replicate_series import ReplicateSeries
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.variants import Variant
 from placebench.profiler import Recording
@@ -53,6 +55,8 @@ WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
 AND query !~* '^\\s*(begin|start transaction|commit|rollback)'
 """
 
+_ON_TABLES = re.compile(r"\b(?:from|into|update)\s", re.IGNORECASE)
+_CATALOGUE = re.compile(r"\bpg_|\binformation_schema\b|\bhashtextextended\b", re.IGNORECASE)
 _EACH = """
 SELECT query, sum(calls), sum(rows), sum(total_exec_time) / 1000 FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
@@ -73,6 +77,10 @@ class Statistics:
             return None
         statements, rows = self._connection.execute(text(_COUNTED), {"database": database}).one()
         return int(statements), int(rows)
+
+    def on_tables(self, database: str) -> float | None:
+        """Calls of statements on tables; 1 round trip."""
+        return None if self._connection is None else _calls_on_tables(self.each(database))
 
     def each(self, database: str) -> dict[str, tuple[float, float, float]]:
         """Calls, rows and seconds in the server of each statement, by its text without values; 1 round trip."""
@@ -115,6 +123,8 @@ class _Counters:
         self._link, self._read = link, read
         self._database = str(make_url(database_url).database) if link else ""
         self.url = link.url if link else database_url
+        self._begun = self.each()
+        """Before the service was started."""
 
     def traffic(self) -> Traffic | None:
         """What has passed so far; None where there is no link."""
@@ -132,6 +142,19 @@ class _Counters:
     def each(self) -> dict[str, tuple[float, float, float]]:
         """Calls, rows and seconds of each statement so far."""
         return self._read.each(self._database) if self._read else {}
+
+    def table_statements(
+        self, warm: dict[str, tuple[float, float, float]], later: list[StatementCount], requests: int
+    ) -> tuple[float, float] | tuple[None, None]:
+        """What `WirePass` has as `table_statements` and `first_statements`; None where nothing is counted.
+
+        warm: as `each`, after the first *requests*. later: of one request after them.
+        """
+        if self.work() is None:
+            return None, None
+        sent, earlier = _calls_on_tables(warm), _calls_on_tables(self._begun)
+        each_later = sum(each.calls for each in later if _is_on_tables(each.sql))
+        return each_later, max(0.0, sent - earlier - requests * each_later)
 
 
 class _Recordings:
@@ -202,9 +225,9 @@ def count_on_the_wire(
         _open_recordings(variant, database_url, log / f"counted-{name}") as recordings,
         serve(recordings.around(variant.spec(counters.url, hash_seed=_HASH_SEED, log=server_log))) as server,
     ):
+        first = 0
         if same is not None and workload.rules.candidates:
-            for call in workload.calls:
-                same.request(name, call.path, server.url)
+            first = sum(same.request(name, call.path, server.url) for call in workload.calls)
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         if same is not None:
             same.check_calls(name, warm.calls)
@@ -218,9 +241,10 @@ def count_on_the_wire(
             if same is not None:
                 same.check_all(name, driven.responses, folder)
         by_statement = _by_statement(before, counters.each(), sum(each.requests for each in counted))
+        later, kept = counters.table_statements(before, by_statement, first + len(warm.wall_s))
         counted = recordings.fill(counted, warm)
         _check_traffic(name, variant, counters.traffic(), is_opened())
-    made = _pass(name, counted, by_statement)
+    made = replace(_pass(name, counted, by_statement), table_statements=later, first_statements=kept)
     made.save(prepared.folder / f"wire-{name}.json")
     return made
 
@@ -244,6 +268,39 @@ def _request(
     passed = [None] * 3 if traffic is None else [traffic.round_trips, traffic.bytes_sent, traffic.bytes_received]
     round_trips, sent, received = (None if each is None else each / requests for each in passed)
     return _Request(statements, rows, round_trips, sent, received, driven.body_bytes / requests, requests)
+
+
+@contextmanager
+def count_while_timed(
+    prepared: PreparedVariants, series: ReplicateSeries, read: Mapping[str, Statistics | None]
+) -> Iterator[None]:
+    """Count the statements on tables of the replicates that the `with` block makes, for wire-<name>.json.
+
+    read: by variant.
+    """
+    databases = {name: str(make_url(prepared.databases[name]).database) for name, each in read.items() if each}
+    before = {name: each.on_tables(databases[name]) for name, each in read.items() if each}
+    made = len(series.blocks)
+    yield
+    for name, each in read.items():
+        path = prepared.folder / f"wire-{name}.json"
+        counted, blocks = WirePass.load(path), [block for block in series.blocks[made:] if block.variant == name]
+        now, then = each.on_tables(databases[name]) if each else None, before.get(name)
+        if now is None or then is None or not blocks:
+            continue
+        warm = [block.counters.get("warm_up_requests", 0.0) for block in blocks]
+        starts = (counted.first_statements or 0.0) * sum(map(bool, warm))
+        requests = sum(block.requests for block in blocks) + sum(warm)
+        replace(counted, timed_statements=max(0.0, now - then - starts) / requests).save(path)
+
+
+def _calls_on_tables(each: dict[str, tuple[float, float, float]]) -> float:
+    return sum(calls for sql, (calls, *_) in each.items() if _is_on_tables(sql))
+
+
+def _is_on_tables(sql: str) -> bool:
+    """Whether a statement works on tables; a driver looks things up in the catalogue, and we digest tables."""
+    return bool(_ON_TABLES.search(sql)) and not _CATALOGUE.search(sql)
 
 
 def _by_statement(

@@ -5,6 +5,7 @@
 
 import gzip
 import http.client
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from placebench.errors import LoadError
 
 HEADERS: Mapping[str, str] = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 _TIMEOUT_S = 300.0
+_LONGEST_BODY = 2**28
+_PART_BYTES = 2**16
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,24 @@ def send(url: str, method: str, path: str, *, headers: Mapping[str, str], body: 
     try:
         connection.request(method, path, body=body or None, headers=dict(headers))
         reply = connection.getresponse()
-        content = reply.read()
+        content = reply.read() if reply.length is not None else _read_to_end(reply)
         unpacked = gzip.decompress(content) if reply.headers["Content-Encoding"] == "gzip" else content
         return Reply(reply.status, unpacked, len(content), reply.getheaders())
     except (http.client.HTTPException, EOFError, zlib.error, ValueError) as error:
         raise OSError(f"{type(error).__name__} {error}") from error
     finally:
         connection.close()
+
+
+def _read_to_end(reply: http.client.HTTPResponse) -> bytes:
+    """The body of a response that does not say how long it is; raises OSError for one that does not end."""
+    parts, length, give_up_at = list[bytes](), 0, time.monotonic() + _TIMEOUT_S
+    while part := reply.read1(_PART_BYTES):
+        parts.append(part)
+        length += len(part)
+        if length > _LONGEST_BODY or time.monotonic() > give_up_at:
+            raise OSError(f"its body did not end: {length} bytes in {_TIMEOUT_S + time.monotonic() - give_up_at:.0f} s")
+    return b"".join(parts)
 
 
 def get(url: str, request: str, *, encoding: str = "identity") -> Reply:

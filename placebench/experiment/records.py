@@ -183,6 +183,12 @@ class WirePass(Record):
     """Of the response to the client."""
     by_statement: list[StatementCount] = field(default_factory=list)
     """The most expensive first; empty where the server does not let us count."""
+    table_statements: Amount | None = None
+    """Those on tables, per request: without what a driver looks up when it connects."""
+    first_statements: Amount | None = None
+    """How many more of them its start and its first requests sent than as many of the later ones."""
+    timed_statements: Amount | None = None
+    """Those of a request while the replicates were timed, without as many more for each start."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +238,8 @@ class Block(Record):
     wall_s: list[Positive]
     """One entry a request, client side."""
     cpu_s: Amount | None
-    """Server CPU of the whole block, workers and backends; None where it is not measured."""
+    """Server CPU of the whole block, workers and backends, with what they still do after the responses; None where it
+    is not measured."""
     counters: dict[str, Amount] = field(default_factory=dict)
     invalid: str | None = None
     """Why this replicate is discarded."""

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +28,7 @@ from placebench.experiment.validity import MachineSample, block_problem, machine
 from placebench.experiment.variants import Variant
 from placebench.experiment.workload import Workload, placement_workload
 from placebench.measure.meters import Backends, read_backends
-from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes, read_tree_cpu_s
+from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_ended_cpu_s, read_pss_bytes, read_tree_cpu_s
 from placebench.measure.table_contents import TableContents, read_tables
 from placebench.runtime.wsgi_servers import RunningServer, serve
 
@@ -122,6 +122,8 @@ def harness_share(phase_s: Mapping[str, float]) -> float | None:
 
 
 _WARM_UP_REQUESTS = 3
+_REST_STEP_S, _REST_SHARE, _REST_WITHIN_S = 0.1, 0.05, 1.0
+"""A service rests that takes less than so large a share of a CPU for so long; one that never does is not waited for."""
 _MOST_IN_A_BLOCK = 50
 """Requests, unless one cycle has more."""
 REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
@@ -222,10 +224,31 @@ def _drive_start(
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
                 prepared.timer.add("requests", sum(made[-1].wall_s))
+        _wait_for_rest(started.values())
         for served in started.values():
             served.server.check()
+            served.end_block()
         strangers = {name for name, served in started.items() if not served.kept_its_backends()}
+        after = {name: iter(served.after_s) for name, served in started.items()}
+        made[first:] = [_with_cpu_after(each, next(after[each.variant])) for each in made[first:]]
         made[first:] = [replace(each, cpu_s=None) if each.variant in strangers else each for each in made[first:]]
+
+
+def _with_cpu_after(block: Block, after_s: float) -> Block:
+    """The block with the CPU that its service took between its responses and the variant's next block."""
+    cpu_s = None if block.cpu_s is None else block.cpu_s + after_s
+    return replace(block, cpu_s=cpu_s, counters={**block.counters, "after_cpu_s": after_s})
+
+
+def _wait_for_rest(served: Collection["_Served"]) -> None:
+    """Wait until no service works any more, for a second at most: what it does after its responses is seen then."""
+    give_up_at, before = time.monotonic() + _REST_WITHIN_S, None
+    while time.monotonic() < give_up_at:
+        now = [each.spent_since_block() for each in served]
+        if before is not None and sum(now) - sum(before) < _REST_SHARE * _REST_STEP_S:
+            return
+        before = now
+        time.sleep(_REST_STEP_S)
 
 
 class _Served:
@@ -240,7 +263,14 @@ class _Served:
         self._block_s = prepared.block_s
         self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
         self.cycles_a_block = 1
+        self.after_s: list[float] = []
+        """CPU seconds after each block, until the next one began."""
         self._backends: Backends | None = None
+        self._ended: tuple[float, dict[int, float]] | None = None
+        """CPU at the end of the last block."""
+        self._warm_up_requests = 0
+        """Of this start, until a block names them."""
+        self._start_cpu_s = self._cpu()[0]
 
     @classmethod
     @contextmanager
@@ -260,15 +290,16 @@ class _Served:
         cycles = max(1, min(_WARM_UP_REQUESTS, _MOST_IN_A_BLOCK // max(1, len(self._workload.cycle))))
         driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
         walls, each = driven.wall_s, driven.cycle
+        self._warm_up_requests = len(walls)
         cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
         self.cycles_a_block = block_size(cycle_s, block_s=self._block_s, at_most=max(1, _MOST_IN_A_BLOCK // each))
         self._backends = read_backends(self._database_url)
 
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
         """Drive one block and read the CPU it took."""
-        before = self._cpu()
+        before = self.end_block()
         seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block)
-        after = self._cpu()
+        self._ended = after = self._cpu()
         missing = max(0, self.cycles_a_block * len(self._workload.cycle) - len(seen.wall_s))
         return Block(
             replicate=replicate,
@@ -278,13 +309,25 @@ class _Served:
             requests=len(seen.wall_s),
             cycle=seen.cycle,
             wall_s=seen.wall_s,
-            cpu_s=None if self._backends is None else after[0] - before[0] + cpu_between(before[1], after[1]),
+            cpu_s=None if self._backends is None else _spent(before, after),
             counters=self._counters(seen),
             invalid=block_problem(
                 seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s), missing=missing
             ),
             responses=seen.responses,
         )
+
+    def end_block(self) -> tuple[float, dict[int, float]]:
+        """Keep what the service took since its last block ended; return what it took so far."""
+        now = self._cpu()
+        if self._ended is not None:
+            self.after_s.append(_spent(self._ended, now))
+            self._ended = None
+        return now
+
+    def spent_since_block(self) -> float:
+        """CPU seconds since the last block ended."""
+        return 0.0 if self._ended is None else _spent(self._ended, self._cpu())
 
     def kept_its_backends(self) -> bool:
         """Whether the database was served by the same backends all the while; CPU of one that came or left is not seen.
@@ -298,13 +341,24 @@ class _Served:
 
     def _counters(self, seen: Driven) -> dict[str, float]:
         memory = read_pss_bytes(self.server.pids())
-        counters = {"body_bytes": seen.body_bytes, "client_cpu_s": seen.client_cpu_s}
+        counters = {
+            "body_bytes": seen.body_bytes,
+            "client_cpu_s": seen.client_cpu_s,
+            "start_cpu_s": self._start_cpu_s,
+            "warm_up_requests": self._warm_up_requests,
+        }
+        self._warm_up_requests = 0
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> tuple[float, dict[int, float]]:
-        """CPU seconds so far: of the service's process tree, and of each backend of its database."""
+        """CPU seconds so far: of all processes of the service, and of each backend of its database."""
         backends = read_cpu_by_pid(self._backends.cpu_s if self._backends else ())
-        return read_tree_cpu_s(self.server.pids()), backends
+        return read_tree_cpu_s(self.server.pids()) + read_ended_cpu_s(self.server.guard_pid), backends
+
+
+def _spent(before: tuple[float, dict[int, float]], after: tuple[float, dict[int, float]]) -> float:
+    """CPU seconds between two readings, of the process tree and of the backends."""
+    return max(0.0, after[0] - before[0]) + cpu_between(before[1], after[1])
 
 
 def _has_round_trips(wire: Path) -> bool:

@@ -73,10 +73,33 @@ class ReplicateSeries:
         if not is_soon_read:
             self._check_data(before, self._read_data(prepared))
 
-    def check_data(self, prepared: PreparedVariants) -> None:
-        """Raise GateFailedError for a variant whose requests so far, which should only read, have changed data."""
+    def check_data(self, prepared: PreparedVariants, *, same_requests: bool = True) -> None:
+        """Raise GateFailedError for a variant whose requests so far have changed data that they should only read.
+
+        Where requests may write, for one that has added other numbers of rows than the first one.
+        same_requests: whether each variant was sent the same number of them.
+        """
         if prepared.before and not prepared.workload.writes:
             self._check_data(prepared.before, self._read_data(prepared))
+        elif prepared.before and same_requests:
+            self._check_growth(prepared)
+
+    def _check_growth(self, prepared: PreparedVariants) -> None:
+        now = self._read_data(prepared)
+        grown = {
+            name: prepared.before[name].growth(now[name])
+            for name, variant in prepared.named.items()
+            if variant.request is None
+        }
+        first = next(iter(grown), "")
+        for name in grown:
+            for table in sorted({*grown[first], *grown[name]}):
+                expected, seen = (grown[each].get(table, 0) for each in (first, name))
+                if seen != expected:
+                    rows = f"{expected:+d} rows in {first} and by {seen:+d} in {name}"
+                    raise self._same.error(
+                        f"the same requests change {table} by {rows}; may_change names tables that requests may change"
+                    )
 
     def _make_one(
         self, prepared: PreparedVariants, names: Sequence[str], before: Mapping[str, TableContents]

@@ -70,16 +70,21 @@ class SameResponses:
         self._checked: list[str] = []
         self._saved: dict[str, Any] = {}
 
-    def request(self, name: str, request: str, url: str) -> None:
-        """Send *request* once to the variant *name* at *url*, before any load, and compare its response."""
-        self.request_by(name, request, lambda each: fetch(url, each).body)
+    def request(self, name: str, request: str, url: str) -> int:
+        """Send *request* once to the variant *name* at *url*, before any load, and compare its response.
 
-    def request_by(self, name: str, request: str, send: Callable[[str], bytes]) -> None:
+        Returns how many requests were sent: another one where that without its limit is not known yet.
+        """
+        return self.request_by(name, request, lambda each: fetch(url, each).body)
+
+    def request_by(self, name: str, request: str, send: Callable[[str], bytes]) -> int:
         """Do the same with *send*, which returns the body of the response to a request."""
         expected = self._of(request)
-        if expected.limit is not None and expected.whole is None:
+        needs_whole = expected.limit is not None and expected.whole is None
+        if needs_whole:
             expected.whole = parse_response(send(expected.whole_request))
         self._check(name, request, parse_response(send(request)))
+        return 1 + needs_whole
 
     def check(self, name: str, request: str, body: bytes) -> None:
         """Compare one response; bytes that were seen before cost a digest. Raises GateFailedError where it differs."""

@@ -40,11 +40,11 @@ def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
 
 def read_tree_cpu_s(pids: Iterable[int], proc: Path = _PROC) -> float:
     """CPU seconds so far of the processes and of their children that have ended; those in steps of 10 ms."""
-    return sum(read_cpu_s(pid) + _ended_children_cpu_s(pid, proc) for pid in pids)
+    return sum(read_cpu_s(pid) + read_ended_cpu_s(pid, proc) for pid in pids)
 
 
-def _ended_children_cpu_s(pid: int, proc: Path) -> float:
-    """User and system time of the children that the process has waited for, and of theirs."""
+def read_ended_cpu_s(pid: int, proc: Path = _PROC) -> float:
+    """CPU seconds of the children that the process has waited for, and of theirs; in steps of 10 ms."""
     try:
         times = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[_CHILDREN]
     except (FileNotFoundError, ProcessLookupError):

@@ -46,6 +46,17 @@ class TableContents:
                 return f"{table}: {after}, were {before}"
         return ""
 
+    def growth(self, now: "TableContents") -> dict[str, int]:
+        """How many rows more each table has *now*, by its name; tables with as many as before are left out."""
+        tables = {*self.digests, *now.digests} - {*self.unchecked, *now.unchecked}
+        grown = {table: now.row_count(table) - self.row_count(table) for table in sorted(tables)}
+        return {table: rows for table, rows in grown.items() if rows}
+
+    def row_count(self, table: str) -> int:
+        """The rows that its digest names; 0 for a table without, and for a digest that names none."""
+        count, rows, _ = self.digests.get(table, "").partition(" rows, ")
+        return int(count) if rows else 0
+
 
 def read_tables(url: str, *, without: Sequence[str] = (), within_s: float = _WITHIN_S) -> TableContents:
     """Digest all tables of the database at *url*, PostgreSQL or SQLite, the smallest first; empty for no database.

@@ -214,11 +214,19 @@ def headline(figures: Figures) -> str:
     if figures.primary is None:
         return _untimed_headline(figures)
     if len(figures.primaries) == 1:
-        return comparison_sentence(figures.primary)
+        return speed_sentence(figures, figures.primary)
     if figures.are_changes:
         return several_headline(figures.primaries, figures.names, many=_changes(figures))
     variants = f"{units.count(len(figures.primaries))} variants"
     return several_headline(figures.primaries, figures.names, many=variants, baseline=figures.primary.baseline)
+
+
+def speed_sentence(figures: Figures, primary: Comparison) -> str:
+    """Return `comparison_sentence` of a pair; one that takes less CPU and more time is not called faster."""
+    if (slower := figures.slower_time(primary)) is None:
+        return comparison_sentence(primary)
+    both = "; ".join(effect_text(each, named=True) for each in (primary, slower))
+    return f"{primary.variant} takes less CPU than {primary.baseline}, and more time: {both}."
 
 
 def several_headline(

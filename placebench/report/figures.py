@@ -29,6 +29,7 @@ from placebench.stats import (
     percentile,
 )
 from placebench.stats.replicates import valid_replicates
+from placebench.stats.verdict import FASTER, SLOWER
 
 TIMES = ("cpu_s", "wall_s")
 """Metrics that are named even where they were not measured; the primary one first."""
@@ -189,6 +190,14 @@ class Figures:
         """The comparison of the headline: by server CPU where any pair has it, else by wall time."""
         measured = [each for each in self.comparisons if each.measured]
         return next((each for metric in TIMES for each in measured if each.metric == metric), None)
+
+    def slower_time(self, faster: Comparison) -> Comparison | None:
+        """The other time of a pair that is faster by one, where it is slower by that: waiting takes no CPU."""
+        pair = faster.baseline, faster.variant
+        slower = (each for each in self.comparisons if each.metric in TIMES and each.verdict == SLOWER)
+        return next(
+            (each for each in slower if faster.verdict == FASTER and (each.baseline, each.variant) == pair), None
+        )
 
     @property
     def replicates(self) -> int:

@@ -25,9 +25,8 @@ def parse_gates(texts: Sequence[str]) -> list[Gate]:
     return [parse_gate(text, _UNITS, ratios=True) for text in texts]
 
 
-def judge_gates(gates: Sequence[Gate], comparisons: Sequence[Comparison]) -> list[Check]:
-    """Evaluate each gate for each variant; a metric that was not compared is inconclusive."""
-    variants = dict.fromkeys(each.variant for each in comparisons)
+def judge_gates(gates: Sequence[Gate], comparisons: Sequence[Comparison], variants: Sequence[str]) -> list[Check]:
+    """Evaluate each gate for each of the *variants*; a metric, or a variant, that was not compared is inconclusive."""
     made = {(each.variant, each.metric): each for each in comparisons}
     return [
         judge_gate(gate, made[variant, gate.metric])

@@ -204,6 +204,8 @@ class Report:
     environment: Sequence[tuple[str, str]] = ()
     about: str = ""
     """Data, replicates and request in one line."""
+    conclusion: str = ""
+    """What may be concluded from a comparison, in one paragraph; Markdown ends with it."""
     checks: Sequence[Check] = field(default=())
     can_rebuild: bool = True
     """Whether `placebench report open` builds the page again from the run's name."""

@@ -62,7 +62,7 @@ def render_text(report: Report) -> str:
 
 
 def render_markdown(report: Report) -> str:
-    """Return the same as Markdown, with the gates."""
+    """Return the same as Markdown, with the gates and, at its end, the conclusion."""
     lines = [f"### {report.headline}", ""]
     lines += [f"* {each}" for each in (*report.notices, *map(_plain, report.summary))]
     gates = [each for each in report.checks if each.variant]
@@ -72,7 +72,9 @@ def render_markdown(report: Report) -> str:
     for table in report.overview:
         lines += ["", *_markdown_table([_plain(column.label) for column in table.columns], _cells(table))]
     lines += ["", *(f"* {each}" for each in report.remarks)] if report.remarks else []
-    return "\n".join([*lines, *(["", report.about] if report.about else []), ""])
+    for paragraph in filter(None, (report.about, report.conclusion)):
+        lines += ["", paragraph]
+    return "\n".join([*lines, ""])
 
 
 def render_junit(report: Report) -> bytes:

@@ -12,6 +12,7 @@ from placebench.experiment.replicate import harness_share
 from placebench.gates import Gate
 from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, value_column
+from placebench.report.conclusion import conclusion
 from placebench.report.documents import run_document
 from placebench.report.effects import METRIC_LABELS
 from placebench.report.environment import data_text, environment_rows, request_section
@@ -63,6 +64,8 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
     figures, head = figures_of(run), run.head
     results = experiment_results(figures)
     compared = _compared_variants(figures)
+    checks = _checks(figures, gates)
+    concluded = conclusion(figures, checks) if head.command == "compare" else ""
     replicates = f"{figures.primary.replicates} replicates" if figures.primary else "no replicates"
     return Report(
         folder=run.folder,
@@ -70,7 +73,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         started_at=head.started_at,
         status=head.status,
         headline=effects.headline(figures),
-        document=run_document(figures, results),
+        document={**run_document(figures, results), "conclusion": concluded},
         notices=[*effects.ending(head), *effects.failed_parts(head)],
         summary=[*effects.summary_sentences(figures), *keep_sentence(results)],
         figures=_summary_figures(figures),
@@ -83,7 +86,8 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         failures=_failures(figures),
         environment=environment_rows(head),
         about=f"{data_text(head)}; {replicates}; {head.request}",
-        checks=_checks(figures, gates),
+        conclusion=concluded,
+        checks=checks,
     )
 
 
@@ -303,6 +307,15 @@ def _discarded(figures: Figures) -> list[str]:
     return [f"Replicate {number}: {reason}" for number, reason in sorted(reasons.items())]
 
 
+def _judged_variants(figures: Figures) -> list[str]:
+    """The variants that gates are for: of a comparison all that were to be measured, of another run those that were."""
+    head = figures.run.head
+    if head.command != "compare":
+        return list(dict.fromkeys(each.variant for each in figures.comparisons))
+    trials = [each["variant"] for each in head.settings.get("trials", ())]
+    return list(dict.fromkeys(trials or head.variants[1:]))
+
+
 def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     """That the responses are the same, and each gate for each variant."""
     made = figures.responses
@@ -311,7 +324,7 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
         same = Check("same responses", "", "passed", f"off: {made.off}" if made.off else "")
     else:
         same = Check("same responses", "", "failed", made.difference or "no response was requested")
-    checks = judge_gates(gates, figures.comparisons) if comparable else []
+    checks = judge_gates(gates, figures.comparisons, _judged_variants(figures)) if comparable else []
     if figures.run.head.status == "failed":
         checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
     return [same, *checks]

@@ -29,6 +29,7 @@ _QUIT_GRACE_S = 0.8
 _KILL_GRACE_S = 5.0
 _POLL_S = 0.01
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _IPC_RMID = 0
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -44,6 +45,7 @@ class _Shepherd:
         self._child: subprocess.Popen[bytes] | None = None
         self._stop_signal = int(signal.SIGTERM)
         self._data: str | None = None
+        self._adopts = False
         self._signals = _listen_to_signals()
 
     def work(self) -> None:
@@ -82,8 +84,10 @@ class _Shepherd:
             self._kill_group()
 
     def _run(self, program: dict[str, Any]) -> None:
-        """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, data, as ChildSpec has them."""
-        self._stop_signal, self._data = program["stop_signal"], program["data"]
+        """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, data, adopts, as ChildSpec has them."""
+        self._stop_signal, self._data, self._adopts = program["stop_signal"], program["data"], program["adopts"]
+        if self._adopts:
+            _adopt_orphans()
         try:
             self._child = _spawn(program)
         except (OSError, subprocess.SubprocessError) as error:
@@ -125,6 +129,25 @@ class _Shepherd:
             free_shared_memory(self._data)
             self._report(ended=self._child.pid, returncode=returncode)
             self._child = None
+            if self._adopts:
+                self._kill_adopted()
+        elif self._adopts:
+            self._reap_adopted()
+
+    def _reap_adopted(self) -> None:
+        """Reap the adopted processes that have ended, so that their CPU time is part of what the kernel has of us."""
+        for pid in _children_of(os.getpid()) - {self._child.pid if self._child else 0}:
+            os.waitpid(pid, os.WNOHANG)
+
+    def _kill_adopted(self) -> None:
+        """End what has left the child's process group: a daemon of a daemon is ours as soon as its parent is gone."""
+        give_up_at = time.monotonic() + _QUIT_GRACE_S
+        while (pids := _children_of(os.getpid())) and time.monotonic() < give_up_at:
+            for pid in pids:
+                with suppress(PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+            time.sleep(_POLL_S)
 
     def _kill_group(self) -> None:
         if self._child is None:
@@ -176,6 +199,22 @@ def _die_with(parent: int, number: int) -> Callable[[], None]:
                 os._exit(1)  # a signal would meet the handlers of the shepherd, which are still here
 
     return arrange
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what our descendants leave behind, daemons too; Linux alone can do it."""
+    if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children_of(parent: int) -> set[int]:
+    """The processes whose parent this is, those that have ended and were not reaped too."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if int((process / "stat").read_bytes().rpartition(b")")[2].split()[1]) == parent:
+                found.add(int(process.name))
+    return found
 
 
 def _forget_standard_streams() -> None:

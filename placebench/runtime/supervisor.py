@@ -55,6 +55,11 @@ class Supervisor:
             raise
 
     @property
+    def pid(self) -> int:
+        """The process id of the shepherd."""
+        return self._process.pid
+
+    @property
     def stdin(self) -> IO[str] | None:
         """The pipe into the child, line-buffered UTF-8 text; None without pipes."""
         return self._process.stdin
@@ -234,6 +239,8 @@ class ChildSpec:
     """Talk to the child: its stdin and stdout are pipes; only stderr goes to the log."""
     data: Path | None = None
     """The data folder of a program of PostgreSQL's: the shared memory that it leaves when it is killed goes too."""
+    adopts: bool = False
+    """Whether daemons that the program starts stay below its guard, which counts their CPU and ends them with it."""
 
     def order(self) -> dict[str, Any]:
         """The order for the shepherd."""
@@ -246,6 +253,7 @@ class ChildSpec:
             "stop_signal": int(self.stop_signal),
             "pipes": self.pipes,
             "data": None if self.data is None else str(self.data),
+            "adopts": self.adopts,
         }
 
 
@@ -257,6 +265,11 @@ class Child:
         self._supervisor = supervisor
         self._owns_supervisor = owns_supervisor
         self.pid = _run(spec, supervisor)
+
+    @property
+    def guard_pid(self) -> int:
+        """The shepherd: the parent of the program, and of the daemons that it adopts."""
+        return self._supervisor.pid
 
     @property
     def stdin(self) -> IO[str] | None:

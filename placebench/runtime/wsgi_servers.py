@@ -133,6 +133,7 @@ class RunningServer(ABC):
                 log=self._log.path,
                 grace_s=self._grace_s or spec.grace_s,
                 remove=scratch,
+                adopts=True,
             )
         )
         self.url = ""
@@ -148,6 +149,11 @@ class RunningServer(ABC):
         """The process id of the server's master."""
         return self._child.pid
 
+    @property
+    def guard_pid(self) -> int:
+        """The parent of the master, and of daemons that the service has started: what those took that have ended."""
+        return self._child.guard_pid
+
     def worker_pids(self) -> list[int]:
         """The processes that serve requests now, in ascending order; none when the master is gone."""
         import psutil  # not needed to find uWSGI, which `doctor` does with the extra uwsgi alone
@@ -159,11 +165,11 @@ class RunningServer(ABC):
             return []
 
     def pids(self) -> list[int]:
-        """All processes of the service: the master, its workers and what they have started; none when it is gone."""
+        """All processes of the service: master, workers, what they have started, daemons too; none when it is gone."""
         import psutil
 
         try:
-            return [self.pid, *(each.pid for each in psutil.Process(self.pid).children(recursive=True))]
+            return [each.pid for each in psutil.Process(self.guard_pid).children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
 

@@ -78,7 +78,7 @@ def test_compares_what_the_workspace_describes(tmp_path: Path) -> None:
 
     assert not is_error
     assert failed.splitlines()[0].startswith("#")
-    assert "gate 'statements <= 0' failed for tuned" in failed
-    assert failed.endswith("no speed-up may be claimed.")
+    assert "Gates failed: statements <= 0 (tuned: " in failed.splitlines()[-1]
+    assert failed.endswith("No speed-up may be claimed.")
     assert unknown[0]
     assert "faster" in unknown[1]

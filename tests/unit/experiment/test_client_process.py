@@ -3,11 +3,13 @@
 import http.server
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from placebench.errors import LoadError
+from placebench.experiment import http_request
 from placebench.experiment.canonical_response import parse_response
 from placebench.experiment.client_process import Client, body_file, http_client
 from placebench.experiment.run_folder import claim_folder
@@ -30,6 +32,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         }
         self.send_response(503 if self.path.startswith("/broken") else 200)
         self.end_headers()
+        with suppress(ConnectionError):
+            while self.path == "/endless":
+                self.wfile.write(bytes(2**16))
         self.wfile.write(bodies.get(self.path, b"0123456789"))
 
     def log_message(self, *_: object) -> None:
@@ -71,6 +76,19 @@ def test_a_body_is_left_once_by_its_canonical_digest(client: Client, url: str, t
 
     assert body_file(tmp_path, digest).read_bytes() == b"0123456789"
     assert [path.name for path in tmp_path.iterdir()] == [f"{digest}.body"]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_LONGEST_BODY", 1), ("_TIMEOUT_S", 0.2)])
+def test_a_body_that_does_not_end_is_a_failure(
+    limit: str, value: float, client: Client, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read no further than the longest body, and no longer than a response may take."""
+    monkeypatch.setattr(http_request, "_LONGEST_BODY", 2**34)
+    monkeypatch.setattr(http_request, limit, value)
+
+    (failure,) = client.drive(url, placement_workload("/endless")).failures
+
+    assert failure.startswith("/endless: OSError: its body did not end: ")
 
 
 def test_a_server_that_is_gone_is_a_failure(client: Client) -> None:

@@ -55,6 +55,20 @@ def test_a_changed_row_changes_its_table_alone(url: str) -> None:
     assert before.difference(TableContents(unchecked=["fruit", "Odd name"])) == ""
 
 
+def test_tables_grow_by_rows(url: str) -> None:
+    """More rows, fewer, and a table's first one; a changed row is no growth."""
+    before = read_tables(url)
+    change(
+        url,
+        "INSERT INTO fruit VALUES (3, 'fig'), (4, 'fig')",
+        'DELETE FROM "Odd name" WHERE id = 1',
+        """UPDATE "Odd name" SET name = 'b'""",
+        "INSERT INTO empty VALUES (1)",
+    )
+
+    assert before.growth(read_tables(url)) == {"Odd name": -1, "empty": 1, "fruit": 2}
+
+
 def test_what_does_not_fit_in_the_time_is_named(tmp_path: Path, database_url: str) -> None:
     """A table too large for the time is not looked for, and said to be so."""
     change(database_url, "CREATE TABLE large AS SELECT generate_series(1, 300000) AS id")

@@ -1,6 +1,7 @@
 """Gates, and what a CI service reads."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -8,7 +9,7 @@ import pytest
 from fake_run import FakeRun, write_run
 
 from placebench.errors import GateFailedError, UndecidedError
-from placebench.experiment.records import Block, WirePass
+from placebench.experiment.records import Block, RunHead, WirePass
 from placebench.gates import Gate
 from placebench.report import build_report, raise_for_gates, write_report
 from placebench.report.gates import judge_gate, parse_gates
@@ -166,6 +167,16 @@ def test_gates_of_a_run(folder: Path) -> None:
         raise_for_gates(build_report(folder, [*passed, gate_of("statements <= 10")]))
     with pytest.raises(UndecidedError, match="gate 'pss_bytes <= 1' inconclusive for tuned: not measured"):
         raise_for_gates(build_report(folder, [*passed, gate_of("pss_bytes <= 1")]))
+
+
+def test_a_variant_without_any_figure_passes_no_gate(folder: Path) -> None:
+    """It is inconclusive for the one that was not measured, and not left out."""
+    head = RunHead.load(folder / "run.json")
+    replace(head, command="compare", variants=["naive", "tuned", "lost"]).save(folder / "run.json")
+
+    checks = build_report(folder, [gate_of("statements <= 18")]).checks
+
+    assert [(each.variant, each.outcome) for each in checks[1:]] == [("tuned", "passed"), ("lost", "inconclusive")]
 
 
 def test_a_failed_gate_weighs_more_than_an_inconclusive_one(folder: Path) -> None:

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from placebench.errors import PlacebenchError
+from placebench.measure.processes import read_ended_cpu_s
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child, tail_file
 
 Eventually = Callable[[Callable[[], bool]], bool]
@@ -113,6 +115,21 @@ def test_what_a_program_leaves_behind_is_swept(tmp_path: Path, eventually: Event
     with child:
         assert child.wait(5) == 0
         assert eventually(lambda: not runs(left))
+
+
+def test_a_daemon_stays_below_the_guard_and_ends_with_its_program(eventually: Eventually, runs: Runs) -> None:
+    """Its session is its own and its parent is gone: its CPU is counted, also when it has ended, and it is killed."""
+    busy = "i=0; while [ $i -lt 99999 ]; do i=$((i+1)); done"
+    daemons = f"(setsid sh -c 'echo $$; exec sleep 60' & setsid sh -c '{busy}' &)"
+    child = start_child(ChildSpec("sh", ["sh", "-c", f"{daemons}; exec sleep 60"], pipes=True, adopts=True))
+    assert child.stdout is not None
+    daemon = int(child.stdout.readline())
+
+    assert eventually(lambda: psutil.Process(daemon).ppid() == child.guard_pid)
+    assert eventually(lambda: len(psutil.Process(child.guard_pid).children()) == 2)
+    assert read_ended_cpu_s(child.guard_pid) > 0.02
+    child.stop()
+    assert not runs(daemon)
 
 
 @pytest.mark.parametrize("traps", ["", "trap '' TERM QUIT;"], ids=["willing", "stubborn"])

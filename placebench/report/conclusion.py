@@ -1,0 +1,219 @@
+"""The paragraph that ends the Markdown of a comparison, for people and agents: `conclusion`.
+
+It says whether the responses are the same, what is faster, by how much, how sure that is, what was not measured, and
+which speed-up may be claimed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from statistics import median
+
+from placebench import units
+from placebench.experiment.records import WirePass
+from placebench.report import effects
+from placebench.report.effects import METRIC_LABELS, listed
+from placebench.report.figures import TIMES, ComparedPair, Figures
+from placebench.report.model import Check
+from placebench.stats import Comparison
+from placebench.stats.replicates import MeasuredBlock, valid_replicates
+from placebench.stats.verdict import FASTER, INCONCLUSIVE
+
+_MANY = 4
+"""Pairs that are described one by one, at most."""
+_MUCH_AFTER = 0.1
+"""The share of a service's CPU time after its responses from which it is named."""
+_MUCH_LONGER_START = 1.25
+_MUCH_LONGER_START_S = 0.1
+_OTHER_COUNT = 0.5
+"""By how many statements per request, and by which share of them, timed requests may differ from counted ones."""
+_NO_CLAIM = "No speed-up may be claimed."
+
+
+def conclusion(figures: Figures, checks: Sequence[Check] = ()) -> str:
+    """Return the paragraph, on one line.
+
+    checks: the gates, each for each variant.
+    """
+    return " ".join([*_responses(figures), *effects.ending(figures.run.head), *_result(figures, checks)])
+
+
+def _responses(figures: Figures) -> Iterator[str]:
+    made = figures.responses
+    if made.equal:
+        yield f"Same responses: yes, each response of {listed(made.checked)} was compared."
+    elif made.equal is False:
+        yield f"Same responses: no, {made.difference or 'they differ'}."
+    elif made.off:
+        yield f"Same responses: not compared, because {made.off}; that the variants do the same is not shown."
+    else:
+        yield "Same responses: not known, the run ended before they were compared."
+
+
+def _result(figures: Figures, checks: Sequence[Check]) -> Iterator[str]:
+    """What follows where there may be speeds; else that there is none."""
+    if not figures.run.head.is_comparable:
+        yield _NO_CLAIM
+        return
+    yield from _speeds(figures)
+    if figures.primary is not None:
+        yield from _certainty(figures)
+    yield from _several(_cautions(figures), "remarks of this kind")
+    yield from _not_measured(figures)
+    yield from _gates(checks)
+    yield _claim(figures, checks)
+
+
+def _speeds(figures: Figures) -> Iterator[str]:
+    if figures.primary is None:
+        yield f"Faster: not known, nothing was timed. {effects.headline(figures)}"
+        return
+    if len(figures.primaries) > _MANY:
+        yield effects.headline(figures)
+        return
+    for primary in figures.primaries:
+        is_known = primary.verdict != INCONCLUSIVE
+        faster = "yes" if _is_faster(figures, primary) else "no" if is_known else "not known"
+        yield f"Faster: {faster}. {effects.speed_sentence(figures, primary)}"
+        if figures.slower_time(primary) is None:
+            yield from map(effects.comparison_sentence, _other_times(figures, primary))
+
+
+def _is_faster(figures: Figures, primary: Comparison) -> bool:
+    return primary.verdict == FASTER and figures.slower_time(primary) is None
+
+
+def _other_times(figures: Figures, primary: Comparison) -> Iterator[Comparison]:
+    """The wall time of the same pair, where the primary metric is CPU and there is an interval."""
+    for each in figures.comparisons:
+        is_other = each.metric in TIMES and each.metric != primary.metric and each.low is not None
+        if is_other and (each.baseline, each.variant) == (primary.baseline, primary.variant):
+            yield each
+
+
+def _certainty(figures: Figures) -> Iterator[str]:
+    measured = [each for each in figures.primaries if each.measured]
+    numbers = sorted({each.replicates for each in measured})
+    shown = " to ".join(dict.fromkeys(map(units.count, (numbers[0], numbers[-1]))))
+    design = ", with intervals that hold at any moment of the run" if measured[0].is_sequential else ""
+    discarded = f"; {units.count(figures.invalidated)} were discarded" if figures.invalidated else ""
+    word = "replicate" if numbers == [1] else "replicates"
+    yield f"How sure: {shown} {word} of fresh processes{design}{discarded}. {effects.power_sentence(measured)}"
+
+
+def _cautions(figures: Figures) -> Iterator[str]:
+    """What a reader has to know before he believes an effect, by pair."""
+    blocks = defaultdict[str, list[MeasuredBlock]](list)
+    for block in chain.from_iterable(valid_replicates(figures.run.blocks).values()):
+        blocks[block.variant].append(block)
+    for pair in figures.pairs:
+        before, after = (figures.run.wire.get(each) for each in (pair.baseline, pair.variant))
+        if before and after:
+            yield from _kept_results(pair, before, after)
+        old, new = _start_s(blocks[pair.baseline]), _start_s(blocks[pair.variant])
+        if old is not None and new is not None and new > max(old * _MUCH_LONGER_START, old + _MUCH_LONGER_START_S):
+            started = f"{units.duration(new)} of CPU time, {pair.baseline} {units.duration(old)}"
+            yield f"The start of {pair.variant} takes {started}: no effect contains that."
+    for variant, counted in figures.run.wire.items():
+        yield from _other_counts(variant, counted)
+    for variant, made in blocks.items():
+        if (share := _share_after(made)) >= _MUCH_AFTER:
+            yield (
+                f"{variant} does {units.percent(share, digits=2)} of its work after its responses: that is in the "
+                "server CPU, and not in the wall time."
+            )
+
+
+def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iterator[str]:
+    """Whether the variant has fewer statements because it kept what the first requests, or its start, had read."""
+    counted = before.table_statements, after.table_statements, before.first_statements, after.first_statements
+    old, new, old_first, new_first = (each if each is not None else -1.0 for each in counted)
+    if None in counted or new >= old:
+        return
+    fewer = f"those send {units.average(new)} per request, {pair.baseline} {units.average(old)}"
+    if new_first - old_first >= 1:
+        yield (
+            f"{pair.variant} keeps results between requests: its start and its first requests sent "
+            f"{units.average(new_first)} statements on tables that later ones do not need; {fewer}. The effect is that "
+            "of repeated requests on data that does not change."
+        )
+    elif new == 0:
+        yield (
+            f"{pair.variant} sends no statements on tables, {pair.baseline} {units.average(old)} per request: its "
+            "responses come from elsewhere than the database."
+        )
+
+
+def _other_counts(variant: str, counted: WirePass) -> Iterator[str]:
+    """Whether the statements that were counted are not those that were timed."""
+    then, now = counted.table_statements, counted.timed_statements
+    if then is not None and now is not None and abs(now - then) > max(_OTHER_COUNT, _OTHER_COUNT * then):
+        yield (
+            f"{variant} sends {units.average(now)} statements on tables per request while it is timed, and "
+            f"{units.average(then)} when they are counted: its counts are not those of the timed requests."
+        )
+
+
+def _start_s(blocks: Sequence[MeasuredBlock]) -> float | None:
+    """The median CPU time of a start of the service of these blocks."""
+    seen = [block.counters["start_cpu_s"] for block in blocks if "start_cpu_s" in block.counters]
+    return median(seen) if seen else None
+
+
+def _share_after(blocks: Sequence[MeasuredBlock]) -> float:
+    """The share of the CPU time of these blocks that came after their responses."""
+    whole = sum(block.cpu_s or 0.0 for block in blocks)
+    after = sum(block.counters.get("after_cpu_s", 0.0) for block in blocks if block.cpu_s is not None)
+    return after / whole if whole else 0.0
+
+
+def _not_measured(figures: Figures) -> Iterator[str]:
+    """Parts that failed, metrics without a figure, and what no run contains."""
+    yield from _several((f"{each.rstrip('.')}." for each in effects.failed_parts(figures.run.head)), "failed parts")
+    missing = [
+        METRIC_LABELS[metric]
+        for metric in METRIC_LABELS
+        if figures.pairs and not _is_measured(figures, metric) and metric != "gc_s"
+    ]
+    unread = figures.run.head.receipt.get("unchecked_tables", [])
+    others = [f"changes to {listed(unread)}"] if unread else []
+    always = "other requests, other data and other machines"
+    yield f"Not measured: {'; '.join([*missing, *others, always])}."
+
+
+def _is_measured(figures: Figures, metric: str) -> bool:
+    """Whether every pair has a figure of both variants."""
+    made = {
+        (each.baseline, each.variant)
+        for each in figures.comparisons
+        if each.metric == metric and None not in (each.baseline_value, each.variant_value)
+    }
+    return all((pair.baseline, pair.variant) in made for pair in figures.pairs)
+
+
+def _gates(checks: Sequence[Check]) -> Iterator[str]:
+    for outcome in ("failed", "inconclusive"):
+        found = [f"{each.name} ({each.variant}: {each.measured})" for each in checks if each.outcome == outcome]
+        if found:
+            yield f"Gates {outcome}: {', '.join(found)}."
+
+
+def _claim(figures: Figures, checks: Sequence[Check]) -> str:
+    """Which variants are faster; none where a gate did not pass, or the run did not come to its end."""
+    faster = [each.variant for each in figures.primaries if _is_faster(figures, each)]
+    missed = {each.variant for each in checks if each.variant and each.outcome != "passed"}
+    claimed = list(dict.fromkeys(each for each in faster if each not in missed))
+    if not claimed or figures.run.head.status == "failed":
+        return _NO_CLAIM
+    where = "with the reason why responses were not compared" if figures.responses.off else "for this run's requests"
+    if len(figures.primaries) == 1:
+        return f"The speed-up may be claimed {where}."
+    return f"A speed-up may be claimed {where} of {listed(claimed)}, and of no other variant."
+
+
+def _several(sentences: Iterable[str], kind: str) -> Iterator[str]:
+    """The first few, and how many more there are."""
+    made = list(sentences)
+    yield from made[:_MANY]
+    if len(made) > _MANY:
+        yield f"{units.count(len(made) - _MANY)} more {kind} are in the report."

@@ -1,0 +1,217 @@
+"""The paragraph that ends the Markdown of a comparison."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_run import FakeRun, write_run
+
+from placebench import results
+from placebench.experiment.records import Block, FailedPart, WirePass
+from placebench.report import build_report, render_markdown
+from placebench.report.conclusion import conclusion
+from placebench.report.effects import headline
+from placebench.report.figures import Figures, figures_of
+from placebench.report.model import Check
+from placebench.stats import Comparison
+from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER, Verdict
+
+NO_CLAIM = "No speed-up may be claimed."
+CLAIM = "The speed-up may be claimed for this run's requests."
+
+
+def compared(verdict: Verdict, ratio: float = 0.8, *, metric: str = "cpu_s", variant: str = "quick") -> Comparison:
+    """A comparison of 12 replicates with base."""
+    return Comparison(
+        baseline="base",
+        variant=variant,
+        metric=metric,
+        ratio=ratio,
+        low=ratio - 0.01,
+        high=ratio + 0.01,
+        confidence=0.95,
+        replicates=12,
+        invalidated=0,
+        verdict=verdict,
+        detectable=0.0117,
+        margin=0.01,
+        reason="",
+        log_ratios=(-0.2,) * 12,
+        baseline_value=1.0,
+        variant_value=ratio,
+    )
+
+
+def write(folder: Path, run: FakeRun) -> results.Run:
+    """A comparison on the disk."""
+    head = results.load(write_run(folder, run)).head
+    replace(head, command="compare").save(folder / "run.json")
+    return results.load(folder)
+
+
+@pytest.fixture
+def figures(tmp_path: Path) -> Figures:
+    """Of a comparison of base and quick whose responses are the same."""
+    return figures_of(write(tmp_path / "run", FakeRun(variants=("base", "quick"), replicates=1)))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "wall", "faster", "claim"),
+    [
+        (compared(FASTER), compared(FASTER, metric="wall_s"), "yes", CLAIM),
+        (compared(FASTER), compared(INCONCLUSIVE, 1.0, metric="wall_s"), "yes", CLAIM),
+        (compared(FASTER), compared(SLOWER, 1.4, metric="wall_s"), "no", NO_CLAIM),
+        (compared(SLOWER, 1.2), compared(FASTER, metric="wall_s"), "no", NO_CLAIM),
+        (compared(EQUIVALENT, 1.0), compared(FASTER, metric="wall_s"), "no", NO_CLAIM),
+        (compared(BELOW_MARGIN, 0.99), compared(EQUIVALENT, 1.0, metric="wall_s"), "no", NO_CLAIM),
+        (compared(INCONCLUSIVE, 0.99), compared(INCONCLUSIVE, 0.99, metric="wall_s"), "not known", NO_CLAIM),
+    ],
+)
+def test_each_outcome(cpu: Comparison, wall: Comparison, faster: str, claim: str, figures: Figures) -> None:
+    """Faster is what takes less CPU and not longer; less CPU and more time is waiting, and more CPU is no speed-up."""
+    said = conclusion(replace(figures, comparisons=(cpu, wall)))
+
+    assert said.startswith("Same responses: yes, ")
+    assert f" Faster: {faster}. " in said
+    assert "How sure: 12 replicates of fresh processes. Minimum detectable effect (MDE) on server CPU" in said
+    assert said.endswith(claim)
+
+
+def test_waiting_is_no_speed_up(figures: Figures) -> None:
+    """Less CPU and more time is not called faster, in the headline neither."""
+    made = replace(figures, comparisons=(compared(FASTER), compared(SLOWER, 1.4, metric="wall_s")))
+    sentence = (
+        "quick takes less CPU than base, and more time: −20 % CPU [95 % CI −21, −19; n = 12]; "
+        "+40 % wall time [95 % CI +39, +41; n = 12]."
+    )
+
+    assert headline(made) == sentence
+    assert f"Faster: no. {sentence} How sure" in conclusion(made)
+
+
+def test_the_effect_is_in_it(figures: Figures) -> None:
+    """By how much, with its interval and n; what was not measured is named by its metrics."""
+    said = conclusion(replace(figures, comparisons=(compared(FASTER),)))
+
+    assert "quick is faster than base: −20 % CPU [95 % CI −21, −19; n = 12]." in said
+    assert "Not measured: wall time; memory (PSS); statements; rows; round trips; bytes sent; bytes received; " in said
+
+
+def test_a_sequential_run_says_that_its_intervals_hold_at_any_moment(figures: Figures) -> None:
+    """The design is part of how sure it is."""
+    made = replace(compared(FASTER), is_sequential=True)
+
+    assert "12 replicates of fresh processes, with intervals that hold at any moment of the run" in conclusion(
+        replace(figures, comparisons=(made,))
+    )
+
+
+def test_several_variants_each_have_their_own_claim(figures: Figures) -> None:
+    """The faster one alone may be claimed."""
+    comparisons = compared(FASTER), compared(SLOWER, 1.3, variant="slow"), compared(EQUIVALENT, 1.0, variant="same")
+    pairs = tuple(replace(figures.pairs[0], variant=each.variant, name=each.variant) for each in comparisons)
+
+    said = conclusion(replace(figures, comparisons=comparisons, pairs=pairs))
+
+    assert said.count("Faster: ") == 3
+    assert said.endswith("A speed-up may be claimed for this run's requests of quick, and of no other variant.")
+
+
+def test_without_the_same_responses_there_is_no_claim(tmp_path: Path) -> None:
+    """Responses that differ, or were never compared: no speed and no more."""
+    differing = write(tmp_path / "one", FakeRun(variants=("base", "quick"), equal=False, difference="$.a is 1"))
+    unknown = write(tmp_path / "two", FakeRun(variants=("base", "quick"), equal=None))
+
+    assert conclusion(figures_of(differing)) == f"Same responses: no, $.a is 1. {NO_CLAIM}"
+    assert conclusion(figures_of(unknown)) == (
+        f"Same responses: not known, the run ended before they were compared. {NO_CLAIM}"
+    )
+
+
+def test_responses_that_are_not_compared_need_their_reason(figures: Figures) -> None:
+    """It is repeated, and belongs to the claim."""
+    off = replace(figures.responses, equal=None, off="prices change")
+    head = replace(figures.run.head, same_responses={"equal": None, "off": "prices change"})
+    made = replace(figures, responses=off, run=replace(figures.run, head=head), comparisons=(compared(FASTER),))
+
+    said = conclusion(made)
+
+    assert said.startswith("Same responses: not compared, because prices change; ")
+    assert said.endswith("The speed-up may be claimed with the reason why responses were not compared.")
+
+
+def test_what_failed_is_named_and_a_gate_that_did_not_pass_forbids_the_claim(figures: Figures) -> None:
+    """A part of the run, a failed run, a gate that failed, and one whose figure is missing."""
+    made = replace(figures, comparisons=(compared(FASTER),))
+    failed = replace(figures.run.head, failed_parts=[FailedPart("profile", "quick", "a worker died")])
+
+    parts = conclusion(replace(made, run=replace(figures.run, head=failed)))
+    ended = conclusion(replace(made, run=replace(figures.run, head=replace(figures.run.head, status="failed"))))
+    gates = [
+        conclusion(made, [Check("statements < 1x", "quick", outcome, "not measured")])
+        for outcome in ("failed", "inconclusive", "passed")
+    ]
+
+    assert "The profile of quick failed: a worker died." in parts
+    assert "This run failed" in ended
+    assert ended.endswith(NO_CLAIM)
+    assert "Gates failed: statements < 1x (quick: not measured)." in gates[0]
+    assert "Gates inconclusive: statements < 1x (quick: not measured)." in gates[1]
+    assert [each.endswith(CLAIM) for each in gates] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("base", "quick", "expected"),
+    [
+        ((11.0, 0.0), (0.0, 11.0), "quick keeps results between requests: its start and its first requests sent 11"),
+        ((11.0, 3.0), (1.0, 14.0), "quick keeps results between requests"),
+        ((11.0, 0.0), (0.0, 0.0), "quick sends no statements on tables, base 11 per request"),
+        ((11.0, 0.0), (1.0, 0.0), ""),
+        ((11.0, 3.0), (1.0, 3.0), ""),
+        ((11.0, 0.0), (11.0, 5.0), ""),
+        ((None, None), (0.0, 0.0), ""),
+    ],
+)
+def test_statements_that_come_once_are_results_that_are_kept(
+    base: tuple[float | None, float | None],
+    quick: tuple[float | None, float | None],
+    expected: str,
+    figures: Figures,
+) -> None:
+    """Statements of a later request, and those of the start and the first ones beyond that; a join is no cache."""
+    one = [1.0]
+    wire = {
+        name: WirePass(name, one, one, one, one, one, one, table_statements=later, first_statements=first)
+        for name, (later, first) in (("base", base), ("quick", quick))
+    }
+
+    said = conclusion(replace(figures, run=replace(figures.run, wire=wire)))
+
+    assert expected in said
+    assert bool(expected) == ("keeps results" in said or "no statements on tables" in said)
+
+
+def test_work_beside_the_requests_is_named(figures: Figures) -> None:
+    """A start that takes far longer than the baseline's, and work after the responses; not what is a little more."""
+    counters = {"base": (1.0, 0.001), "quick": (2.0, 0.05)}
+    blocks = [
+        Block(0, 0, place, name, 1, [0.1], 0.1, {"start_cpu_s": counters[name][0], "after_cpu_s": counters[name][1]})
+        for place, name in enumerate(("base", "quick", "quick", "base"))
+    ]
+
+    said = conclusion(replace(figures, run=replace(figures.run, blocks=blocks)))
+
+    assert "The start of quick takes 2.00 s of CPU time, base 1.00 s: no effect contains that." in said
+    assert "quick does 50 % of its work after its responses" in said
+    assert "base does" not in said
+
+
+def test_the_markdown_ends_with_it(tmp_path: Path) -> None:
+    """And the document has it; a load test compares nothing and has none."""
+    run = write(tmp_path / "run", FakeRun(variants=("base", "quick")))
+    report = build_report(run)
+    load = build_report(write_run(tmp_path / "load", FakeRun(variants=("base", "quick"))))
+
+    assert render_markdown(report).splitlines()[-1] == report.conclusion == report.document["conclusion"]
+    assert report.conclusion.endswith(CLAIM)
+    assert load.conclusion == ""
