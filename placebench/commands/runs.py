@@ -7,7 +7,7 @@ run is found or made by `run_folder`, and given its page by `reported` however t
 import shutil
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -173,8 +173,9 @@ def run_comparison(
         reports.append(report)
         emit(report)
 
-    started = open_server(arguments.server) if data.database == "postgresql" else nullcontext()
-    with run_folder(arguments, name) as folder, started as server:
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder(arguments, name))
+        server = stack.enter_context(open_server(arguments.server)) if data.database == "postgresql" else None
         check_settings(settings.variants, server)
         comparing = CompareRun(data, settings, folder, server)
         with steps(arguments.command, comparing.steps) as announce, reported(folder, keep, gates):

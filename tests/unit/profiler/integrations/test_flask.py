@@ -82,6 +82,6 @@ def test_statements_name_their_route_and_view(query: Callable[[int], None], sent
     client = app.test_client()
 
     for path in ("/orders/1", "/none"):
-        assert client.get(path).status_code == 200
+        assert client.get(path, buffered=True).status_code == 200
 
     assert sent == ["select 0 /*controller='order',route='/orders/<int:number>'*/", "select 0"]
