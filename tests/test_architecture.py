@@ -55,6 +55,7 @@ MAY_IMPORT = {
         "page",
         "units",
         "gates",
+        "decoding",
         "errors",
     },
     "commands": ALL | {"commands"},

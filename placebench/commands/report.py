@@ -1,14 +1,17 @@
-"""`placebench report`: the runs that were made: show one, list them, compare two, export the figures of one."""
+"""`placebench report`: the runs that were made: show one, list them, compare two, export one, reproduce an export."""
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit, emit_report, open_page, print_result, say
-from placebench.commands.runs import list_run
-from placebench.errors import RunFolderError
+from placebench.commands.runs import compare_plan, list_run
+from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
 
 
 def _configure_open(parser: ArgumentParser) -> None:
@@ -33,6 +36,25 @@ def _configure_diff(parser: ArgumentParser) -> None:
 def _configure_export(parser: ArgumentParser) -> None:
     _add_run(parser)
     options.add_out(parser, "file to write (default: standard output)", metavar="FILE")
+
+
+def _configure_reproduce(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "result", type=options.path, metavar="RESULT.json", help="figures that `placebench report export` wrote"
+    )
+    parser.add_argument(
+        "--folder",
+        type=options.path,
+        default=Path(),
+        metavar="DIR",
+        help="folder that the paths of the plan start in, such as a checkout of the application (default: the current "
+        "one)",
+    )
+    options.add_replicates(parser, "as many as were published")
+    options.add_placement(parser)
+    options.add_run(parser)
+    options.add_output(parser, markdown=True, page=True)
+    parser.set_defaults(topology=None, trees=None, seed=None, utilization=None, rounds=None)
 
 
 def _add_run(parser: ArgumentParser) -> None:
@@ -94,7 +116,42 @@ def _export(arguments: Namespace) -> int:
         say(f"figures of {folder} in {arguments.out}")
     else:
         print_result(figures)
+    if hidden := _hidden(json.loads(figures).get("plan", {})):
+        say(f"not published: {hidden}; whoever reproduces the run needs values of their own")
     return 0
+
+
+def _reproduce(arguments: Namespace) -> int:
+    """Run a published plan here, and say of each claim whether it is reproduced; too few replicates decide none."""
+    from placebench import results
+    from placebench.experiment.trials import parse_plan
+    from placebench.report.reproduction import raise_for_claims, read_published, reproduction_report
+
+    published = read_published(arguments.result)
+    if hidden := _hidden(published.plan):
+        raise UsageError(f"{arguments.result}: not published: {hidden}: write values of your own into a copy of it")
+    folders: list[Path] = []
+    try:
+        plan = parse_plan(published.plan, source=arguments.result, folder=arguments.folder)
+        compare_plan(arguments, plan, emit=lambda report: folders.append(report.folder))
+    except TooFewReplicatesError as error:
+        say(str(error))
+    except PlacebenchError as error:
+        if folders or error.exit_code != PlacebenchError.exit_code:
+            raise
+        raise PlacebenchError(f"{arguments.result} cannot be reproduced here: {error}") from error
+    report = reproduction_report(published, results.load(folders[-1]))
+    (report.folder / "reproduction.json").write_text(json.dumps(report.document, ensure_ascii=False), encoding="utf-8")
+    emit_report(arguments, report)
+    raise_for_claims(report)
+    return 0
+
+
+def _hidden(plan: Mapping[str, Any]) -> str:
+    """The places of a published plan whose values were not published; empty where all were."""
+    from placebench.experiment.published_plan import hidden_places
+
+    return ", ".join(hidden_places(plan))
 
 
 def _folder(arguments: Namespace) -> Path:
@@ -109,4 +166,5 @@ COMMANDS = {
     "report list": Command(_configure_list, _list),
     "report diff": Command(_configure_diff, _diff),
     "report export": Command(_configure_export, _export),
+    "report reproduce": Command(_configure_reproduce, _reproduce),
 }

@@ -52,6 +52,7 @@ def compare_plan(
         SEQUENTIAL_ROUNDS,
         CompareSettings,
     )
+    from placebench.experiment.published_plan import plan_document
     from placebench.experiment.variants import read_variants
     from placebench.experiment.workload import read_workload
 
@@ -86,6 +87,7 @@ def compare_plan(
             for each in plan.trials
         ),
     )
+    settings = replace(settings, plan=plan_document(_filled_in(arguments, plan, data), settings))
     emit = emit or partial(emit_report, arguments)
     return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
 
@@ -126,6 +128,19 @@ def _data(
     if found.trees < 1:
         raise PlacebenchError(f"--trees {found.trees} leaves nothing to request: give 1 or more")
     return TopologyData(found), found.request
+
+
+def _filled_in(arguments: Namespace, plan: "Experiment", data: "OwnData | TopologyData") -> "Experiment":
+    """The plan with the data that is used."""
+    if not data.trees:
+        return replace(plan, topology=None, seed=data.seed)
+    return replace(
+        plan,
+        topology=_first(arguments.topology, plan.topology, options.TOPOLOGY),
+        trees=data.trees,
+        utilization=_first(arguments.utilization, plan.utilization),
+        seed=data.seed,
+    )
 
 
 def _first(*values: T) -> T:

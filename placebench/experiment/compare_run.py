@@ -8,7 +8,7 @@ the rules do not look at what was measured.
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -70,6 +70,8 @@ class CompareSettings:
 
     trials: tuple[Trial, ...] = ()
     """What is compared with what; none: each variant with the first."""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """What makes the comparison again (`placebench.experiment.published_plan`); empty: nobody wrote it."""
 
     def __post_init__(self) -> None:
         """Raises PlacebenchError for numbers below those that make sense."""
@@ -86,7 +88,7 @@ class CompareSettings:
     def to_json(self) -> dict[str, Any]:
         """For the head of the run; the same for the same question, which a sequential run may go on with at will."""
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = ("variants", "workload", "trials", *free)
+        left_out = ("variants", "workload", "trials", "plan", *free)
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
@@ -118,7 +120,7 @@ class CompareRun:
             variants=[variant.name for variant in settings.variants],
             settings=settings.to_json(),
         )
-        self._run = RunFolder.resume(folder, head)
+        self._run = RunFolder.resume(folder, replace(head, plan=dict(settings.plan)))
         self._same = SameResponses(self._run.save, settings.workload.rules)
         self.replicates = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
 

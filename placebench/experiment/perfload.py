@@ -148,6 +148,7 @@ class PerfloadRun:
     def _prepare(self) -> PassSetup:
         topology, settings = self._topology, self._settings
         self._run.say(f"seed {topology.title}, {topology.trees} trees")
+        self._run.watch_server(self._data.server)
         url = self._data.url
         self._run.save(receipt=self._data.receipt, manifest=manifest(url))
         return PassSetup(

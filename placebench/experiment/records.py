@@ -28,6 +28,7 @@ from placebench.decoding import Amount, Count, Positive, Seed, check, read_json,
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameResponsesDocument
 from placebench.experiment.write_check import WriteCheck
+from placebench.measure.cost import RunCost
 from placebench.measure.meters import Meters
 
 _FORMAT_VERSION = 2
@@ -355,6 +356,10 @@ class RunHead(Record):
     same_responses: SameResponsesDocument
     """Empty before the first response."""
     elapsed_s: Amount = 0.0
+    cost: RunCost | None = None
+    """CPU of all its processes, and energy; None in a run that was made before it was metered."""
+    plan: dict[str, Any] = field(default_factory=dict)
+    """The keys of a plan file that makes a comparison again (`placebench.experiment.published_plan`)."""
     command: str = "perfload"
     """What made it: perfload, compare, or the name of a study."""
     spent_s: dict[str, Amount] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
 from placebench.experiment.records import FailedPart, RunHead
+from placebench.measure.cost import CostMeter
 from placebench.paths import make_folder
 from placebench.runtime.postgres import Server
 
@@ -48,6 +49,8 @@ class RunFolder:
         self.head = head
         self.say = say
         self.note = note
+        self._cost: CostMeter | None = None
+        """Of the session under way."""
 
     @classmethod
     def resume(cls, path: Path, head: RunHead) -> Self:
@@ -55,8 +58,8 @@ class RunFolder:
         return cls(path, check_resumable(path, head))
 
     def save(self, **changes: Any) -> None:
-        """Change these fields of the head, and write it."""
-        self.head = replace(self.head, **changes)
+        """Change these fields of the head, and write it, with the cost so far."""
+        self.head = replace(self.head, **changes, cost=self._cost.read() if self._cost else self.head.cost)
         self.head.save(self.path / "run.json")
 
     def record_environment(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
@@ -74,13 +77,20 @@ class RunFolder:
 
     def claim_server(self, server: Server) -> None:
         """Drop what earlier sessions of this run left on *server*, and save the mark of this one's databases."""
+        self.watch_server(server)
         left = [mark for mark in self.head.scratch_marks if not server.drop_left(mark)]
         self.save(scratch_marks=[*left, server.run])
+
+    def watch_server(self, server: Server) -> None:
+        """Count the CPU of *server* as a cost of the run."""
+        if self._cost:
+            self._cost.watch_server(server.url)
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
         """Save how the run ended, however the `with` block does; time adds up over the sessions of a run."""
         started, before_s = time.perf_counter(), self.head.elapsed_s
+        self._cost = CostMeter(self.head.cost)
         self.save(status="running", note="")
         status, note = "failed", ""
         try:
@@ -94,6 +104,7 @@ class RunFolder:
             raise
         finally:
             self.save(status=status, note=note, elapsed_s=before_s + time.perf_counter() - started)
+            self._cost = None
 
     def try_twice(self, what: str, make: Callable[[], _T], *, keep: Say = ignore) -> _T:
         """Return what *make* returns, at its second call where the first one fails.

@@ -1,6 +1,6 @@
 """What an experiment compares: pairs of variants by name, from the catalogue of optimizations or from a TOML file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -215,6 +215,13 @@ def read_plan(path: Path | None) -> Experiment:
     if not is_file(path):
         raise PlacebenchError(f"no plan {path}: expected a .toml file")
     return _experiment(path, read_toml(path, _File, error=PlacebenchError), name=path.stem)
+
+
+def parse_plan(document: Mapping[str, Any], *, source: Path, folder: Path) -> Experiment:
+    """Return the plan that was published in *source*; its paths start in *folder*. Raises as `read_plan` does."""
+    given: _File = check(document, _File, str(source), at="plan", error=PlacebenchError)
+    made = _experiment(source, given, name="reproduce", at="plan.variants")
+    return replace(made, folder=folder, tables=replace(made.tables, folder=folder))
 
 
 def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") -> Experiment:

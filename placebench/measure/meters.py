@@ -16,7 +16,7 @@ from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_
 from placebench.runtime.postgres import APPLICATION_NAME, open_connection
 
 _PROC = Path("/proc")
-_LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
+LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ def inspect_backends(database_url: str) -> Backends | str:
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":
         return Backends({})  # it works in the process of its client
-    if url.get_backend_name() != "postgresql" or url.host not in _LOCAL_HOSTS:
+    if url.get_backend_name() != "postgresql" or url.host not in LOCAL_HOSTS:
         return "the database is on another machine"
     with open_connection(database_url) as connection:
         found = connection.execute(text(_BACKENDS), {"ours": APPLICATION_NAME}).one()
     pids = [*found.clients, *found.io_workers]
-    if not all(_is_postgresql(pid) for pid in pids):
+    if not all(is_postgresql(pid) for pid in pids):
         return "the database is in a container of its own, whose processes are not to be seen from here"
     return _why_incomplete(found) or Backends(read_cpu_by_pid(pids), found.sessions)
 
@@ -115,7 +115,7 @@ def _why_incomplete(found: Row[Any]) -> str:
     return ""
 
 
-def _is_postgresql(pid: int) -> bool:
+def is_postgresql(pid: int) -> bool:
     """Whether a process of ours has this pid: a server in a container of its own names pids that others have here."""
     try:
         return b"postgres" in (_PROC / str(pid) / "cmdline").read_bytes()

@@ -23,6 +23,7 @@ from placebench.report.gates import parse_gates, raise_for_gates
 from placebench.report.history_report import history_report
 from placebench.report.model import Report
 from placebench.report.renderers import render_html, render_junit, render_markdown, render_text, write_page
+from placebench.report.reproduction import read_published, reproduction_report
 from placebench.report.run_difference import difference_report
 from placebench.report.run_list import write_index
 from placebench.report.run_report import run_report
@@ -76,10 +77,12 @@ __all__ = [
     "history_report",
     "parse_gates",
     "raise_for_gates",
+    "read_published",
     "render_html",
     "render_junit",
     "render_markdown",
     "render_text",
+    "reproduction_report",
     "write_index",
     "write_report",
 ]

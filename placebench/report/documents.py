@@ -41,6 +41,7 @@ def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]
         "trees": head.trees,
         "seed": head.seed,
         "data_digest": head.receipt.get("digest"),
+        "cost": head.cost.figures(head.elapsed_s) if head.cost else None,
         "same_responses": figures.responses.equal,
         "responses": asdict(figures.responses),
         "replicates": figures.replicates,
@@ -88,7 +89,7 @@ def _load_document(load: LoadFigures | None) -> dict[str, Any] | None:
 
 
 def published_document(run: Run) -> dict[str, Any]:
-    """Return request, data, machine and results; ratios are variant over baseline, values are per request.
+    """Return request, data, machine, cost, plan and results; ratios are variant over baseline, values per request.
 
     Equal counts, and what was not measured, are left out.
     """
@@ -103,11 +104,13 @@ def published_document(run: Run) -> dict[str, Any]:
         "summary": [*summary_sentences(figures), *keep_sentence(results)],
         "request": head.request,
         "data": _data(run),
-        "machine": _machine(head.manifest),
+        "machine": published_machine(head.manifest),
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
         "calibration": _calibration(head.manifest),
         "same_responses": figures.responses.equal,
+        "cost": head.cost.figures(head.elapsed_s) if head.cost else None,
+        **({"plan": {**head.plan, "replicates": figures.replicates}} if head.plan else {}),
         "variants": head.variants,
         "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.all_changes]))],
         **(_results(results_document(results)) if figures.are_changes else {}),
@@ -131,9 +134,11 @@ def _data(run: Run) -> dict[str, Any]:
     return {"topology": head.topology, "trees": head.trees, "seed": head.seed, **seeded}
 
 
-def _machine(manifest: dict[str, Any]) -> dict[str, Any]:
+def published_machine(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the machine and the versions that a run was made with."""
     machine, packages = manifest.get("machine", {}), manifest.get("packages", {})
     return {
+        "placebench": manifest.get("placebench"),
         "processor": machine.get("processor"),
         "cores": machine.get("cores_allowed"),
         "python": manifest.get("python", {}).get("version"),

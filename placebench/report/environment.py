@@ -35,7 +35,15 @@ def environment_rows(head: RunHead) -> list[tuple[str, str]]:
     """Return the manifest and the settings as rows, nested names joined by dots."""
     settings = {name: value for name, value in head.settings.items() if name not in _SHOWN_ELSEWHERE}
     about = {name: value for name, value in head.manifest.items() if name != "calibration"}
-    return list(flattened({**about, **({"run": settings} if settings else {})}))
+    rows = list(flattened({**about, **({"run": settings} if settings else {})}))
+    return [*rows, *_cost_rows(head.cost.figures(head.elapsed_s))] if head.cost else rows
+
+
+def _cost_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    energy = figures.pop("energy_j")
+    for name, value in figures.items():
+        yield f"cost.{name}", units.NOT_MEASURED if value is None else _plain(value)
+    yield from flattened(energy, "cost.energy_j.") if energy else [("cost.energy_j", units.NOT_MEASURED)]
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ the latest. `ChildLog` reads what a child has written since its start.
 import atexit
 import json
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _SHEPHERD = Path(__file__).with_name("shepherd.py")
 _START_LIMIT_S = 60.0
 _SLICE_S = 0.2
 _open_supervisors: list["Supervisor"] = []
+ended_cpu_s: defaultdict[str, float] = defaultdict(float)
+"""CPU seconds of the children that have ended, with their own and their shepherd, by `ChildSpec.name`."""
 
 
 class Supervisor:
@@ -44,6 +47,7 @@ class Supervisor:
         self._folder = folder
         self._lock = threading.Lock()
         self._last: int | None = None
+        self._name = ""
         self._data: str | None = None
         self._endings: dict[int, int] = {}
         self._process, self._control, self._report = _start_shepherd(folder, pipes=pipes)
@@ -76,7 +80,7 @@ class Supervisor:
         """
         if self._last is not None:
             self.wait(self._last)
-        self._data = order["data"]
+        self._name, self._data = order["name"], order["data"]
         self._send(run=order)
         self._last = pid = int(self._receive("pid")["pid"])
         self._endings.pop(pid, None)
@@ -114,7 +118,9 @@ class Supervisor:
     def close(self) -> None:
         """Let go of the shepherd and wait until child and folder are gone; safe to call again, also after Ctrl-C."""
         self._control.close()
+        before_s = _ended_children_cpu_s()
         self._process.wait()
+        ended_cpu_s[self._name] += _ended_children_cpu_s() - before_s
         if not self._report.closed:
             if self._last is not None:
                 self.poll(self._last)
@@ -191,6 +197,11 @@ def _start_shepherd(folder: Path | None, *, pipes: bool) -> tuple[subprocess.Pop
     return process, os.fdopen(orders, "wb", buffering=0), os.fdopen(reports, "rb", buffering=0)
 
 
+def _ended_children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _close_quietly(pipe: IO[str] | None) -> None:
     """Close a pipe to a child that is gone: what it never read is lost."""
     if pipe is not None:
@@ -245,6 +256,7 @@ class ChildSpec:
     def order(self) -> dict[str, Any]:
         """The order for the shepherd."""
         return {
+            "name": self.name,
             "argv": list(map(str, self.argv)),
             "env": None if self.env is None else dict(self.env),
             "cwd": None if self.cwd is None else str(self.cwd),

@@ -19,6 +19,7 @@ from placebench.stats.percentiles import (
     samples_needed,
 )
 from placebench.stats.replicates import COUNTED, METRICS, PRIMARY, PROFILED
+from placebench.stats.reproduction import Claim, Reproduction, difference_of_effects, judge_reproduction
 from placebench.stats.sequential import sequential_interval
 
 __all__ = [
@@ -27,17 +28,21 @@ __all__ = [
     "PART_REPLICATES",
     "PRIMARY",
     "PROFILED",
+    "Claim",
     "Comparison",
     "ConfidenceInterval",
     "MedianInterval",
     "PartChange",
+    "Reproduction",
     "adjust_for_multiple_testing",
     "attribute",
     "compare_blocks",
     "compare_counts",
     "compare_profiled",
     "cumulative_distribution",
+    "difference_of_effects",
     "hodges_lehmann",
+    "judge_reproduction",
     "median_interval",
     "percentile",
     "samples_needed",

@@ -33,6 +33,12 @@ def application(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [body]
 """
+PUBLISHED = """
+{"name": "steps", "made_at": "2026-11-20T14:03:11+00:00",
+ "plan": {"variants": ["naive", "tuned"], "topology": "nested-perfload", "trees": 2, "replicates": 6},
+ "comparisons": [{"baseline": "naive", "variant": "tuned", "metric": "cpu_s", "ratio": 0.2, "low": 0.1, "high": 0.3,
+                  "verdict": "faster", "n": 6}]}
+"""
 FRAMES = """
 from sqlalchemy import create_engine, text
 from placebench.profiler import SqlProfiler, statements_frame
@@ -95,6 +101,7 @@ BENCH = (
     Call("report list {runs}", "made"),
     Call("report diff {run} {run}", "made"),
     Call("report export {run}", '"headline"'),
+    measures("report reproduce published.json --server {server}"),
     Call("history add", "a history needs the application", exit_code=2),
     Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
     *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
@@ -171,8 +178,9 @@ def service(seeded: str) -> Iterator[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working directory with an application to profile."""
+    """A working directory with an application to profile, and a published comparison."""
     (tmp_path / "shop.py").write_text(APPLICATION)
+    (tmp_path / "published.json").write_text(PUBLISHED)
     return tmp_path
 
 

@@ -42,6 +42,7 @@ NEEDED = {
     "report list": (["no_such_folder"], []),
     "report diff": (["no_such_run"] * 2, []),
     "report export": (["no_such_run"], []),
+    "report reproduce": (["no_such_result.json"], []),
     "lab study matrix": (["stack"], []),
 }
 """What a command cannot be called without: by place, and by name."""

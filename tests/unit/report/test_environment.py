@@ -1,6 +1,10 @@
 """Environment and request of a report, without secrets."""
 
-from placebench.report.environment import flattened, masked, moment
+from dataclasses import replace
+
+from placebench.experiment.records import RunHead
+from placebench.measure.cost import RunCost
+from placebench.report.environment import environment_rows, flattened, masked, moment
 
 
 def test_items_of_a_list_are_named() -> None:
@@ -52,3 +56,38 @@ def test_a_command_line_keeps_its_secrets() -> None:
 def test_a_stamp_for_people() -> None:
     """UTC is named, not added."""
     assert moment("2026-11-20T14:03:11+00:00") == "2026-11-20 14:03:11 UTC"
+
+
+def test_the_cost_is_part_of_the_environment() -> None:
+    """In core-minutes by part; energy by domain, and "not measured" where the machine does not say."""
+    head = replace(
+        RunHead(
+            name="run",
+            started_at="",
+            status="complete",
+            request="/",
+            topology="t",
+            trees=1,
+            seed=1,
+            variants=[],
+            receipt={},
+            manifest={},
+            settings={},
+            same_responses={},
+            elapsed_s=90.0,
+        ),
+        cost=RunCost(60.0, 6.0, None, 54.0),
+    )
+
+    assert dict(environment_rows(head)) == {
+        "cost.core_minutes": "2.0",
+        "cost.servers_core_minutes": "1.0",
+        "cost.clients_core_minutes": "0.1",
+        "cost.databases_core_minutes": "not measured",
+        "cost.placebench_core_minutes": "0.9",
+        "cost.wall_minutes": "1.5",
+        "cost.energy_j": "not measured",
+    }
+    assert ("cost.energy_j.package-0", "12.3") in environment_rows(
+        replace(head, cost=RunCost(0.0, 0.0, 0.0, 0.0, {"package-0": 12.34}))
+    )

@@ -1,0 +1,155 @@
+"""Whether a new run reproduces a published effect: `judge_reproduction`, by `difference_of_effects`.
+
+A claim is reproduced if the new run's verdict has the same direction and both intervals allow one effect, apart from a
+difference within the margin. It is not reproduced if the new run's verdict excludes it, or the effects differ by
+more; otherwise the new run is too small to tell.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from placebench.stats.comparison import Comparison
+from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, ConfidenceInterval, count_replicates
+from placebench.stats.replicates import COUNTED
+from placebench.stats.verdict import EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER, Verdict
+
+Outcome = Literal["reproduced", "not reproduced", "inconclusive"]
+
+REPRODUCED: Final = "reproduced"
+NOT_REPRODUCED: Final = "not reproduced"
+UNDECIDED: Final = "inconclusive"
+_ROUNDING = 5e-4
+"""By how much the logarithm of a ratio that is published with four digits may be wrong."""
+_BETWEEN_RUNS = 0.05
+"""Share of a log effect by which two runs may differ, which the interval of neither contains.
+
+Two runs of the same programs on one machine and one day gave log effects of −1.465 and −1.519 (n = 30 and 12), 3.7 %
+apart (docs/explanation/statistics.md, "What the interval does not contain"). Counts do not vary between runs."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One comparison as it was published; ratios are variant over baseline."""
+
+    verdict: Verdict
+    ratio: float | None
+    """None where one of the values was 0."""
+    low: float | None
+    high: float | None
+
+    @property
+    def interval(self) -> ConfidenceInterval | None:
+        """The effect as log ratios; None where it has no interval."""
+        return _interval(self.ratio, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a new run says about a claim."""
+
+    outcome: Outcome
+    reason: str
+    difference: ConfidenceInterval | None
+    """New effect minus published effect, as log ratios; None where one of them has no interval."""
+    replicates_needed: int | None = None
+    """How many would probably decide an inconclusive one; None where nobody can say."""
+
+
+def difference_of_effects(published: ConfidenceInterval, new: ConfidenceInterval) -> ConfidenceInterval:
+    """Return the new effect minus the published one, with the interval of that difference; both are log ratios.
+
+    The runs are independent, so their errors add as squares. Each limit combines the two distances that lead there:
+
+        low  = d - sqrt((new - new.low)² + (published.high - published)²)
+        high = d + sqrt((new.high - new)² + (published - published.low)²)
+
+    This needs the published limits alone, no samples, and follows intervals that are not symmetric. The distances are
+    those of Hodges-Lehmann estimates, whose errors are close to normal; with few replicates each of them is longer than
+    normal errors would make it, so that the interval of the difference holds the truth somewhat more often than
+    *confidence* says (simulated in test_reproduction.py).
+    Source: Zou and Donner 2008 (the method of variance estimates recovery), after Newcombe 1998.
+    """
+    estimate = new.estimate - published.estimate
+    below = math.hypot(new.estimate - new.low, published.high - published.estimate)
+    above = math.hypot(new.high - new.estimate, published.estimate - published.low)
+    return ConfidenceInterval(estimate, estimate - below, estimate + above, min(published.confidence, new.confidence))
+
+
+def judge_reproduction(claim: Claim, new: Comparison) -> Reproduction:
+    """Compare a claim that has a verdict with the same comparison of a new run.
+
+    The effects differ if the interval of their difference lies beyond the metric's margin, as between two variants, and
+    beyond what runs of the same programs differ by: 5 % of the log effect, nothing for counts. If the claim is true, at
+    most one of 20 runs says "not reproduced".
+    """
+    before, after = claim.interval, _interval(new.ratio, new.low, new.high)
+    if before is None or after is None:
+        return _judge_verdicts(claim, new)
+    difference = difference_of_effects(before, after)
+    varying = 0.0 if new.metric in COUNTED else _BETWEEN_RUNS * max(abs(before.estimate), abs(after.estimate))
+    allowed = new.margin + _ROUNDING + varying
+    if difference.low > allowed or difference.high < -allowed:
+        same = "same direction, other size" if _supports(claim, new) else f"the new verdict is {new.verdict!r}"
+        return Reproduction(NOT_REPRODUCED, f"the effects differ: {same}", difference)
+    if _excludes(claim, new, after):
+        return Reproduction(
+            NOT_REPRODUCED, f"published {claim.verdict!r}, the new verdict is {new.verdict!r}", difference
+        )
+    if _supports(claim, new):
+        return Reproduction(REPRODUCED, "", difference)
+    needed = _replicates_needed(claim, before, new)
+    return Reproduction(UNDECIDED, _too_wide(new, needed), difference, needed)
+
+
+def _interval(ratio: float | None, low: float | None, high: float | None) -> ConfidenceInterval | None:
+    if not (ratio and low and high):
+        return None
+    return ConfidenceInterval(math.log(ratio), math.log(low), math.log(high), 0.95)
+
+
+def _judge_verdicts(claim: Claim, new: Comparison) -> Reproduction:
+    """Where one of them has no interval: a count that became 0, or too few replicates."""
+    if new.verdict == INCONCLUSIVE:
+        needed = FEWEST_REPLICATES if new.measured else None
+        return Reproduction(UNDECIDED, new.reason.removeprefix("inconclusive: ") or "no interval", None, needed)
+    if new.verdict == claim.verdict:
+        return Reproduction(REPRODUCED, "", None)
+    return Reproduction(NOT_REPRODUCED, f"published {claim.verdict!r}, the new verdict is {new.verdict!r}", None)
+
+
+def _direction(verdict: Verdict, ratio: float | None) -> int:
+    """-1 for less, 1 for more, 0 for neither; below the margin has a direction too."""
+    if verdict in (FASTER, SLOWER):
+        return -1 if verdict == FASTER else 1
+    if verdict in (EQUIVALENT, INCONCLUSIVE) or ratio is None:
+        return 0
+    return -1 if ratio < 1 else 1
+
+
+def _supports(claim: Claim, new: Comparison) -> bool:
+    """Whether the new verdict agrees: the same direction, or no change beyond the margin where none was claimed."""
+    if claim.verdict in (FASTER, SLOWER):
+        return _direction(new.verdict, new.ratio) == _direction(claim.verdict, claim.ratio)
+    return new.verdict not in (FASTER, SLOWER, INCONCLUSIVE)
+
+
+def _excludes(claim: Claim, new: Comparison, after: ConfidenceInterval) -> bool:
+    """Whether the new interval by itself rules the claim out."""
+    if claim.verdict in (FASTER, SLOWER):
+        return new.verdict != INCONCLUSIVE and not _supports(claim, new)
+    return after.low > new.margin or after.high < -new.margin
+
+
+def _replicates_needed(claim: Claim, before: ConfidenceInterval, new: Comparison) -> int | None:
+    """How many would decide in 4 of 5 runs if the claim is true; the detectable effect shrinks with their root."""
+    effect = abs(before.estimate)
+    target = effect if claim.verdict in (FASTER, SLOWER) else new.margin - effect
+    if target <= 0 or not new.detectable:
+        return None
+    return max(FEWEST_REPLICATES, new.replicates + 1, math.ceil(new.replicates * (new.detectable / target) ** 2))
+
+
+def _too_wide(new: Comparison, needed: int | None) -> str:
+    enough = f"; about {needed} would do" if needed else ""
+    return f"the new interval is too wide to tell, with {count_replicates(new.replicates)}{enough}"

@@ -1,0 +1,134 @@
+"""`placebench.stats.reproduction`: when a new run reproduces a published effect."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from placebench.stats import Comparison, ConfidenceInterval, hodges_lehmann
+from placebench.stats.reproduction import Claim, difference_of_effects, judge_reproduction
+from placebench.stats.verdict import Verdict, decide, minimum_detectable_effect
+
+MARGIN = 0.01
+
+
+def compared(log_ratios: list[float]) -> Comparison:
+    """A comparison of CPU with these replicates."""
+    interval = hodges_lehmann(log_ratios)
+    return Comparison(
+        baseline="a",
+        variant="b",
+        metric="cpu_s",
+        ratio=math.exp(interval.estimate),
+        low=math.exp(interval.low),
+        high=math.exp(interval.high),
+        confidence=0.95,
+        replicates=len(log_ratios),
+        invalidated=0,
+        verdict=decide(log_ratios, interval, MARGIN),
+        detectable=minimum_detectable_effect(log_ratios),
+        margin=MARGIN,
+        reason="",
+        log_ratios=tuple(log_ratios),
+    )
+
+
+def claimed(made: Comparison) -> Claim:
+    """The same as a claim."""
+    return Claim(made.verdict, made.ratio, made.low, made.high)
+
+
+def around(effect: float, *, apart: float = 0.002) -> list[float]:
+    """Nine replicates, evenly around the effect."""
+    return [effect + apart * step for step in range(-4, 5)]
+
+
+def simulated(effect: float, n: int, chance: random.Random) -> Comparison:
+    """A comparison whose replicates have errors of 1.5 %, now and then three times as large."""
+    return compared([effect + chance.gauss(0, 0.015) * (3 if chance.random() < 0.1 else 1) for _ in range(n)])
+
+
+def test_distances_of_independent_estimates_add_as_squares() -> None:
+    """3 and 4 make 5, below by the new low and the published high, above by the others."""
+    published = ConfidenceInterval(0.10, 0.10 - 0.12, 0.10 + 0.04, 0.95)
+    new = ConfidenceInterval(0.30, 0.30 - 0.03, 0.30 + 0.05, 0.95)
+
+    made = difference_of_effects(published, new)
+
+    assert (made.estimate, made.low, made.high) == pytest.approx((0.20, 0.20 - 0.05, 0.20 + 0.13))
+
+
+@pytest.mark.parametrize(
+    ("published", "new", "outcome"),
+    [
+        (-0.30, -0.30, "reproduced"),
+        (-0.30, -0.31, "reproduced"),  # the intervals allow it
+        (-0.30, -0.20, "not reproduced"),  # the same direction, and two thirds of it
+        (-0.30, 0.30, "not reproduced"),
+        (-0.012, 0.0, "not reproduced"),  # equivalent
+        (0.0, 0.0, "reproduced"),
+        (0.0, 0.05, "not reproduced"),
+    ],
+)
+def test_direction_and_size_have_to_agree(published: float, new: float, outcome: str) -> None:
+    """With a spread of 0.2 % around both effects."""
+    claim = claimed(compared(around(published, apart=0.001)))
+
+    assert judge_reproduction(claim, compared(around(new, apart=0.001))).outcome == outcome
+
+
+@pytest.mark.parametrize(("metric", "outcome"), [("cpu_s", "reproduced"), ("statements", "not reproduced")])
+def test_times_vary_between_runs_and_counts_do_not(metric: str, outcome: str) -> None:
+    """-76.9 and -78.1 % CPU of two runs of one machine and day, whose intervals do not overlap."""
+    claim = Claim("faster", 0.2314, 0.2272, 0.2358)
+    new = replace(compared(around(math.log(0.2193), apart=0.004)), metric=metric)
+
+    assert judge_reproduction(claim, new).outcome == outcome
+
+
+def test_a_wide_interval_cannot_tell_and_says_how_many_would_do() -> None:
+    """A spread of 27 % in nine replicates against a claim of -10 %: some fifty times as many squares of it."""
+    new = compared(around(-0.05, apart=0.1))
+
+    made = judge_reproduction(claimed(compared(around(-0.10))), new)
+
+    assert made.outcome == "inconclusive"
+    assert made.replicates_needed == math.ceil(9 * ((new.detectable or 0) / 0.10) ** 2)
+    assert str(made.replicates_needed) in made.reason
+
+
+@pytest.mark.parametrize(("verdict", "outcome"), [("faster", "reproduced"), ("slower", "not reproduced")])
+def test_a_count_that_became_zero_is_judged_by_its_verdict(verdict: Verdict, outcome: str) -> None:
+    """There is no ratio, and so no difference."""
+    new = replace(compared(around(0.0)), ratio=None, low=None, high=None, verdict=verdict)
+
+    made = judge_reproduction(Claim("faster", None, None, None), new)
+
+    assert (made.outcome, made.difference) == (outcome, None)
+
+
+@pytest.mark.parametrize(("published", "new"), [(6, 6), (12, 12), (20, 8)])
+def test_the_difference_of_two_runs_of_one_truth_holds_zero(published: int, new: int) -> None:
+    """In at least 95 % of 600 pairs, less three standard errors of the simulation; the errors are no normal ones."""
+    chance = random.Random(published)
+    held = 0
+    for _ in range(600):
+        before, after = (hodges_lehmann(simulated(0.0, n, chance).log_ratios) for n in (published, new))
+        made = difference_of_effects(before, after)
+        held += made.low <= 0 <= made.high
+
+    assert held / 600 >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 600)
+
+
+@pytest.mark.parametrize("effect", [0.0, -0.01, -0.02, -0.10])
+def test_a_true_claim_is_called_not_reproduced_in_one_of_twenty_runs_at_most(effect: float) -> None:
+    """Of 500 pairs of runs with 12 replicates each; whatever the published run made of the effect."""
+    chance = random.Random(7)
+    wrong = 0
+    for _ in range(500):
+        claim = claimed(simulated(effect, 12, chance))
+        is_true = claim.verdict == ("equivalent" if effect == 0 else "faster")
+        wrong += is_true and judge_reproduction(claim, simulated(effect, 12, chance)).outcome == "not reproduced"
+
+    assert wrong / 500 <= 0.05
