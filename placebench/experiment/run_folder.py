@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
@@ -180,9 +180,11 @@ def measure_each(
 
 
 def new_folder(name: str, parent: Path) -> Path:
-    """Make a new run folder in *parent*, `<UTC time>-<name>`."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return claim_folder(parent / f"{stamp}-{name}")
+    """Make a new run folder in *parent*, `<UTC time>-<name>`, of the next second that has none yet."""
+    at = datetime.now(UTC)
+    while (folder := parent / f"{at:%Y%m%dT%H%M%SZ}-{name}").exists():
+        at += timedelta(seconds=1)
+    return claim_folder(folder)
 
 
 def claim_folder(folder: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from placebench.errors import GateFailedError, LoadError, RunFolderError, ServerError
 from placebench.experiment.records import FailedPart, RunHead
-from placebench.experiment.run_folder import RunFolder, check_resumable, claim_folder, measure_each
+from placebench.experiment.run_folder import RunFolder, check_resumable, claim_folder, measure_each, new_folder
 
 HEAD = RunHead(
     name="x",
@@ -35,6 +35,13 @@ def test_a_run_wants_a_folder_of_its_own(tmp_path: Path) -> None:
         claim_folder(tmp_path / "file")
     with pytest.raises(RunFolderError, match="is not empty, a run wants a folder of its own"):
         claim_folder(tmp_path)
+
+
+def test_runs_that_begin_in_one_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    """Their names sort in the order of the runs."""
+    made = [new_folder("history", tmp_path) for _ in range(3)]
+
+    assert made == sorted(set(made))
 
 
 def test_another_run_is_told_in_short(tmp_path: Path) -> None:
