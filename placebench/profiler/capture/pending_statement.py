@@ -140,8 +140,8 @@ class RecordingContext:
         self.clock = clock
         self.report_failure = report_failure
         self.flame_graph = flame_graph
-        self.duplicates = _DuplicateDetector()
-        self.overhead_s = 0.0
+        self.duplicates: _DuplicateDetector = _DuplicateDetector()
+        self.overhead_s: float = 0.0
         self.notes: list[str] = []
 
     def note(self, *remarks: str) -> None:
@@ -190,8 +190,11 @@ class PendingStatement:
     bytes_received: int | None = None
     cache_hit: bool | None = None
     executions = 1
-    plans = 0
-    plan_ms = -1.0
+    clock: Clock
+    started: float
+    entered: float
+    plans: int = 0
+    plan_ms: float = -1.0
     plan_text: str | None = None
     awaits_plan = False
     error: str | None = None
@@ -199,12 +202,12 @@ class PendingStatement:
     def __init__(self, recording: RecordingContext, connection: ConnectionState, sql: str, step: str | None) -> None:
         self.recording = recording
         self.connection = connection
-        self.sql = sql[:_LONGEST_SQL]
+        self.sql: str = sql[:_LONGEST_SQL]
         self.step = step
-        self.number = connection.transaction
+        self.number: int | None = connection.transaction
         # What every statement reads: an attribute of the class would be looked up in the object first.
         self.executing = True
-        self.rows_come_alone = False
+        self.rows_come_alone: bool = False
         self.execute_s: float | None = None
         self.fetch_s: float | None = None
         self.fetched_rows: int | None = None
