@@ -76,6 +76,7 @@ def _configure_run(parser: ArgumentParser) -> None:
         "-m", dest="module", nargs=REMAINDER, metavar="MODULE", help="module to run as a program, with its arguments"
     )
     options.add_requests(parser, default="GET /")
+    options.add_login(parser)
     parser.add_argument(
         "--expect-status",
         type=options.whole(100, 599),
