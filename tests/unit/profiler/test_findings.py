@@ -290,3 +290,23 @@ def test_a_call_site_is_named_from_the_current_folder(monkeypatch: pytest.Monkey
         "flask/app.py:7 view",
         "<string>:7 view",
     ]
+
+
+class _Number(int):
+    """A number of the application's own class."""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(-1, -2), (-1.0, -2.0), (_Number(-1), _Number(-2)), (b"1", bytearray(b"2"))]
+)
+def test_values_with_equal_hashes_are_no_duplicates(engine: Engine, one: Any, other: Any) -> None:
+    """The hash of -1 is that of -2, in numbers of any kind; each value is a duplicate of itself."""
+    profiler = SqlProfiler(engine)
+    with profiler.record("r") as recording, engine.connect() as connection:
+        for value in (one, other, other):
+            connection.exec_driver_sql("select ?", (value,)).all()
+        for value in (one, other, one):
+            connection.execute(text("select :v + 0"), {"v": value}).all()
+    profiler.remove()
+
+    assert [each.repeated for each in recording.statements] == [False, False, True] * 2
