@@ -31,24 +31,31 @@ from placebench.seeding import migrate
 
 SUITES: Final = ("osc", "nova", "gabbits", "candidates")
 
+_POLICIES: Final = (
+    "aggregate",
+    "allocation-candidates",
+    "allocations",
+    "inventory",
+    "reshaper",
+    "resource-classes",
+    "resource-provider",
+    "traits",
+    "usage",
+)
+_NOVA: Final = "nova.tests.functional.test_report_client.SchedulerReportClientTests"
+_WORDING: Final = "it compares how an error is worded"
+_JSON: Final = "an error is JSON whatever is accepted"
+
 # The beginnings of the names of tests that differ, with the reason.
 KNOWN: Final = {
+    **{f"gabbits.{name}-policy": "the operator's own policy file: the service has one policy" for name in _POLICIES},
+    **{f"gabbits.{name}-legacy-rbac": "a rule that Placement calls deprecated" for name in _POLICIES},
     "gabbits.cors": "CORS is not served: it is for browsers",
-    **{
-        f"gabbits.{name}-policy": "the operator's own policy file: the service has one policy"
-        for name in ("aggregate", "allocation-candidates", "allocations", "inventory", "reshaper")
-        + ("resource-classes", "resource-provider", "traits", "usage")
-    },
-    **{
-        f"gabbits.{name}-legacy-rbac": "rules that Placement calls deprecated: a role in the whole system counts"
-        for name in ("aggregate", "allocation-candidates", "allocations", "inventory", "reshaper")
-        + ("resource-classes", "resource-provider", "traits", "usage")
-    },
-    "gabbits.basic-http_bad_content_length_not_int": "the HTTP client does not send it: for a client in the process",
-    "nova.tests.functional.test_report_client.SchedulerReportClientTests.test_reshape": "it compares an error's wording",
-    "nova.tests.functional.test_report_client.SchedulerReportClientTests.test_set_inventory_for_provider": "it compares an error's wording",
-    "gabbits.microversion_other_accept_header_bad_version": "an error is JSON whatever is accepted",
-    "gabbits.bug-1674694_404_with_other_accept": "an error is JSON whatever is accepted",
+    "gabbits.basic-http_bad_content_length_not_int": "the HTTP client does not send it",
+    "gabbits.microversion_other_accept_header_bad_version": _JSON,
+    "gabbits.bug-1674694_404_with_other_accept": _JSON,
+    f"{_NOVA}.test_reshape": _WORDING,
+    f"{_NOVA}.test_set_inventory_for_provider": _WORDING,
 }
 _CHILD: Final = Path(__file__).with_name("suites_child.py")
 
@@ -56,7 +63,7 @@ _CHILD: Final = Path(__file__).with_name("suites_child.py")
 class _Silent(WSGIRequestHandler):
     """Logs no requests."""
 
-    def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+    def log(self, *_: object) -> None:
         return
 
 

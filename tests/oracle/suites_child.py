@@ -2,25 +2,34 @@
 
     python suites_child.py SUITE URL DATABASE_URL
 
-Run by the Python that has openstack-placement, osc-placement and gabbi, with nothing of ours imported; `suites.py`
-starts it. SUITE is `gabbits` (Placement's HTTP tests), `candidates` (its tests of wide trees), `osc` (the commands of
-the client) or `nova` (those of its scheduler report client), all read from the installed packages. What a test needs in the database is written there by Placement's own
-objects: the service at URL serves the same database. How an error is worded is not compared, its status is.
+Run by the Python that `clients.txt` is installed for, with nothing of ours imported; `suites.py` starts it. All tests
+are read from the installed packages. SUITE is one of
+
+- `gabbits`, Placement's tests of its HTTP API,
+- `candidates`, its tests of candidates in wide trees,
+- `osc`, the tests of the command-line client's commands,
+- `nova`, those of nova's scheduler report client.
+
+What a test needs in the database is written there by Placement's own objects: the service at URL serves the same
+database. How an error is worded is not compared, its status is.
 
 A line of JSON a test: `{"name", "outcome", "detail"}`.
 """
+# ruff: noqa: N802, N815, ARG002, PT027 - the names and arguments are those of the classes that are stood in for.
 
 import json
 import os
 import sys
 import unittest
 import warnings
+from pathlib import Path
 from typing import Any
 
 import fixtures
 from gabbi import driver
 from gabbi.handlers import core, jsonhandler
 from keystoneauth1 import adapter, session
+from osc_placement.tests.functional import base
 from oslo_config import cfg, fixture
 from placement import conf, db_api, deploy, direct
 from placement.objects import resource_class, trait
@@ -53,7 +62,7 @@ def empty_database() -> None:
             connection.execute(text(f"DELETE FROM {table} WHERE name LIKE 'CUSTOM%'"))
 
 
-class Database(fixtures.Fixture):
+class Database(fixtures.Fixture):  # type: ignore[misc]
     """The service's database, emptied, in place of one that Placement makes."""
 
     def __init__(self, conf_fixture: Any, set_config: bool = False) -> None:
@@ -68,7 +77,7 @@ class Database(fixtures.Fixture):
         deploy.update_database(self.conf_fixture.conf)
 
 
-class Service(fixtures.Fixture):
+class Service(fixtures.Fixture):  # type: ignore[misc]
     """The other service, in place of a Placement in this process."""
 
     endpoint = URL
@@ -101,7 +110,7 @@ class Direct:
         return
 
 
-class Strings(core.StringResponseHandler):
+class Strings(core.StringResponseHandler):  # type: ignore[misc]
     """Strings in the body, but of an error, whose wording is its service's."""
 
     def action(self, test: Any, expected: Any, value: Any = None) -> None:
@@ -109,7 +118,7 @@ class Strings(core.StringResponseHandler):
             super().action(test, expected, value)
 
 
-class Values(jsonhandler.JSONHandler):
+class Values(jsonhandler.JSONHandler):  # type: ignore[misc]
     """Values in the document, but of an error's detail."""
 
     def action(self, test: Any, path: Any, value: Any = None) -> None:
@@ -119,8 +128,6 @@ class Values(jsonhandler.JSONHandler):
 
 def fails(test: Any, message: str, command: Any, *args: Any, **kwargs: Any) -> None:
     """The command fails, whatever it says."""
-    from osc_placement.tests.functional import base
-
     test.assertRaises(base.CommandException, command, *args, **kwargs)
 
 
@@ -151,16 +158,14 @@ def tests(suite: str) -> Any:
             Strings if each is core.StringResponseHandler else Values if each is jsonhandler.JSONHandler else each
             for each in driver.handlers.RESPONSE_HANDLERS
         ]
-        folder = os.path.join(os.path.dirname(functional.__file__), "gabbits")
-        return driver.build_tests(folder, loader, url=URL, test_loader_name="gabbits", fixture_module=gabbits)
+        folder = Path(functional.__file__).with_name("gabbits")
+        return driver.build_tests(str(folder), loader, url=URL, test_loader_name="gabbits", fixture_module=gabbits)
     if suite == "candidates":
         direct.PlacementDirect = Direct
         return loader.loadTestsFromName("placement.tests.functional.test_allocation_candidates")
     service_fixtures.PlacementFixture = Service
     if suite == "nova":
         return loader.loadTestsFromName("nova.tests.functional.test_report_client")
-    from osc_placement.tests.functional import base
-
     base.BaseTestCase.assertCommandFailed = fails
     return loader.loadTestsFromNames([f"osc_placement.tests.functional.test_{name}" for name in COMMANDS.split()])
 
