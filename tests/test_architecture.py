@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "seeding": {"topology", "tables", "paths", "decoding", "errors"},
     "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},
-    "loadgen": {"telemetry", "errors"},
+    "loadgen": {"telemetry", "http_session", "errors"},
     "experiment": ALL - {"page", "history", "results", "report"},
     "history": {"stats", "decoding", "errors"},
     "results": {"experiment", "profiler", "telemetry", "errors"},

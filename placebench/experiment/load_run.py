@@ -30,8 +30,8 @@ from placebench.loadgen.write_log import read_write_log, write_log_path
 from placebench.measure.meters import Meters, ServerMeter
 from placebench.paths import is_file, resource_folder
 from placebench.runtime.postgres import open_connection
+from placebench.runtime.running_server import RunningServer
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
-from placebench.runtime.wsgi_servers import RunningServer
 
 WARM_UPS_A_THREAD = 2
 _DEATH_LOGGED_WITHIN_S = 3.0

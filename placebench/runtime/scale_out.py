@@ -20,10 +20,11 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from placebench.errors import MissingExtraError, ServerError
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres.cluster import Cluster
 from placebench.runtime.postgres.private_server import free_port, is_free
+from placebench.runtime.running_server import RunningServer, ServerSpec
 from placebench.runtime.supervisor import ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
 
 
 class ScaleOut:

@@ -146,8 +146,8 @@ def _lines(made: "ScaleOutCheck") -> Iterator[str]:
 
 @contextmanager
 def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[ScaleOut]":
+    from placebench.runtime.running_server import ServerSpec
     from placebench.runtime.scale_out import ScaleOut
-    from placebench.runtime.wsgi_servers import ServerSpec
     from placebench.seeding import find_topology, migrate_options, seed
 
     topology = find_topology(

@@ -105,8 +105,8 @@ class DriverHooks(DriverRecorder):
     def __init__(self, drivers: Sequence[str] = (), *, whole_process: bool = False) -> None:
         """drivers: names of packages; by default all. Raises ProfilerError for an unknown one."""
         super().__init__(whole_process=whole_process)
-        self.installed = False
-        self.patches = DriverPatches(self, drivers)
+        self.installed: bool = False
+        self.patches: DriverPatches = DriverPatches(self, drivers)
 
     @property
     def sources(self) -> str:

@@ -45,9 +45,9 @@ class Hooks(DriverRecorder):
 
     def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
         super().__init__(whole_process=whole_process)
-        self.installed = False
+        self.installed: bool = False
         self._is_commenting = False
-        self.patches = None if isinstance(target, Engine) else DriverPatches(self)
+        self.patches: DriverPatches | None = None if isinstance(target, Engine) else DriverPatches(self)
         self._target = target
         self._idle_switch = idle_switch_of(target)
         self._pools = PoolTimer(clock, self._waited)

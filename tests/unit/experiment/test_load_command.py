@@ -11,7 +11,7 @@ import pytest
 from placebench.cli import main
 from placebench.experiment.http_request import get
 from placebench.experiment.records import LoadResult
-from placebench.runtime.wsgi_servers import RunningServer
+from placebench.runtime.running_server import RunningServer
 
 Served = Callable[..., RunningServer]
 
