@@ -16,7 +16,8 @@ from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.measure.wait_events import sample_wait_events
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 
 
 @dataclass(frozen=True)

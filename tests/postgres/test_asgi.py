@@ -18,8 +18,9 @@ from placebench.reference.api.event_loop import EventLoopApplication
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.deployment import load_application, make_engine
 from placebench.reference.variants import variant
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_connection
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.running_server import ServerSpec
 from placebench.seeding import find_topology, seed
 
 ASYNCHRONOUS = ("tuned+driver:asyncpg", "tuned+driver:psycopg3_async")
