@@ -1,10 +1,14 @@
 """The asyncio variants: in an event loop, under uvicorn and granian, they respond as those with threads do."""
 
+import asyncio
 import json
 import re
+import socketserver
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url, text
@@ -18,6 +22,7 @@ from placebench.reference.api.event_loop import EventLoopApplication
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.deployment import load_application, make_engine
 from placebench.reference.variants import variant
+from placebench.reference.workloads import workload as make_workload
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_connection
 from placebench.runtime.running_server import ServerSpec
@@ -33,11 +38,11 @@ TOPOLOGY = find_topology("nested-perfload", trees=3)
 
 
 @contextmanager
-def client_of(name: str, url: str) -> Iterator[InProcessClient]:
-    """Of the service in this variant, in this process."""
-    environment = {"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": name}
+def client_of(name: str, url: str, workload: str = "") -> Iterator[InProcessClient]:
+    """Of the service in this variant, or of a workload that waits as the variant does, in this process."""
+    environment = {"PLACEBENCH_DATABASE_URL": url, "PLACEBENCH_VARIANT": name, "PLACEBENCH_WORKLOAD": workload}
     chosen, engine = variant(name), make_engine(environment)
-    application = make_app(engine, name)
+    application = make_workload(environment, engine) if workload else make_app(engine, name)
     in_loop = EventLoopApplication(application, engine) if chosen.interface == "asgi" else application
     with in_process_client(in_loop, chosen.interface) as client:
         yield client
@@ -156,6 +161,59 @@ def test_each_request_has_the_response_that_threads_give_it(
 ) -> None:
     """Reads, writes, conflicts and what is refused: status, body and headers are those of the variant with threads."""
     assert by_threads == told(name, server, seeded)
+
+
+def test_the_event_loop_serves_others_while_a_request_waits(seeded: str) -> None:
+    """Another service responds once two are connected to it: one loop has both requests wait at the same time."""
+    both = threading.Barrier(2, timeout=30)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            both.wait()
+            self.request.sendall(b"both\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as service:
+        threading.Thread(target=service.serve_forever, args=(0.01,)).start()
+        environment = {
+            "PLACEBENCH_WORKLOAD": "network",
+            "PLACEBENCH_VARIANT": ASYNCHRONOUS[0],
+            "PLACEBENCH_UPSTREAM": f"127.0.0.1:{service.server_address[1]}",
+            "PLACEBENCH_DATABASE_URL": seeded,
+        }
+        engine = make_engine(environment)
+        application = EventLoopApplication(make_workload(environment, engine), engine)
+        bodies = asyncio.run(at_once(application, "/network/1", "/network/2"))
+        service.shutdown()
+
+    assert [b'{"number":1,"upstream":"both\\n"}', b'{"number":2,"upstream":"both\\n"}'] == bodies
+
+
+async def at_once(application: EventLoopApplication, *paths: str) -> list[bytes]:
+    """The bodies of the responses to requests that are sent together."""
+
+    async def body(path: str) -> bytes:
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+
+        scope = {"type": "http", "method": "GET", "path": path, "http_version": "1.1", "headers": []}
+        await application(scope, receive, send)
+        return b"".join(sent)
+
+    return await asyncio.gather(*map(body, paths))
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_a_wait_for_the_database_is_a_request_of_either_kind(seeded: str, name: str) -> None:
+    """PostgreSQL sleeps, and the response follows from the path."""
+    with client_of(name, seeded, "database") as client:
+        response = get(client, "/database/7")
+
+    assert (200, b'{"number":7}') == (response.status, response.body)
 
 
 def test_each_kind_of_server_is_told_which_application_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
