@@ -131,6 +131,9 @@ OTHERS = {
     "psycopg3": Call(
         "lab verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants send the same responses"
     ),
+    "asyncio": Call(
+        "lab verify --variants tuned,tuned+driver:asyncpg --db {seeded}", "2 variants send the same responses"
+    ),
     "versionedobjects": Call(
         "lab verify --variants tuned,tuned+model:versioned_objects --db {seeded}", "2 variants send the same responses"
     ),
