@@ -54,7 +54,7 @@ AXES: Mapping[str, Any] = {
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "server": ("uwsgi", "gunicorn", "wsgiref", "none"),
     "client": ("http", "in-process"),
-    "database": ("postgresql", "sqlite", "none"),
+    "database": ("postgresql", "mariadb", "sqlite", "none"),
     "profiler": ("off", "light", "full"),
 }
 _HERE = Path(__file__).with_name("matrices")

@@ -11,6 +11,7 @@ from placebench.experiment.combinations import Combination, Installed, combine
 from placebench.experiment.matrix_plan import AXES, Job, Matrix, matrix_named, names
 from placebench.experiment.source_checkout import Origin
 from placebench.experiment.variants import VariantTable, VariantTables, read_variant
+from placebench.runtime import mariadb
 
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
 JOB = {"requests": 2, "trees": 3}
@@ -45,7 +46,7 @@ def test_jobs_keep_their_proportion() -> None:
     assert [Job(1, 1), Job(1, 5), Job(1, 20)] == matrix.scaled(20).jobs
 
 
-@pytest.mark.parametrize("name", ["profiler", "pythons", "sqlite", "stack"])
+@pytest.mark.parametrize("name", ["mariadb", "profiler", "pythons", "sqlite", "stack"])
 def test_those_that_come_along(name: str) -> None:
     """Three sizes of job, at least 16 and at most 32 times apart for each tree, against a control."""
     matrix = matrix_named(name)
@@ -81,6 +82,8 @@ def test_those_that_come_along(name: str) -> None:
         ({"version": "15.0.0", "service": "noop", "database": "none"}, None),
         ({"sqlalchemy": "2.0.58"}, "placebench needs SQLAlchemy 2.1 or later"),
         ({"driver": "2.9.10", "database": "sqlite"}, "SQLite's driver is Python's own: name a python"),
+        ({"database": "mariadb", "driver": "2.9.10"}, "driver is PostgreSQL's: name a python instead"),
+        ({"database": "mariadb", "service": "cached"}, "cached runs on PostgreSQL alone"),
         ({"service": "jit"}, "settings of PostgreSQL: placebench compare has them"),
     ],
 )
@@ -89,6 +92,18 @@ def test_what_cannot_be_run_says_why(values: dict[str, Any], expected: str | Non
     found = reason(**values)
 
     assert found == expected if expected is None else re.fullmatch(expected, found or "")
+
+
+def test_mariadb_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the program, or without its driver, the reason says how to get it."""
+    monkeypatch.setattr(mariadb, "_PATH", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+    without = reason(database="mariadb")
+    monkeypatch.setattr(mariadb, "_PROGRAMS", ())
+    without_driver = reason(database="mariadb")
+
+    assert (without or "").startswith("no mariadbd on this machine: apt-get install")
+    assert without_driver == "no driver for MariaDB in it: /usr/bin/python -m pip install PyMySQL"
 
 
 def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
@@ -154,7 +169,7 @@ def test_a_mistake_is_named(written: str, message: str, tmp_path: Path) -> None:
 def test_a_matrix_or_service_that_is_not_there(tmp_path: Path) -> None:
     """Those that come along are named; an unknown service is refused as everywhere."""
     with pytest.raises(
-        PlacebenchError, match=r"no matrix 'stacks': expected profiler, pythons, sqlite, stack or a .toml"
+        PlacebenchError, match=r"no matrix 'stacks': expected mariadb, profiler, pythons, sqlite, stack or"
     ):
         matrix_named("stacks")
     with pytest.raises(VariantError, match="no variant 'fast'"):
