@@ -29,11 +29,13 @@ class Entry(NamedTuple):
 
 COMMANDS: Mapping[str, Entry] = {
     "profile": Entry("profile the SQL of an application, and open or compare its recordings"),
-    "profile run": Entry("profile requests to an application, or a script or module", "profile"),
-    "profile show": Entry("show a saved recording", "profile"),
-    "profile diff": Entry("show what changed between two saved recordings", "profile"),
-    "profile check": Entry("profile requests, and fail if a gate such as 'statements <= 10' does not hold", "profile"),
-    "profile attach": Entry("record the requests of a running process for a while", "profile_attach"),
+    "profile run": Entry("profile requests to an application, or a script or module", "profile.run"),
+    "profile show": Entry("show a saved recording", "profile.show"),
+    "profile diff": Entry("show what changed between two saved recordings", "profile.show"),
+    "profile check": Entry(
+        "profile requests, and fail if a gate such as 'statements <= 10' does not hold", "profile.run"
+    ),
+    "profile attach": Entry("record the requests of a running process for a while", "profile.attach"),
     "compare": Entry("compare versions of a service: CPU, latency and SQL, with confidence intervals", "compare"),
     "load": Entry("put a closed-loop or open-loop load on a service, or find its capacity", "load"),
     "history": Entry("follow an application over its commits, as ratios to a pinned reference"),
@@ -68,6 +70,7 @@ COMMANDS: Mapping[str, Entry] = {
     "lab study workers": Entry("threads or processes: throughput, CPU and memory of every mix", "lab.study.workers"),
     "lab study matrix": Entry("what each part of the stack costs, against a control", "lab.study.matrix"),
     "lab study breakdown": Entry("what the latency of a request consists of", "lab.study.breakdown"),
+    "lab study herd": Entry("claims that schedulers lose to each other on the real Placement", "lab.study.herd"),
     "lab study published": Entry("the published figures of Placement, measured again", "lab.study.published"),
 }
 """By the words that call them, in the order of the help: everybody's commands first, then the laboratory."""

@@ -20,7 +20,7 @@ from placebench.experiment.source_checkout import Origin, read_origin
 from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_variant
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.mariadb import find_mariadbd
-from placebench.runtime.wsgi_servers import uwsgi_program
+from placebench.runtime.uwsgi import uwsgi_program
 
 _PORTABLE = "objects"
 """The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""

@@ -234,6 +234,28 @@ class _PublishedValues(TypedDict):
     body_bytes: Amount
 
 
+class _HerdPoint(TypedDict):
+    topology: str
+    schedulers: _AtLeastOne
+    randomized: bool
+
+
+class _HerdSettings(_Study[_HerdPoint]):
+    claims: _AtLeastOne
+    processes: Count
+    threads: Count
+
+
+class _HerdValues(TypedDict):
+    claims: _AtLeastOne
+    requests: Count
+    conflicts: Count
+    updates: Count
+    exhausted: Count
+    hosts: _AtLeastOne
+    overcommitted: Count
+
+
 class _NetworkPoint(TypedDict):
     variant: str
     latency_ms: Annotated[float, Meta(ge=0, le=1e6)]
@@ -341,6 +363,7 @@ HEADS: Final[Mapping[str, Any]] = {
     "compare": _InterleavedHead,
     "breakdown": _StudyHead[_Study[_BreakdownPoint]],
     "published": _StudyHead[_PublishedSettings],
+    "herd": _StudyHead[_HerdSettings],
     "network": _StudyHead[_NetworkSettings],
     "matrix": _StudyHead[_MatrixSettings],
     "workers": _StudyHead[_WorkersSettings],
@@ -349,6 +372,7 @@ HEADS: Final[Mapping[str, Any]] = {
 MEASUREMENTS: Final[Mapping[str, Any]] = {
     "breakdown": _Measured[_BreakdownPoint, _BreakdownValues],
     "published": _Measured[_PublishedPoint, _PublishedValues],
+    "herd": _Measured[_HerdPoint, _HerdValues],
     "network": _Measured[_NetworkPoint, _NetworkValues],
     "matrix": _Measured[_MatrixJob, _MatrixValues],
     "workers": _Measured[_WorkersPoint, _WorkersValues],

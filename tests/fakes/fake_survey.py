@@ -26,6 +26,11 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for clients in (1, 40)
         for service in ("naive", "tuned")
     ],
+    "herd": [
+        {"topology": "bare-metal", "schedulers": schedulers, "randomized": randomized}
+        for schedulers in (1, 10)
+        for randomized in (False, True)
+    ],
     "network": [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)],
     "matrix": _MATRIX,
     "workers": [
@@ -46,6 +51,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "published_source": "a page",
         "published_machine": "a machine",
     },
+    "herd": {"claims": 20, "processes": 4, "threads": 10},
     "network": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1},
     "matrix": {
         "matrix": "mine",
@@ -80,6 +86,15 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "latency_s_median": 0.4,
         "cpu_s": 18.0,
         "body_bytes": 1000.0,
+    },
+    "herd": {
+        "claims": 20,
+        "requests": 21,
+        "conflicts": 68,
+        "updates": 2,
+        "exhausted": 1,
+        "hosts": 12,
+        "overcommitted": 4,
     },
     "network": {
         "elapsed_s": 0.5,

@@ -1,0 +1,62 @@
+"""`placebench lab study herd`: claims that schedulers lose to each other, with and without randomized candidates."""
+
+from argparse import ArgumentParser, Namespace
+
+from placebench import limits
+from placebench.commands import Command, options
+from placebench.commands.lab.study import REPLICATES, add_study_options, is_quick, run_study
+from placebench.errors import PlacebenchError
+
+_TOPOLOGIES = ("bare-metal", "flat-hosts")
+_SCHEDULERS = "1,2,5,10,20,40"
+_QUICK_SCHEDULERS = "1,10"
+_CLAIMS, _QUICK_CLAIMS = 80, 20
+_TREES, _QUICK_TREES = 200, 50
+_MOST_SCHEDULERS = 40
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--schedulers",
+        metavar="N,N",
+        help=f"numbers of schedulers, up to {_MOST_SCHEDULERS} (default: {_SCHEDULERS}; --preset quick: "
+        f"{_QUICK_SCHEDULERS})",
+    )
+    parser.add_argument(
+        "--claims",
+        type=options.whole(1, limits.TREES),
+        metavar="N",
+        help=f"number of claims per measurement (default: {_CLAIMS}; --preset quick: {_QUICK_CLAIMS})",
+    )
+    options.add_placement(parser)
+    options.add_size(parser)
+    add_study_options(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every number of schedulers on both inventories."""
+    from placebench.experiment.herd_study import HerdStudy
+    from placebench.experiment.variants import PLACEMENT, read_variant, require_uwsgi
+    from placebench.seeding import find_topology
+
+    quick = is_quick(arguments)
+    placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
+    require_uwsgi([placement])
+    trees = arguments.trees or (_QUICK_TREES if quick else _TREES)
+    topologies = [find_topology(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
+    claims = arguments.claims or (_QUICK_CLAIMS if quick else _CLAIMS)
+    if claims > trees:
+        raise PlacebenchError(f"{claims} claims on {trees} hosts for one instance each: give --trees {claims} or more")
+    study = HerdStudy(placement, topologies, _schedulers(arguments.schedulers, quick=quick), claims)
+    return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+def _schedulers(given: str | None, *, quick: bool) -> list[int]:
+    text = given or (_QUICK_SCHEDULERS if quick else _SCHEDULERS)
+    numbers = sorted({int(each) if each.isdecimal() else 0 for each in text.split(",")})
+    if numbers[0] < 1 or numbers[-1] > _MOST_SCHEDULERS:
+        raise PlacebenchError(f"--schedulers {text!r}: expected whole numbers from 1 to {_MOST_SCHEDULERS}, as 1,10")
+    return numbers
+
+
+COMMANDS = {"lab study herd": Command(_configure, _run)}
