@@ -37,6 +37,8 @@ from placebench.telemetry.telemeter import WATCH_KEY
 
 log = logging.getLogger(__name__)
 
+_SINCE_CODES: Final = 23  # minor version since which an error document has a code
+_SINCE_DATES: Final = 15  # and a document its date
 _PATHS_WITHOUT_TOKEN: Final = frozenset({"/", ""})
 
 
@@ -71,7 +73,8 @@ def _handle(call: Call) -> Response:
 
 def _error_response(problem: Problem, call: Call) -> Response:
     """The problem as JSON error document."""
-    content = orjson.dumps(problem.to_json(call.request_id))
+    with_code = call.version is None or call.minor >= _SINCE_CODES
+    content = orjson.dumps(problem.to_json(call.request_id, with_code=with_code))
     return Response(content, status=problem.status, headers=problem.headers, mimetype=JSON)
 
 
@@ -105,33 +108,37 @@ def _check_content_headers(call: Call) -> None:
 def _route(call: Call) -> None:
     """Find the handler of path and method, and the roles that may call it.
 
-    Raises NotFound, also where the path did not exist yet in the requested version; VersionNotAcceptable where it
-    existed, in a form that is not served here; MethodNotAllowed with the methods that the path has.
+    Raises MethodNotAllowed with the methods that the path has; NotFound, also where the path did not exist yet in the
+    requested version.
     """
     found = find_route(call.request.path) if "\0" not in call.request.path else None
     assert call.version is not None, "_read_microversion is a step before"
-    if found is None or call.version.minor < found.route.since:
-        raise NotFound(f"nothing is served at {call.request.path} in microversion {call.version}")
-    if call.version != microversion.SERVED and not found.route.in_every_version:
-        raise microversion.version_not_acceptable(call.version)
+    if found is None:
+        raise NotFound(f"nothing is served at {call.request.path}")
     handlers = found.route.handlers
     if call.request.method not in handlers:
         allow = ", ".join(handlers)
         detail = f"{call.request.method} is not served at {call.request.path}: expected {allow}"
         raise MethodNotAllowed(detail, headers={"Allow": allow})
+    if call.version.minor < found.route.since:
+        raise NotFound(f"nothing is served at {call.request.path} in microversion {call.version}")
     call.handler, call.names, call.roles = handlers[call.request.method], found.names, found.route.roles
     if (watch := call.request.environ.get(WATCH_KEY)) is not None:
         watch.route = found.route.path
 
 
 def _authorize(call: Call) -> None:
-    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route wants."""
+    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route wants.
+
+    As in Placement's policy, a role in the whole system (`OpenStack-System-Scope`) is none in a project.
+    """
     user = call.request.headers.get("X-Auth-Token", "").partition(":")[0]
-    roles = call.request.headers.get("X-Roles", user if user == "admin" else "")
-    if call.roles and call.roles.isdisjoint(roles.split(",")):
+    call.held_roles = call.request.headers.get("X-Roles", user if user == "admin" else "").split(",")
+    is_systems = "HTTP_OPENSTACK_SYSTEM_SCOPE" in call.request.environ
+    if call.roles and (is_systems or call.roles.isdisjoint(call.held_roles)):
         needed = " or ".join(sorted(call.roles))
         raise Forbidden(
-            f"user {user!r} may not do this without the role {needed}: x-auth-token admin, or x-roles, has it"
+            f"user {user!r} may not do this without the role {needed} in a project: send x-auth-token admin or x-roles"
         )
 
 
@@ -154,9 +161,10 @@ def _add_microversion(call: Call, response: Response) -> None:
         response.headers[microversion.HEADER] = f"{microversion.SERVICE} {call.version}"
 
 
-def _add_date(_call: Call, response: Response) -> None:
+def _add_date(call: Call, response: Response) -> None:
     """Date a document now, not to be cached; Placement gives the newest stamp of its rows, where they have one."""
-    if response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON:
+    is_document = response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON
+    if (is_document or (call.dated and response.status_code < HTTPStatus.BAD_REQUEST)) and call.minor >= _SINCE_DATES:
         response.headers["Cache-Control"] = "no-cache"
         response.last_modified = datetime.now(UTC)
 

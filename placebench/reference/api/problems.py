@@ -30,12 +30,13 @@ class Problem(Exception):
         """The phrase that HTTP has for the status."""
         return self.status.phrase
 
-    def to_json(self, request_id: str) -> dict[str, Any]:
-        """Return the error document of the request of this id."""
-        return {"errors": [{**self._members(), "request_id": request_id}]}
+    def to_json(self, request_id: str, *, with_code: bool = True) -> dict[str, Any]:
+        """Return the error document of the request of this id; microversions before 1.23 have no codes."""
+        code = {"code": self.code} if with_code else {}
+        return {"errors": [{**self._members(), **code, "request_id": request_id}]}
 
     def _members(self) -> dict[str, Any]:
-        return {"status": self.status.value, "title": self.title, "detail": self.detail, "code": self.code}
+        return {"status": self.status.value, "title": self.title, "detail": self.detail}
 
 
 class BadRequest(Problem):
