@@ -176,11 +176,25 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
         python, absent = environment(full["python"], variant.python if variant else None)
         pinned = dict(_pins(full, variant))
         if variant is not None:
-            variant = replace(
-                variant, python=str(python) if python else None, origin=_with(variant.origin, tuple(pinned.values()))
-            )
+            packages = (*pinned.values(), *_constraints(matrix, full["version"], pinned))
+            variant = replace(variant, python=str(python) if python else None, origin=_with(variant.origin, packages))
         made.append((point, Combination(full, variant, installed(python), missing or absent, pinned)))
     return made
+
+
+def _constraints(matrix: Matrix, version: str, pinned: Mapping[str, str]) -> Iterator[str]:
+    """PACKAGE==VERSION of all that the plan installs with this version of the service, but for what an axis names."""
+    if "version" not in pinned or version not in matrix.constraints:
+        return
+    path = matrix.folder / matrix.constraints[version]
+    named = {pin.partition("==")[0] for pin in pinned.values()}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlacebenchError(f"{path}, the constraints of version {version}, cannot be read: {error}") from error
+    yield from (
+        line for line in map(str.strip, lines) if line and line[0] != "#" and line.partition("==")[0] not in named
+    )
 
 
 def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:

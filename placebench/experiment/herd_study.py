@@ -23,8 +23,8 @@ from placebench.experiment.http_request import HEADERS, fetch, send
 from placebench.experiment.load_run import responses_of, warm_up
 from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant
-from placebench.runtime.postgres import open_connection
 from placebench.runtime.application_servers import serve
+from placebench.runtime.postgres import open_connection
 from placebench.topology import Topology
 
 PROCESSES, THREADS = 4, 10

@@ -63,6 +63,7 @@ def matrix_study(
             "matrix": matrix.name,
             "title": matrix.title,
             "control": dict(matrix.control),
+            "columns": matrix.columns,
             "usual": dict(AXES),
             "applications": {
                 point["service"]: each.variant.to_json()
