@@ -1,4 +1,4 @@
-"""A cloud of providers to ask for candidates, on PostgreSQL and on SQLite: naive and tuned are one Core for both."""
+"""A cloud of providers to ask for candidates, on PostgreSQL, MariaDB and SQLite: naive and tuned are one Core."""
 
 import asyncio
 import json
@@ -15,12 +15,14 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import greenlet_spawn
 
 from placebench import tables
+from placebench.errors import DatabaseError
 from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant
+from placebench.runtime.mariadb import MariaDbServer, find_mariadbd, temporary_mariadb
 from placebench.runtime.postgres import Server
 from placebench.seeding import migrate, migrate_options
 
@@ -195,6 +197,37 @@ def on_postgresql(_postgresql: Engine) -> Engine:
     return _postgresql
 
 
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """A MariaDB of our own, for the session; without the program or its driver its tests are skipped."""
+    pytest.importorskip("pymysql", reason="PyMySQL is not installed: pip install 'placebench[mariadb]'")
+    try:
+        find_mariadbd()
+    except DatabaseError as error:
+        pytest.skip(str(error))
+    with temporary_mariadb() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def _mariadb(mariadb: MariaDbServer) -> Iterator[Engine]:
+    engine = create_engine(mariadb.database("cloud"))
+    tables.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def on_mariadb(_mariadb: Engine) -> Engine:
+    """The tables, empty, on MariaDB; made once for the session."""
+    with _mariadb.begin() as connection:
+        connection.execute(text("SET FOREIGN_KEY_CHECKS = 0"))
+        for table in tables.metadata.sorted_tables:
+            connection.execute(table.delete())
+        connection.execute(text("SET FOREIGN_KEY_CHECKS = 1"))
+    return _mariadb
+
+
 @pytest.fixture
 def on_sqlite() -> Iterator[Engine]:
     """The tables, empty, in memory."""
@@ -213,6 +246,7 @@ def _in_event_loop(_postgresql: Engine) -> Iterator[tuple[Engine, asyncio.Runner
 
 
 @pytest.fixture(params=["on_postgresql", "on_sqlite", *ALGORITHMS, ASYNCHRONOUS])
+@pytest.fixture(params=["on_postgresql", "on_mariadb", "on_sqlite", *ALGORITHMS])
 def cloud(request: pytest.FixtureRequest) -> Cloud:
     """A cloud without providers, on each database; for each algorithm, which want PostgreSQL; in an event loop."""
     if request.param == ASYNCHRONOUS:
