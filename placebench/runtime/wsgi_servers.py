@@ -27,7 +27,8 @@ from typing import ClassVar, Literal, Self
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, new_scratch_path, start_child
 
-_STANDALONE = Path(__file__).with_name("standalone")
+STANDALONE = Path(__file__).with_name("standalone")
+"""The folder of programs that need nothing but what is installed beside the application."""
 _LAST_PORT = 65_535
 _PORT_TAKEN = "Address already in use"
 _POLL_S = 0.02
@@ -303,7 +304,7 @@ class _Wsgiref(RunningServer):
     def _command(self, spec: ServerSpec) -> list[str]:
         if spec.processes > 1:
             raise ServerError(f"{spec.processes} processes: wsgiref serves in one")
-        return [_python(spec), "-P", str(_STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
+        return [_python(spec), "-P", str(STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
 
 
 class _OnChosenPort(RunningServer):
