@@ -61,6 +61,12 @@ def runs() -> Callable[[int], bool]:
 
 
 @pytest.fixture
+def without_placement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a checkout in which `tox -e oracle` was never run."""
+    monkeypatch.setattr("placebench.experiment.variants.profiles_folder", lambda: tmp_path / "profiles")
+
+
+@pytest.fixture
 def documented() -> Callable[[str], set[str]]:
     """A function that gives the keys of a study's row, as docs/reference/json.md has them."""
 

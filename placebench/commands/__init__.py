@@ -29,11 +29,13 @@ class Entry(NamedTuple):
 
 COMMANDS: Mapping[str, Entry] = {
     "profile": Entry("profile the SQL of an application, and open or compare its recordings"),
-    "profile run": Entry("profile requests to an application, or a script or module", "profile"),
-    "profile show": Entry("show a saved recording", "profile"),
-    "profile diff": Entry("show what changed between two saved recordings", "profile"),
-    "profile check": Entry("profile requests, and fail if a gate such as 'statements <= 10' does not hold", "profile"),
-    "profile attach": Entry("record the requests of a running process for a while", "profile_attach"),
+    "profile run": Entry("profile requests to an application, or a script or module", "profile.run"),
+    "profile show": Entry("show a saved recording", "profile.show"),
+    "profile diff": Entry("show what changed between two saved recordings", "profile.show"),
+    "profile check": Entry(
+        "profile requests, and fail if a gate such as 'statements <= 10' does not hold", "profile.run"
+    ),
+    "profile attach": Entry("record the requests of a running process for a while", "profile.attach"),
     "compare": Entry("compare versions of a service: CPU, latency and SQL, with confidence intervals", "compare"),
     "load": Entry("put a closed-loop or open-loop load on a service, or find its capacity", "load"),
     "history": Entry("follow an application over its commits, as ratios to a pinned reference"),

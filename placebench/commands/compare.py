@@ -26,6 +26,7 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_sequential(parser)
     options.add_preset(parser, **{name: f"{number} replicates" for name, number in _REPLICATES.items()})
     options.add_requests(parser, default="the plan's")
+    options.add_login(parser)
     options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
     parser.add_argument(
         "--setup",

@@ -105,7 +105,7 @@ def _installed(package: str) -> bool:
 
 
 def _uwsgi() -> Diagnosis:
-    from placebench.runtime.wsgi_servers import uwsgi_program
+    from placebench.runtime.uwsgi import uwsgi_program
 
     return _found("uWSGI", uwsgi_program)
 

@@ -97,6 +97,7 @@ def _add_measurement(parser: ArgumentParser) -> None:
     options.add_replicates(parser, "the plan's, or 12; with --sequential the most: 100")
     options.add_sequential(parser)
     options.add_requests(parser, default="the plan's")
+    options.add_login(parser)
     options.add_data(parser, plan="plan", requests=False)
     options.add_rounds(parser, "the plan's, or 24")
     options.add_server(parser)

@@ -33,12 +33,7 @@ _RESULT = "load.json"
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument("url", type=options.service_url, metavar="URL", help="the service, as http://127.0.0.1:8000")
-    parser.add_argument(
-        "--request",
-        type=options.request,
-        metavar="PATH",
-        help="path and query to request (default: $PLACEBENCH_REQUEST, or the query of nested-perfload)",
-    )
+    options.add_requests(parser, default="Placement's $PLACEBENCH_REQUEST, or the query of nested-perfload")
     _configure_kind(parser)
     parser.add_argument(
         "--time", type=options.seconds, metavar="S", help=f"seconds (default: {_TIME_S:g}, without --requests)"
@@ -138,9 +133,14 @@ def _spec(arguments: Namespace) -> "LoadSpec":
     from placebench.runtime.postgres.connection import normalise_url
 
     time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
+    workload = tuple(options.read_requests(arguments))
+    if arguments.check_writes and workload:
+        raise LoadError(
+            "--request with --check-writes: its users request candidates of Placement's API, and claim them"
+        )
     return LoadSpec(
         url=arguments.url,
-        request=arguments.request,
+        workload=workload,
         kind=_kind(arguments),
         users=arguments.users,
         rate_per_s=arguments.rate,
@@ -279,7 +279,7 @@ def _search_spec(arguments: Namespace) -> "LoadSpec":
     timeout_s = _RESPONSE_TIMEOUT_S if arguments.slo else _SEARCH_TIMEOUT_S
     return LoadSpec(
         url=arguments.url,
-        request=arguments.request,
+        workload=tuple(options.read_requests(arguments)),
         kind="open" if arguments.slo else "closed",
         warmup=arguments.warmup,
         seed=arguments.seed,

@@ -232,7 +232,7 @@ class _ReadRequest(Action):
 
 
 def add_requests(parser: ArgumentParser, *, default: str) -> None:
-    """--request, --header, --body and --login, which `read_requests` and `Request.parse` read."""
+    """--request, --header and --body, which `read_requests` reads."""
     parser.set_defaults(requests_given=[])
     parser.add_argument(
         "--request",
@@ -248,6 +248,10 @@ def add_requests(parser: ArgumentParser, *, default: str) -> None:
         help="header of the request before it, or of all requests where none is before it; may be repeated",
     )
     parser.add_argument("--body", action=_ReadRequest, metavar="FILE", help="body of the request before it")
+
+
+def add_login(parser: ArgumentParser) -> None:
+    """--login, which `Request.parse` reads."""
     parser.add_argument(
         "--login",
         action="append",

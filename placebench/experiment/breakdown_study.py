@@ -16,7 +16,8 @@ from placebench.errors import LoadError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult
 from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import ServerSpec
 from placebench.telemetry import Telemetry, load
 from placebench.topology import Topology
 

@@ -238,7 +238,7 @@ class CapacitySearch:
             name=folder.name,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             url=spec.url,
-            request=spec.request,
+            request=", ".join(f"{each.method} {each.path}" for each in spec.workload) or spec.request,
             kind="users",
             objective=None,
             seed=spec.seed,

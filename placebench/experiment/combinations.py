@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from placebench.errors import MissingExtraError, PlacebenchError
 from placebench.experiment.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
+from placebench.experiment.pythons import VERSION, python_environment
 from placebench.experiment.source_checkout import Origin, read_origin
 from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_variant
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.wsgi_servers import uwsgi_program
+from placebench.runtime.uwsgi import uwsgi_program
 
 _PORTABLE = "objects"
 """The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""
@@ -96,6 +98,10 @@ class Combination:
             (server == "wsgiref" and self["processes"] > 1, "wsgiref serves in one process"),
             (database == "none" and not noop, f"{self['service']} needs a database"),
             (database == "sqlite" and not self._portable(), f"{self['service']} runs on PostgreSQL alone"),
+            (
+                self["service"] == PLACEMENT and "version" not in self.pinned and not self._has(_THEIRS),
+                f"no Placement: {python} -m pip install {_THEIRS}, or name a version",
+            ),
             (self["profiler"] != "off" and foreign, f"the profiler is not installed in {self['service']}"),
             (server == "uwsgi" and not self.installed.uwsgi, f"no uwsgi there: {python} -m pip install pyuwsgi"),
             (server == "gunicorn" and not self._has("gunicorn"), f"no gunicorn: {python} -m pip install gunicorn"),
@@ -143,20 +149,18 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
     Raises VariantError for a service that does not exist, PlacebenchError for a Python that does not run or a version
     that is none.
     """
-    seen: dict[Path | None, Installed] = {}
+    environment, installed = cache(partial(_environment, matrix.folder)), cache(_installed)
     made = []
     for point in matrix.points:
         full = {**AXES, **point}
         variant, missing = find_variant(full["service"], matrix.tables, placement_python=placement_python)
-        python = _python(full["python"], variant, matrix.folder)
-        if python not in seen:
-            seen[python] = _installed(python)
+        python, absent = environment(full["python"], variant.python if variant else None)
         pinned = dict(_pins(full, variant))
         if variant is not None:
             variant = replace(
                 variant, python=str(python) if python else None, origin=_with(variant.origin, tuple(pinned.values()))
             )
-        made.append((point, Combination(full, variant, seen[python], missing, pinned)))
+        made.append((point, Combination(full, variant, installed(python), missing or absent, pinned)))
     return made
 
 
@@ -167,11 +171,16 @@ def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:
     return replace(origin, packages=(*origin.packages, *packages))
 
 
-def _python(named: str, variant: Variant | None, folder: Path) -> Path | None:
-    """Of the point; where that is this one, of the service itself."""
+def _environment(folder: Path, named: str, own: str | None) -> tuple[Path | None, str]:
+    """The Python of the point, the service's *own* where that is this one; or None and why there is no such Python."""
+    if VERSION.fullmatch(named):
+        try:
+            return python_environment(named), ""
+        except PlacebenchError as error:
+            return None, str(error)
     if named != THIS:
-        return (folder / Path(named).expanduser()).absolute()
-    return Path(variant.python) if variant and variant.python else None
+        return (folder / Path(named).expanduser()).absolute(), ""
+    return Path(own) if own else None, ""
 
 
 def _installed(python: Path | None = None) -> Installed:

@@ -39,9 +39,10 @@ from placebench.experiment.replicate_series import ReplicateSeries
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.variants import Variant
 from placebench.profiler import Recording
+from placebench.runtime.application_servers import serve
 from placebench.runtime.network.link import Link, Traffic, open_database_link
 from placebench.runtime.postgres import Server
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.running_server import ServerSpec
 
 _WARM_UP_REQUESTS = 2
 _HASH_SEED = 1

@@ -24,8 +24,9 @@ from placebench.experiment.http_request import HEADERS, fetch, send
 from placebench.experiment.load_run import responses_of, warm_up
 from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import open_connection
-from placebench.runtime.wsgi_servers import RunningServer, serve
+from placebench.runtime.running_server import RunningServer
 from placebench.topology import Topology
 
 PROCESSES, THREADS = 4, 10

@@ -16,6 +16,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from placebench.addresses import service_address
 from placebench.errors import LoadError, MissingExtraError
 from placebench.experiment.client_process import Driven, HttpClient
@@ -23,12 +25,13 @@ from placebench.experiment.http_request import get
 from placebench.experiment.records import LoadResult
 from placebench.experiment.workload import placement_workload
 from placebench.experiment.write_check import WriteCheck, check_writes, read_holdings
+from placebench.http_session import Request
 from placebench.loadgen.write_log import read_write_log, write_log_path
 from placebench.measure.meters import Meters, ServerMeter
 from placebench.paths import is_file, resource_folder
 from placebench.runtime.postgres import open_connection
+from placebench.runtime.running_server import RunningServer
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
-from placebench.runtime.wsgi_servers import RunningServer
 
 WARM_UPS_A_THREAD = 2
 _DEATH_LOGGED_WITHIN_S = 3.0
@@ -50,7 +53,9 @@ class LoadSpec:
 
     url: str
     request: str | None = None
-    """Path and query; None: the locustfile's own."""
+    """Path and query of a request to Placement's API; None: the locustfile's own."""
+    workload: tuple[Request, ...] = ()
+    """Requests of any service, sent in turn instead; a status of 400 or more is a failure."""
     kind: str = "closed"
     """A name in LOCUSTFILES, or the path of a locustfile that makes a placebench.loadgen.session.LoadSession."""
     users: int = 1
@@ -126,6 +131,7 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--users": spec.users,
         "--spawn-rate": spec.users,
         "--candidates-path": None if spec.kind == "noop" else spec.request,
+        "--requests-file": _requests_file(spec, samples_file.parent),
         "--rate": spec.rate_per_s,
         "--max-concurrent": spec.at_once,
         "--measure-s": spec.time_s,
@@ -139,6 +145,14 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     return [sys.executable, "-m", "locust", "--headless", "--only-summary", *given]
+
+
+def _requests_file(spec: LoadSpec, folder: Path) -> Path | None:
+    if not spec.workload:
+        return None
+    path = folder / "requests.json"
+    path.write_bytes(msgspec.json.encode(spec.workload))
+    return path
 
 
 def _environment(url: str) -> dict[str, str]:

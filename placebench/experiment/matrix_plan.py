@@ -28,10 +28,13 @@ from placebench import limits
 from placebench.addresses import REQUEST
 from placebench.decoding import Seed, check, read_toml
 from placebench.errors import PlacebenchError
+from placebench.experiment.pythons import find_pythons
 from placebench.experiment.variants import VariantTables, check_tables
 from placebench.paths import is_file
 
 THIS = "this"
+EVERY = "every"
+"""On the axis python: each that is on this machine."""
 INSTALLED = "installed"
 AXES: Mapping[str, Any] = {
     "service": "tuned",
@@ -172,6 +175,8 @@ def matrix_named(name: str, *, quick: bool = False) -> Matrix:
     check(given, _FILE, str(path), error=PlacebenchError)
     shorter = given.get("quick", {}) if quick else {}
     axes = {**given.get("axes", {}), **shorter.get("axes", {})}
+    if EVERY in axes.get("python", ()):
+        axes["python"] = [each for value in axes["python"] for each in (find_pythons() if value == EVERY else [value])]
     return Matrix(
         name=path.stem,
         title=given.get("title", path.stem),

@@ -17,8 +17,9 @@ from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import Variant, in_place
 from placebench.measure.meters import ServerMeter
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.supervisor import Supervisor, new_scratch_path
-from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import seed
 
 _LOADERS = {"postgresql": "copy", "sqlite": "sql"}

@@ -22,9 +22,10 @@ from placebench.experiment.study import Measure, Point, Restartable, StudySetup,
 from placebench.experiment.variants import Variant
 from placebench.measure.meters import backend_cpu_between, read_backends
 from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_starved_s
+from placebench.runtime.application_servers import serve
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link, open_service_link
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 from placebench.topology import Topology
 
 TINY_OPERATIONS: Final = 1000

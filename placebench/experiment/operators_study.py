@@ -26,7 +26,8 @@ from placebench.experiment.load_run import responses_of
 from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant
 from placebench.measure.meters import ServerMeter
-from placebench.runtime.wsgi_servers import STANDALONE, RunningServer, ServerSpec, serve
+from placebench.runtime.application_servers import STANDALONE, serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 from placebench.topology import Topology
 
 CLIENTS = 4

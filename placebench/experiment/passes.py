@@ -15,7 +15,8 @@ from placebench.experiment.validity import LOAD_RULES, LoadRules, load_problem
 from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.measure.wait_events import sample_wait_events
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 
 
 @dataclass(frozen=True)

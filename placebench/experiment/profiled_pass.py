@@ -42,7 +42,8 @@ from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import notes_of
 from placebench.profiler.output.pages import write_flame_page, write_speedscope
 from placebench.profiler.recording import Recording
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import ServerSpec
 
 _SERVED = "placebench.profiler.integrations.served"
 _NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame_graph"

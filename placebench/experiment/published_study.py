@@ -14,7 +14,7 @@ from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant, find_variant, require_uwsgi
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import ALGORITHMS, cumulative
-from placebench.runtime.wsgi_servers import serve
+from placebench.runtime.application_servers import serve
 from placebench.topology import Topology
 
 _SOURCE = (

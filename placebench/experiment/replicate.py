@@ -30,7 +30,8 @@ from placebench.experiment.workload import Workload, placement_workload
 from placebench.measure.meters import Backends, read_backends
 from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_ended_cpu_s, read_pss_bytes, read_tree_cpu_s
 from placebench.measure.table_contents import TableContents, read_tables
-from placebench.runtime.wsgi_servers import RunningServer, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import RunningServer
 
 _NOT_THE_HARNESS = ("start", "requests", "stop")
 _ROUNDS_OF_A_START = 8

@@ -24,7 +24,8 @@ from placebench.experiment.canonical_response import (
 from placebench.experiment.client_process import body_file, read_response
 from placebench.experiment.http_request import fetch
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import ServerSpec
 
 
 @dataclass

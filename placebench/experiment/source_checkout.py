@@ -124,15 +124,15 @@ def _installed(packages: Sequence[str], place: Path, interpreter: str) -> Path:
     """The packages and what they need, before what the environment holds: whatever else it has stays."""
     target = place / "packages"
     options = ["install", "--quiet", "--no-input", "--disable-pip-version-check", "--target", str(target), *packages]
-    ended = _run([*_pip(interpreter, place), *options])
+    ended = _run([*pip_command(interpreter, place), *options])
     if ended.returncode:
         said = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.returncode}"]
         raise PlacebenchError(f"pip cannot install {' '.join(packages)} for {interpreter}: {said[0]}")
     return target
 
 
-def _pip(interpreter: str, place: Path) -> list[str]:
-    """The pip of that Python; for an environment without one that of a fresh one."""
+def pip_command(interpreter: str, place: Path) -> list[str]:
+    """Return the pip of that Python; for an environment without one that of a fresh one below *place*."""
     if _run([interpreter, "-m", "pip", "--version"]).returncode == 0:
         return [interpreter, "-m", "pip"]
     ended = _run([interpreter, "-m", "venv", str(place / "pip")])

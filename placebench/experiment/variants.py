@@ -9,7 +9,7 @@ The main function is `read_variants`. A name is one of these, in this order:
     a git revision              where the plan has a table `[app]`, the application at that revision
 
 Each variant runs in its own environment, as shipped, under a server of that environment: uWSGI for the reference
-service, for your application what `placebench.runtime.wsgi_servers.with_server` finds.
+service, for your application what `placebench.runtime.application_servers.with_server` finds.
 """
 
 import os
@@ -30,7 +30,9 @@ from placebench.experiment.documents import LONGEST_NAME
 from placebench.experiment.source_checkout import Origin, checked_out, read_origin
 from placebench.paths import is_file, profiles_folder
 from placebench.reference.variants import variant as reference_variant
-from placebench.runtime.wsgi_servers import Interface, ServerSpec, uwsgi_program, with_server
+from placebench.runtime.application_servers import with_server
+from placebench.runtime.running_server import Interface, ServerSpec
+from placebench.runtime.uwsgi import uwsgi_program
 
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.reference.wsgi:application"

@@ -18,7 +18,8 @@ from placebench.experiment.study import Measure, Point, Restartable, StudySetup,
 from placebench.experiment.workload import placement_workload
 from placebench.measure.meters import Backends, backend_cpu_between, read_backends
 from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 
 REQUESTS: Final = {"compute": 400, "query": 40, "state": 400, "state-frozen": 400}
 QUICK_REQUESTS: Final = {"compute": 60, "query": 40, "state": 100, "state-frozen": 100}

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
+from placebench.http_session import Request
+
 _RESPONSE_TIMEOUT_S = 300.0
 MAX_CONCURRENT = 400
 
@@ -17,6 +21,8 @@ class LoadOptions:
     """The options of one load run."""
 
     path: str
+    workload: tuple[Request, ...]
+    """Sent in turn; none: a GET of *path* with the headers of Placement's API."""
     requests: int | None
     warmup: int
     measure_s: float | None
@@ -32,6 +38,7 @@ class LoadOptions:
         """What `add_options` has read."""
         return cls(
             path=parsed.candidates_path,
+            workload=_read_workload(parsed.requests_file),
             requests=parsed.requests,
             warmup=parsed.warmup,
             measure_s=parsed.measure_s,
@@ -49,6 +56,11 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
     group = parser.add_argument_group("placebench")
     group.add_argument(
         "--candidates-path", default=path, metavar="PATH", help="path and query to request (default: %(default)s)"
+    )
+    group.add_argument(
+        "--requests-file",
+        metavar="FILE",
+        help='requests of any service, sent in turn: JSON [{"method", "path", "headers", "body" in base64}]',
     )
     group.add_argument("--requests", type=_positive_int, help="stop when exactly so many requests have ended")
     group.add_argument("--warmup", type=_natural, default=0, metavar="N", help="requests first that are not counted")
@@ -78,6 +90,10 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
         default=os.environ.get("PLACEBENCH_TELEMETRY"),
         help="write the client's telemetry there (default: $PLACEBENCH_TELEMETRY)",
     )
+
+
+def _read_workload(file: str | None) -> tuple[Request, ...]:
+    return msgspec.json.decode(Path(file).read_bytes(), type=tuple[Request, ...]) if file else ()
 
 
 def _positive(text: str) -> float:

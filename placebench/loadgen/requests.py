@@ -3,26 +3,27 @@
 `send_request` sends a `LoadRequest` and gives its `Outcome`.
 """
 
-import json
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Final, Self, cast
 from urllib.parse import urlsplit
 
 import geventhttpclient.client
 from locust.contrib.fasthttp import FastHttpSession, FastResponse
 
+from placebench.http_session import Request
 from placebench.loadgen.samples import LoadSamples
 from placebench.loadgen.write_log import Allocations, WriteLog
 from placebench.telemetry.telemeter import REQUEST_HEADER, Telemeter
 
-_HEADERS = {
+# The bytes of the body are the bytes on the wire.
+_UNPACKED = {"Accept-Encoding": "identity"}
+PLACEMENT_HEADERS: Final = {
     "X-Auth-Token": "admin",
     "OpenStack-API-Version": "placement 1.39",
-    # The bytes of the body are the bytes on the wire.
-    "Accept-Encoding": "identity",
+    **_UNPACKED,
 }
-_JSON_HEADERS = {**_HEADERS, "Content-Type": "application/json"}
+_FIRST_ERROR = 400
 _MAX_MESSAGE = 300
 
 # The library sends a GET, PUT or DELETE again by itself when the connection closed before the response. A claim that
@@ -32,18 +33,30 @@ geventhttpclient.client.IDEMPOTENT_METHODS = frozenset()
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """One request."""
+    """One request, by default to Placement's API."""
 
     path: str
     method: str = "GET"
-    content: Any = None
-    """Goes as JSON, unless it is None."""
-    expected: Collection[str] = ("200",)
-    """The statuses that are no failure."""
+    headers: dict[str, str] = field(default_factory=lambda: PLACEMENT_HEADERS)
+    body: bytes = b""
+    expected: Collection[str] | None = ("200",)
+    """The statuses that are no failure; None: all below 400."""
     name: str | None = None
     """What locust counts it under; None: its path without the query."""
     write: tuple[str, Allocations | None] | None = None
     """Of a write, for the write log: the consumer, and what it is to have."""
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """A request to any service: with its own headers, and a failure from status 400 on."""
+        return cls(
+            request.path,
+            request.method,
+            {**_UNPACKED, **request.headers},
+            request.body,
+            expected=None,
+            name=str(request),
+        )
 
 
 @dataclass(frozen=True)
@@ -76,15 +89,14 @@ def send_request(
     path = urlsplit(request.path).path
     if telemeter is not None and not telemeter.ready():
         telemeter = None
-    headers = _HEADERS if request.content is None else _JSON_HEADERS
     request_number = telemeter.next_request() if telemeter is not None else None
     sent_s = samples.send(due_s)
     with client.request(
         request.method,
         request.path,
         name=request.name or path,
-        data=None if request.content is None else json.dumps(request.content),
-        headers=headers if request_number is None else {**headers, REQUEST_HEADER: str(request_number)},
+        data=cast(str, request.body or None),  # bytes are sent as they are
+        headers=request.headers if request_number is None else {**request.headers, REQUEST_HEADER: str(request_number)},
         catch_response=True,
         allow_redirects=False,
     ) as response:
@@ -110,13 +122,15 @@ def _record(
     telemeter.duration("client", started, duration_s, request=number, verb=request.method, path=pattern, status=status)
 
 
-def _read_outcome(response: FastResponse, expected: Collection[str]) -> Outcome:
+def _read_outcome(response: FastResponse, expected: Collection[str] | None) -> Outcome:
     """What came back; a status that is not among *expected* is a failure, and so is a 200 whose body broke off."""
-    body, status = response.content or b"", str(response.status_code)
+    code = response.status_code
+    body, status = response.content or b"", str(code)
     error = getattr(response, "error", None)
-    if status in expected and (error is None or status != "200"):
+    is_expected = 0 < code < _FIRST_ERROR if expected is None else status in expected
+    if is_expected and (error is None or status != "200"):
         return Outcome(status, body, failure=None, has_response=True)
-    if response.status_code:
+    if code:
         message = f"status {status}: {body.decode(errors='replace')}"
         return Outcome(status, body, failure=_shorten(message), has_response=True)
     name = type(error).__name__

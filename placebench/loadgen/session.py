@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -28,7 +29,7 @@ from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
 from placebench.loadgen.options import LoadOptions, add_options, arrivals
-from placebench.loadgen.requests import LoadRequest, Outcome, send_request
+from placebench.loadgen.requests import PLACEMENT_HEADERS, LoadRequest, Outcome, send_request
 from placebench.loadgen.samples import LoadSamples
 from placebench.loadgen.write_log import Allocations, WriteLog, write_log_path
 from placebench.telemetry.telemeter import Telemeter
@@ -72,11 +73,11 @@ class LoadSession:
             hook.add_listener(listener)  # type: ignore[no-untyped-call]
 
     def get(self, client: FastHttpSession) -> None:
-        """Closed-loop load: the next GET of the path; raises StopUser when no more is to be sent."""
+        """Closed-loop load: the next request; raises StopUser when no more is to be sent."""
         if self._warmup_left:
             self._pause_without_response(self._warm_up(client))
         else:
-            self.send(client, LoadRequest(self.options.path))
+            self.send(client, self._next_request())
 
     def send(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
         """Closed-loop load: send any request, once the warm-up is over; a write goes into the write log."""
@@ -113,11 +114,14 @@ class LoadSession:
         for due_s in arrivals(self.options.rate_per_s, self.options.seed):
             if not self._wait_for(due_s) or not self._take():
                 break
-            request, telemeter = LoadRequest(self.options.path), self._telemeter
+            request, telemeter = self._next_request(), self._telemeter
             pool.spawn(send_request, client, request, self.samples, due_s=due_s, telemeter=telemeter)
         self._stopping.set()
         pool.join()
         raise StopUser
+
+    def _next_request(self) -> LoadRequest:
+        return next(self._requests)
 
     def _wait_for(self, due_s: float) -> bool:
         """Until then; False when the run ends before."""
@@ -138,7 +142,7 @@ class LoadSession:
 
     def _warm_up(self, client: FastHttpSession) -> Outcome:
         self._warmup_left -= 1
-        outcome = send_request(client, LoadRequest(self.options.path), self._warmup)
+        outcome = send_request(client, self._next_request(), self._warmup)
         if self._warmup.completed == self.options.warmup:
             self._begin()
         return outcome
@@ -159,6 +163,9 @@ class LoadSession:
     def _on_init(self, environment: Environment, **_: object) -> None:
         parsed = cast(Namespace, environment.parsed_options)
         self.options = LoadOptions.of(parsed)
+        self._requests = cycle(
+            [LoadRequest.of(each) for each in self.options.workload] or [LoadRequest(self.options.path)]
+        )
         self._refuse_several_processes(environment)
         self._requests_left = self.options.requests
         self._warmup_left = self.options.warmup
@@ -305,5 +312,14 @@ class Claimant:
     ) -> str:
         """Send a write; returns the status of the response."""
         name = "/allocations/{consumer}"
-        request = LoadRequest(f"/allocations/{consumer}", method, content, expected, name, write=(consumer, claimed))
+        headers = {**PLACEMENT_HEADERS, "Content-Type": "application/json"} if content else PLACEMENT_HEADERS
+        request = LoadRequest(
+            f"/allocations/{consumer}",
+            method,
+            headers,
+            json.dumps(content).encode() if content else b"",
+            expected,
+            name,
+            write=(consumer, claimed),
+        )
         return self.session.send(self.client, request).status

@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -94,8 +94,9 @@ class Recording(RecordingData):
         """
         from placebench.profiler.capture.sample_files import join_samples
 
-        self.session, note = join_samples(self, Path(path))
-        self.notes = (*self.notes, note)
+        session, note = join_samples(self, Path(path))
+        self.session: Session | None = session
+        self.notes: Sequence[str] = (*self.notes, note)
 
     def save(self, path: Path | str) -> None:
         """Write the recording as JSON, whole or not at all: under another name first, then renamed.

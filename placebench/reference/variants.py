@@ -19,7 +19,7 @@ from placebench.reference.candidates.dedup.selection import Selection
 from placebench.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.reference.candidates.objects.groups import Solved
 from placebench.reference.candidates.objects.search import Forest, TreeReader
-from placebench.reference.optimizations import dedup, model, queries, search, serialization, worker
+from placebench.reference.optimizations import model, queries, search, serialization, worker
 from placebench.reference.optimizations.model import Candidate, Model, ProviderInventory, Resource
 from placebench.reference.optimizations.optimization import OBJECTS, Implementation, Optimization
 from placebench.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
@@ -87,9 +87,9 @@ _TRADE_OFFS: tuple[Optimization, ...] = (
 )
 # Of dedup and cached.
 ALGORITHM_OPTIMIZATIONS: tuple[Optimization, ...] = (
-    dedup.REACH,
-    dedup.MEMBERSHIPS,
-    dedup.LIKENESS,
+    search.REACH,
+    search.MEMBERSHIPS,
+    search.LIKENESS,
     worker.HEAP,
     worker.GC_FREQUENCY,
 )

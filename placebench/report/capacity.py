@@ -46,7 +46,7 @@ def capacity_report(folder: Path) -> Report:
         document={"run": str(folder), "headline": headline, **made.to_json()},
         notices=[_ENDED[made.status]] if made.status in _ENDED else [],
         overview=[table],
-        request=Section("Request", [request_block(f"{made.url}{made.request or ''}")]),
+        request=Section("Request", [request_block(f"{made.url}  {made.request or ''}")]),
         sections=[*_charts(made), Section("Steps", [table, order])],
         notes=[_NOTES[made.kind].format(seed=made.seed), _DISCARDED],
         can_rebuild=False,

@@ -1,1 +1,1 @@
-"""What placebench starts: child processes under a supervisor, PostgreSQL, WSGI servers and network emulation."""
+"""What placebench starts: child processes under a supervisor, PostgreSQL, application servers, network emulation."""

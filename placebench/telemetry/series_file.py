@@ -34,14 +34,14 @@ class SeriesFile:
 
     def __init__(self, path: Path, head: dict[str, Any]) -> None:
         self.path = path
-        self.wall_zero_s = time.time() - time.perf_counter()
+        self.wall_zero_s: float = time.time() - time.perf_counter()
         self._head = {"format_version": FORMAT_VERSION, **head}
         # A deque, because append and popleft of two threads need no lock.
         # Of strings, because the garbage collector does not look at those.
         self._rows: deque[str] = deque()
         self._file = -1
         self._written = 0
-        self.failed = False
+        self.failed: bool = False
 
     def add(self, lines: str) -> None:
         """Keep whole lines for the next flush; forgotten once the file has failed."""

@@ -237,7 +237,7 @@ class Telemeter:
         self._role = role
         self._pid = -1
         self._starting = threading.Lock()
-        self.patterns = PathPatterns()
+        self.patterns: PathPatterns = PathPatterns()
 
     def wsgi(self, application: _WsgiApplication) -> _WatchedApplication:
         """*application* with each request timed; it costs a request some microseconds (docs/lab/telemetry.md)."""
@@ -256,9 +256,9 @@ class Telemeter:
                 return
             self._numbers = itertools.count(secrets.randbits(26) << 32)
             self._stop = threading.Event()
-            self.runtime = _ProcessFigures(self._pool_in_use if self._engine is not None else None)
+            self.runtime: _ProcessFigures = _ProcessFigures(self._pool_in_use if self._engine is not None else None)
             name = f"{self._role}-{os.getpid()}-{secrets.token_hex(3)}.csv"
-            self.file = SeriesFile(self._folder / name, self._head())
+            self.file: SeriesFile = SeriesFile(self._folder / name, self._head())
             self.runtime.install()
             self._pid = os.getpid()
         self._note_figures()

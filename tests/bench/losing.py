@@ -27,10 +27,11 @@ from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.write_check import WriteCheck
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.connection import with_database
 from placebench.runtime.postgres.persistent_server import PersistentServer
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 from placebench.seeding import find_topology, seed
 from placebench.telemetry import load as telemetry_of
 

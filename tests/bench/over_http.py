@@ -24,8 +24,9 @@ from serving import ratio
 from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import open_server
-from placebench.runtime.wsgi_servers import RunningServer, serve
+from placebench.runtime.running_server import RunningServer
 from placebench.seeding import find_topology, seed
 
 PROCESSES, THREADS = 4, 10

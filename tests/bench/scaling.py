@@ -32,8 +32,9 @@ from placebench.measure.processes import read_memory
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_server
-from placebench.runtime.wsgi_servers import RunningServer, serve
+from placebench.runtime.running_server import RunningServer
 from placebench.seeding import find_topology, seed
 from placebench.topology import Topology
 

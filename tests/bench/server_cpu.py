@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from placebench.measure.meters import backend_cpu_between, read_backends
 from placebench.measure.processes import cpu_between, read_cpu_by_pid
-from placebench.runtime.wsgi_servers import RunningServer
+from placebench.runtime.running_server import RunningServer
 
 
 def server_cpu(served: RunningServer, database_url: str) -> Callable[[], float | None]:

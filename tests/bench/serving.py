@@ -25,8 +25,9 @@ from placebench.experiment.http_request import get
 from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_server
-from placebench.runtime.wsgi_servers import RunningServer, serve
+from placebench.runtime.running_server import RunningServer
 from placebench.stats import hodges_lehmann
 from placebench.topology import Topology
 

@@ -20,9 +20,9 @@ from werkzeug.test import Client
 
 from placebench.experiment.canonical_response import difference, parse_response
 from placebench.reference.api.candidates_query import parse_query
+from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.api.problems import BadRequest
-from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.store.database import Database
 from placebench.reference.variants import variant
 

@@ -16,8 +16,9 @@ from sqlalchemy import create_engine, text
 
 from placebench.commands import COMMANDS
 from placebench.profiler import SqlProfiler
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.running_server import ServerSpec
 from placebench.seeding import find_topology, seed
 
 pytestmark = pytest.mark.installed

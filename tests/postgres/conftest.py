@@ -13,8 +13,8 @@ from sqlalchemy import Engine, Table, create_engine, insert, text, update
 
 from placebench import tables
 from placebench.reference.api.candidates_query import parse_query
+from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.pipeline import make_app
-from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant

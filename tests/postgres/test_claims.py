@@ -3,7 +3,8 @@
 from claimants import contend, provide, wrong_in_the_tables
 from sqlalchemy import create_engine
 
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import ServerSpec
 
 
 def test_no_unit_is_given_twice_and_nobody_sees_an_error(database_url: str) -> None:

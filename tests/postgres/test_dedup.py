@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
 from placebench.reference.api.candidates_query import parse_query
+from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.problems import BadRequest
-from placebench.reference.candidates.algorithms import find_candidates
 from placebench.reference.candidates.dedup import service
 from placebench.reference.candidates.dedup.fetch import fetch
 from placebench.reference.candidates.dedup.statements import Trees

@@ -13,7 +13,8 @@ from werkzeug.test import Client
 from placebench.commands.lab.export import COMMANDS
 from placebench.errors import ExportError, PlacebenchError
 from placebench.experiment.http_request import HEADERS
-from placebench.export import PlacementData, export, read_api, read_database
+from placebench.export.exporter import export
+from placebench.export.live_placement import PlacementData, read_api, read_database
 from placebench.reference.api.pipeline import make_app
 from placebench.seeding import find_topology, migrate, seed
 from placebench.topology import Topology, read_topology, render_toml

@@ -11,8 +11,9 @@ from sqlalchemy import create_engine, insert, text
 
 from placebench import tables
 from placebench.experiment.http_request import HEADERS, get
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 
 DEVICES = 54
 CLASSES = ("VGPU", "FPGA", "PGPU")

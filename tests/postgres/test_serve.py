@@ -19,9 +19,10 @@ from placebench.cli import main
 from placebench.errors import ServerError
 from placebench.experiment.http_request import HEADERS, get
 from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
+from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.supervisor import ChildSpec, start_child
-from placebench.runtime.wsgi_servers import ServerSpec, serve
 from placebench.seeding import find_topology, migrate, seed
 
 NESTED = find_topology("nested-perfload", trees=3)

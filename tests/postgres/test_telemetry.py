@@ -8,8 +8,9 @@ from sqlalchemy import create_engine
 
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.measure.wait_events import read_waits, sample_wait_events
+from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_connection
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.running_server import ServerSpec
 from placebench.seeding import find_topology, seed
 from placebench.telemetry import Telemetry, load
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from placebench.reference.api.candidates_query import parse_query
-from placebench.reference.candidates.algorithms import find_candidates
+from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.variants import (
     ALGORITHMS,
     CATALOGUE,

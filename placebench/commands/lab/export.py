@@ -12,7 +12,8 @@ from placebench.errors import ExportError
 from placebench.paths import check_writable
 
 if TYPE_CHECKING:
-    from placebench.export import Exported, PlacementData
+    from placebench.export.exporter import Exported
+    from placebench.export.live_placement import PlacementData
     from placebench.topology import TreeType
 
 _SALT_BYTES = 16
@@ -37,7 +38,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Export; prints the file, or with --out what is in it."""
-    from placebench.export import export
+    from placebench.export.exporter import export
     from placebench.topology import render_toml
 
     _check(arguments.out)
@@ -60,7 +61,7 @@ def _check(out: Path | None) -> None:
 
 
 def _read(arguments: Namespace) -> "PlacementData":
-    from placebench.export import read_api, read_database
+    from placebench.export.live_placement import read_api, read_database
 
     if arguments.db:
         return read_database(arguments.db)

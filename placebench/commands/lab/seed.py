@@ -70,7 +70,8 @@ def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
     if arguments.loader != "http" or arguments.api_url or arguments.trees == 0:
         yield arguments.api_url
         return
-    from placebench.runtime.wsgi_servers import ServerSpec, serve
+    from placebench.runtime.application_servers import serve
+    from placebench.runtime.running_server import ServerSpec
     from placebench.seeding import migrate
 
     migrate(url)

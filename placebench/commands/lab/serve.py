@@ -14,7 +14,7 @@ from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
     from placebench.reference.variants import ReferenceVariant
-    from placebench.runtime.wsgi_servers import RunningServer
+    from placebench.runtime.running_server import RunningServer
 
 _CHECK_EVERY_S = 0.5
 
@@ -50,7 +50,8 @@ def _run(arguments: Namespace) -> int:
     """Serve until a signal stops it; a server or worker that dies ends it with the end of uWSGI's log."""
     from placebench.measure.wait_events import sample_wait_events
     from placebench.reference.variants import variant
-    from placebench.runtime.wsgi_servers import ServerSpec, serve
+    from placebench.runtime.application_servers import serve
+    from placebench.runtime.running_server import ServerSpec
 
     if arguments.statements and not arguments.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class ActiveRecording(RecordingContext):
     """Everything one record has seen so far, in stamps of its clock."""
 
+    overhead_s: float
+
     def __init__(
         self,
         name: str,
@@ -43,26 +45,26 @@ class ActiveRecording(RecordingContext):
         self.checkouts: list[PendingCheckout] = []
         self.transaction_count = 0
         self._connection_count = 0
-        self.dropped = 0
-        self.gc_s = 0.0
-        self.gc_collections = 0
+        self.dropped: int = 0
+        self.gc_s: float = 0.0
+        self.gc_collections: int = 0
         self.gc_started: float | None = None
         self.error: str | None = None
         self.missed = 0
         self.failed_hooks: set[str] = set()
-        self.ended = False
-        self.plan_setup_s = 0.0
+        self.ended: bool = False
+        self.plan_setup_s: float = 0.0
         self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
-        self.known_state = self._connections.get
+        self.known_state: Callable[[int], ConnectionState | None] = self._connections.get
         self._states: list[ConnectionState] = []
         self._kept: list[object] = []
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
         self._cpu_started = None if inside_event_loop() else self._cpu()
-        self.started = self.clock()
-        self.started_unix_s = time.time()
-        self.elapsed_s = 0.0
+        self.started: float = self.clock()
+        self.started_unix_s: float = time.time()
+        self.elapsed_s: float = 0.0
         self.cpu_s: float | None = None
 
     def _clock_failed(self, error: Exception) -> None:

@@ -139,14 +139,14 @@ class ConnectionState:
         self, meter: SocketMeter | None, number: int | None = None, database: DatabaseAddress | None = None
     ) -> None:
         self._meter = meter
-        self.number = number
-        self.database = database
+        self.number: int | None = number
+        self.database: DatabaseAddress | None = database
         self._read = (0, 0)
-        self.quiet = meter is None
+        self.quiet: bool = meter is None
         self.read_bytes()
         self.compilations: deque[tuple[float, float]] = deque(maxlen=16)
         self.plans: PlanFeed | None = None
-        self.measured_s = 0.0
+        self.measured_s: float = 0.0
         self.pool_wait_s: float | None = None
         self.transaction: int | None = None
 

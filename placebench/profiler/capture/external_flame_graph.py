@@ -82,7 +82,7 @@ class ExternalFlameGraph:
         self._use: Callable[[Session], None] | None = None
         self._span = (0.0, 0.0)
         shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
-        self.notes = (
+        self.notes: tuple[str, ...] = (
             f"Python's time is sampled by py-spy, every {INTERVAL_S * 1e3:g} ms; statements and collections are exact",
             *shared,
         )
@@ -187,7 +187,7 @@ class TimeLine:
         self._above = above
         self._intervals = intervals
         self._interval_s = interval_s
-        self.samples = [
+        self.samples: list[tuple[float, list[str]]] = [
             (at, rooted([above[0], *stack], above)) for at, stack in _edges(changes, started, ended, interval_s)
         ]
         self._known: dict[tuple[Caller | None, Caller | None], list[str]] = {}

@@ -132,7 +132,7 @@ class FlameGraphRecorder:
         self._above = self._stacks(frames_of(application_frame(caller)))
         self._cpu_started = time.process_time()
         self._source = _start_sampler(mode, clock, report_failure)
-        self.notes = _notes(mode, self._source)
+        self.notes: tuple[str, ...] = _notes(mode, self._source)
 
     def add(
         self, started: float, ended: float, label: Callable[[], str], kind: str, statement: _Planned | None = None

@@ -17,7 +17,7 @@ from sqlalchemy.pool import Pool
 
 from placebench.profiler.capture.active_recording import ActiveRecording, PendingCheckout
 from placebench.profiler.capture.connection_state import driver_connection
-from placebench.profiler.capture.driver_hooks import DriverPatches
+from placebench.profiler.capture.driver_hooks import DriverPatches, adopt_connection, use_timed_classes
 from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
 from placebench.profiler.capture.engine import (
     FlatListener,
@@ -31,7 +31,6 @@ from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import NO_COUNT, KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statement_comments import current_comment
-from placebench.profiler.drivers import adopt_connection, use_timed_classes
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
 from placebench.profiler.model.statement import DatabaseAddress
@@ -46,9 +45,9 @@ class Hooks(DriverRecorder):
 
     def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
         super().__init__(whole_process=whole_process)
-        self.installed = False
+        self.installed: bool = False
         self._is_commenting = False
-        self.patches = None if isinstance(target, Engine) else DriverPatches(self)
+        self.patches: DriverPatches | None = None if isinstance(target, Engine) else DriverPatches(self)
         self._target = target
         self._idle_switch = idle_switch_of(target)
         self._pools = PoolTimer(clock, self._waited)

@@ -4,6 +4,7 @@ The main classes are `PendingStatement`, `RecordingContext` (what all pending st
 `_DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
 """
 
+import marshal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -85,12 +86,9 @@ class _DuplicateDetector:
             sql += str([times for table, times in self._writes.items() if table in lowered])
         values = tuple(parameters.values()) if isinstance(parameters, dict) else parameters
         try:
-            key = hash((sql, tuple(values) if isinstance(values, list) else values))
-        except Exception:  # noqa: BLE001  a bytearray, a list, or a value of the application's own class
-            try:
-                key = hash((sql, _hashable(values)))
-            except Exception:  # noqa: BLE001
-                return None
+            key = hash((sql, _as_bytes(values)))
+        except Exception:  # noqa: BLE001  a value of the application's own class, which cannot be shown
+            return None
         repeated = key in self._statements
         if not repeated and len(self._statements) < _MOST_KEYS:
             self._statements.add(key)
@@ -114,15 +112,12 @@ class _DuplicateDetector:
         return sum(firsts[key] != statement for key in known)
 
 
-def _hashable(value: Any) -> Any:
-    """*value* with its lists, sets, mappings and bytes, however deep, as what can be hashed."""
-    if isinstance(value, list | tuple):
-        return tuple(map(_hashable, value))
-    if isinstance(value, dict):
-        return tuple((key, _hashable(each)) for key, each in value.items())
-    if isinstance(value, set):
-        return frozenset(value)
-    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+def _as_bytes(values: Any) -> bytes | str:
+    """What differs where values differ, as their hashes do not: that of -1 is that of -2."""
+    try:
+        return marshal.dumps(values, 2)  # the last version without marks of what is in memory only once
+    except ValueError:  # a date, a decimal number, a value of the application's own class
+        return repr(values)
 
 
 class RecordingContext:
@@ -145,8 +140,8 @@ class RecordingContext:
         self.clock = clock
         self.report_failure = report_failure
         self.flame_graph = flame_graph
-        self.duplicates = _DuplicateDetector()
-        self.overhead_s = 0.0
+        self.duplicates: _DuplicateDetector = _DuplicateDetector()
+        self.overhead_s: float = 0.0
         self.notes: list[str] = []
 
     def note(self, *remarks: str) -> None:
@@ -195,8 +190,11 @@ class PendingStatement:
     bytes_received: int | None = None
     cache_hit: bool | None = None
     executions = 1
-    plans = 0
-    plan_ms = -1.0
+    clock: Clock
+    started: float
+    entered: float
+    plans: int = 0
+    plan_ms: float = -1.0
     plan_text: str | None = None
     awaits_plan = False
     error: str | None = None
@@ -204,12 +202,12 @@ class PendingStatement:
     def __init__(self, recording: RecordingContext, connection: ConnectionState, sql: str, step: str | None) -> None:
         self.recording = recording
         self.connection = connection
-        self.sql = sql[:_LONGEST_SQL]
+        self.sql: str = sql[:_LONGEST_SQL]
         self.step = step
-        self.number = connection.transaction
+        self.number: int | None = connection.transaction
         # What every statement reads: an attribute of the class would be looked up in the object first.
         self.executing = True
-        self.rows_come_alone = False
+        self.rows_come_alone: bool = False
         self.execute_s: float | None = None
         self.fetch_s: float | None = None
         self.fetched_rows: int | None = None

@@ -50,7 +50,7 @@ class ThreadSamples:
     def __init__(self, clock: Clock, interval_s: float, report_failure: Callable[[Exception], None]) -> None:
         self.interval_s = interval_s
         self.report_failure = report_failure
-        self.thread_id = threading.get_ident()
+        self.thread_id: int = threading.get_ident()
         self._clock = clock
         self._stacks = Stacks(root_of_thread())
         self._samples: list[tuple[float, Frames]] = []

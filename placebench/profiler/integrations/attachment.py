@@ -143,7 +143,7 @@ class Attachment:
         except OSError as error:
             os.close(self._file)
             raise ProfilerError("the process is being recorded already: wait for the other command to end") from error
-        self.dropped = 0
+        self.dropped: int = 0
 
     def start(self, mode: str, seconds: float) -> None:
         """Have requests recorded that begin from now on. Raises ProfilerError if a stopped process prevents it."""

@@ -88,7 +88,7 @@ class RequestSampler:
         self._sampling = sampling
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self.counts = Counts()
+        self.counts: Counts = Counts()
 
     @property
     def header(self) -> str | None:

@@ -43,4 +43,4 @@ def _load() -> ProfiledApplication | ProfiledAsgiApplication:
         sys.exit(f"placebench: {error}")
 
 
-application = _load()
+application: ProfiledApplication | ProfiledAsgiApplication = _load()

@@ -39,6 +39,7 @@ COMMAND = "placebench compare: "
         (["naive", "tuned", "--topology", "none"], "no topology 'none': there are "),
     ],
 )
+@pytest.mark.usefixtures("without_placement")
 def test_a_comparison_that_cannot_be_made(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ def test_no_tree_is_nothing_to_ask_for(command: str, tmp_path: Path, capsys: pyt
     assert capsys.readouterr().err.endswith(" points on 0 trees: at least one of each is needed\n")
 
 
+@pytest.mark.usefixtures("without_placement")
 def test_a_headline_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     """A service that is not there is named with what to do, and an empty name is none."""
     assert 2 == main(["lab", "study", "published", "--variants", "placement,placement"])

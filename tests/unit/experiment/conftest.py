@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 
 SMALL_APP = {"module": "small_app:application", "environment": {"PYTHONPATH": str(Path(__file__).parent)}}
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 from urllib.parse import parse_qs
 
 if os.environ.get("DATABASE_URL", "").startswith("postgresql"):  # it is compared: a variant uses its database
@@ -15,13 +16,24 @@ if os.environ.get("DATABASE_URL", "").startswith("postgresql"):  # it is compare
 
 _lock = threading.Lock()
 seen = {"requests": 0, "busy": 0}
+orders: list[str] = []
 
 
-def application(environ: dict[str, str], start_response: Callable[..., object]) -> Iterable[bytes]:
-    """/counts tells what came; /env?name=, /query; /die; others take sleep=s, size=n, status=n, stall_at=n (0.8 s)."""
+def application(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+    """What is said in the path.
+
+    /counts tells what came; /orders keeps what is posted, and tells it; /env?name=, /query; /die; others take sleep=s,
+    size=n, status=n, stall_at=n (0.8 s).
+    """
     query = {name: values[0] for name, values in parse_qs(environ["QUERY_STRING"]).items()}
     if environ["PATH_INFO"] == "/counts":
         return _answer(start_response, f"{seen['requests']} {seen['busy']}".encode())
+    if environ["PATH_INFO"] == "/orders":
+        if environ["REQUEST_METHOD"] == "POST":
+            body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode()
+            orders.append(f"{environ['CONTENT_TYPE']} {environ.get('HTTP_X_KEY')} {body}")
+            return _answer(start_response, b"", "201 Created")
+        return _answer(start_response, "\n".join(orders).encode())
     if environ["PATH_INFO"] == "/env":
         return _answer(start_response, os.environ.get(query["name"], "").encode())
     if environ["PATH_INFO"] == "/query":

@@ -9,7 +9,8 @@ from placebench.experiment.client_process import Client
 from placebench.experiment.http_request import send
 from placebench.experiment.workload import WorkloadKeys, read_workload
 from placebench.measure.processes import read_tree_cpu_s
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
 
 JOBS = """
 calls = 0

@@ -11,7 +11,7 @@ import pytest
 from placebench.cli import main
 from placebench.experiment.http_request import get
 from placebench.experiment.records import LoadResult
-from placebench.runtime.wsgi_servers import RunningServer
+from placebench.runtime.running_server import RunningServer
 
 Served = Callable[..., RunningServer]
 
@@ -43,6 +43,17 @@ def test_load_fails_when_requests_fail(served: Served, capsys: pytest.CaptureFix
     assert (document["requests"], document["failures"]) == (3, 3)
     assert document["failure_messages"] == ["status 500: boom"]
     assert document["latency_s"] == {"p50": None, "p90": None, "p95": None, "p99": None}
+
+
+def test_load_sends_requests_of_any_service_in_turn(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """With their methods, headers and bodies; every status below 400 is as good as 200."""
+    server = served()
+    posted = ["--request", 'POST /orders {"a": 1}', "--header", "X-Key: k", "--request", "/work"]
+    exit_code = main(["load", server.url, *posted, "--requests", "5", "--json"])
+
+    assert exit_code == 0
+    assert json.loads(capsys.readouterr().out)["statuses"] == {"201": 3, "200": 2}
+    assert get(server.url, "/orders").body.decode().splitlines() == ['application/json k {"a": 1}'] * 3
 
 
 def test_load_where_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from placebench.experiment.http_request import get
 from placebench.experiment.load_run import LOCUSTFILES, LoadSpec, run_load
 from placebench.experiment.records import LoadResult
 from placebench.paths import resource_folder
-from placebench.runtime.wsgi_servers import RunningServer
+from placebench.runtime.running_server import RunningServer
 from placebench.stats import percentile
 
 Served = Callable[..., RunningServer]

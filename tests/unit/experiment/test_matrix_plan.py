@@ -45,7 +45,7 @@ def test_jobs_keep_their_proportion() -> None:
     assert [Job(1, 1), Job(1, 5), Job(1, 20)] == matrix.scaled(20).jobs
 
 
-@pytest.mark.parametrize("name", ["profiler", "sqlite", "stack"])
+@pytest.mark.parametrize("name", ["profiler", "pythons", "sqlite", "stack"])
 def test_those_that_come_along(name: str) -> None:
     """Three sizes of job, at least 16 and at most 32 times apart for each tree, against a control."""
     matrix = matrix_named(name)
@@ -153,7 +153,9 @@ def test_a_mistake_is_named(written: str, message: str, tmp_path: Path) -> None:
 
 def test_a_matrix_or_service_that_is_not_there(tmp_path: Path) -> None:
     """Those that come along are named; an unknown service is refused as everywhere."""
-    with pytest.raises(PlacebenchError, match=r"no matrix 'stacks': expected profiler, sqlite, stack or a .toml"):
+    with pytest.raises(
+        PlacebenchError, match=r"no matrix 'stacks': expected profiler, pythons, sqlite, stack or a .toml"
+    ):
         matrix_named("stacks")
     with pytest.raises(VariantError, match="no variant 'fast'"):
         combine(Matrix("m", "?", {"service": ["fast"]}, {}, [Job(1, 1)]))

@@ -10,7 +10,7 @@ from placebench.errors import LoadError, ServerError
 from placebench.experiment.http_request import get
 from placebench.experiment.load_run import responses_of
 from placebench.experiment.passes import PassSetup
-from placebench.runtime.wsgi_servers import RunningServer
+from placebench.runtime.running_server import RunningServer
 
 Served = Callable[..., RunningServer]
 

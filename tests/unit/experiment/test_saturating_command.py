@@ -10,7 +10,7 @@ from placebench.cli import main
 from placebench.experiment.capacity import LoadStep, Saturation
 from placebench.experiment.records import LoadResult
 from placebench.report import build_report, write_report
-from placebench.runtime.wsgi_servers import RunningServer
+from placebench.runtime.running_server import RunningServer
 
 Served = Callable[..., RunningServer]
 

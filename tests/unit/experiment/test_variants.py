@@ -80,6 +80,7 @@ def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
         (["naive", "unknown"], VariantError, "no variant 'fastest'"),
     ],
 )
+@pytest.mark.usefixtures("without_placement")
 def test_what_cannot_be_compared(names: list[str], error: type[Exception], message: str) -> None:
     """One line each, with what was expected."""
     tables = {

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import ExportError
-from placebench.export import LiveAllocation, LiveProvider, PlacementData, export
-from placebench.export.exporter import MAX_PATTERNS
+from placebench.export.exporter import MAX_PATTERNS, export
+from placebench.export.live_placement import LiveAllocation, LiveProvider, PlacementData
 from placebench.topology import ClaimPattern, Inventory, Take, read_topology, render_toml
 
 GPU, DISK = Inventory("VGPU", 4), Inventory("DISK_GB", 100)

@@ -276,3 +276,23 @@ def test_what_was_written_in_between_is_no_duplicate(engine: Engine) -> None:
 
     assert [each.repeated for each in recording.statements] == [False] * 10 + [True]
     assert [(finding.kind, finding.count) for finding in recording.findings()] == [("duplicate", 1)]
+
+
+class _Number(int):
+    """A number of the application's own class."""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(-1, -2), (-1.0, -2.0), (_Number(-1), _Number(-2)), (b"1", bytearray(b"2"))]
+)
+def test_values_with_equal_hashes_are_no_duplicates(engine: Engine, one: Any, other: Any) -> None:
+    """The hash of -1 is that of -2, in numbers of any kind; each value is a duplicate of itself."""
+    profiler = SqlProfiler(engine)
+    with profiler.record("r") as recording, engine.connect() as connection:
+        for value in (one, other, other):
+            connection.exec_driver_sql("select ?", (value,)).all()
+        for value in (one, other, one):
+            connection.execute(text("select :v + 0"), {"v": value}).all()
+    profiler.remove()
+
+    assert [each.repeated for each in recording.statements] == [False, False, True] * 2

@@ -6,8 +6,8 @@ import pytest
 
 from placebench.errors import MissingExtraError, VariantError
 from placebench.reference.optimizations import optimization
-from placebench.reference.optimizations.dedup import read_all_trees
 from placebench.reference.optimizations.queries import rows_as_dicts, rows_as_namedtuples, sqlalchemy_rows
+from placebench.reference.optimizations.search import read_all_trees
 from placebench.reference.optimizations.worker import (
     freeze_gc,
     keep_freed_memory,

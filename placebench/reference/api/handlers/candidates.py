@@ -1,13 +1,39 @@
-"""Allocation candidates: the request that is measured."""
+"""Allocation candidates, the request that is measured: `find_candidates` searches by the algorithm of the variant."""
 
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
+from sqlalchemy import Connection
 from werkzeug import Response
 
 from placebench.reference.api import responses
 from placebench.reference.api.call import Call
-from placebench.reference.api.candidates_query import parse_query
-from placebench.reference.candidates.algorithms import find_candidates
+from placebench.reference.api.candidates_query import CandidateRequest, parse_query
+from placebench.reference.candidates.cached.cached_index import answer_from_cache
+from placebench.reference.candidates.dedup.service import answer_by_dedup
+from placebench.reference.candidates.objects.solver import answer_by_objects
+from placebench.reference.candidates.results import Body
+from placebench.reference.settings import DEFAULTS, ServiceSettings
+from placebench.reference.variants import Implementations, ReferenceVariant
+
+_Algorithm = Callable[[Connection, CandidateRequest, Implementations, ServiceSettings], Body]
+
+_ALGORITHMS: Mapping[str, _Algorithm] = {
+    "objects": answer_by_objects,
+    "dedup": answer_by_dedup,
+    "cached": answer_from_cache,
+}
+
+
+def find_candidates(
+    connection: Connection, request: CandidateRequest, variant: ReferenceVariant, settings: ServiceSettings = DEFAULTS
+) -> Body:
+    """Return the JSON body of GET /allocation_candidates, from plain SELECTs in the connection's transaction.
+
+    A body over 50 MB comes in parts, of which the last ones read from the connection.
+    Raises BadRequest for names that the database does not know, unless the response is empty before they matter.
+    """
+    return _ALGORITHMS[variant.algorithm](connection, request, variant.implementations, settings)
 
 
 def list_candidates(call: Call) -> Response:

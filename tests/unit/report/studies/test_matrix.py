@@ -94,7 +94,7 @@ def test_the_headline_and_the_summary(folder: Path) -> None:
 
     assert text.startswith(
         "Is SQLite faster? Overhead over the control, 10 requests × 5 trees: −500 ms (naive) to 200 ms (tuned).\n"
-        "Smallest overhead: naive: −500 ms [CI −500 ms, −500 ms; n = 5], −5.00 ms per result.\n"
+        "Smallest overhead: naive: −500 ms [CI −500 ms, −500 ms; n = 5], −50.0 ms per request, −5.00 ms per result.\n"
     )
     assert "Largest job, 2 combinations: 1 slower than their control, 1 faster." in text
     assert "Driver" not in text

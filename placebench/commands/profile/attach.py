@@ -5,13 +5,12 @@ from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.output import say
-from placebench.commands.profile import report_recording
+from placebench.commands.profile.recording import add_recording, emit_recording, write_recording
 from placebench.errors import ProfilerError
 from placebench.paths import make_folder
 
@@ -37,21 +36,13 @@ def _configure(parser: ArgumentParser) -> None:
         metavar="S",
         help="how long requests that begin are recorded (default: 30)",
     )
-    parser.add_argument(
-        "--requests",
-        type=options.request_count,
-        default=1000,
-        metavar="N",
-        help="number of recorded requests after which it ends earlier (default: 1000)",
+    add_recording(
+        parser,
+        modes=("light", "full", "sampled", "flame", "plans"),
+        mode="full",
+        requests=1000,
+        per="recorded requests after which it ends earlier",
     )
-    parser.add_argument(
-        "--mode",
-        choices=("light", "full", "sampled", "flame", "plans"),
-        default="full",
-        help="how much is recorded (default: full)",
-    )
-    options.add_out(parser, "folder of the page and the recording (default: ./profile)", default=Path("profile"))
-    options.add_output(parser, markdown=True, page=True)
 
 
 def _run(arguments: Namespace) -> int:
@@ -76,7 +67,7 @@ def _run(arguments: Namespace) -> int:
     _say_names([recording for _, recording in came])
     merged = Recording.merge((recording for _, recording in came), name=f"process {arguments.pid}")
     say(f"{len(came)} requests of {len(processes)} processes")
-    report_recording(arguments, merged)
+    emit_recording(arguments, merged, write_recording(merged, arguments.out, ()))
     if interrupted:
         raise KeyboardInterrupt
     return 0

@@ -14,7 +14,9 @@ import pytest
 from placebench.errors import MissingExtraError, ServerError
 from placebench.experiment.http_request import get
 from placebench.measure.processes import read_tree_cpu_s
-from placebench.runtime.wsgi_servers import RunningServer, ServerSpec, serve, uwsgi_command, with_server
+from placebench.runtime.application_servers import serve, with_server
+from placebench.runtime.running_server import RunningServer, ServerSpec
+from placebench.runtime.uwsgi import uwsgi_program
 
 Served = Callable[..., RunningServer]
 
@@ -90,35 +92,35 @@ def test_a_taken_port_is_one_line(served: Served) -> None:
     other = served()
     port = int(other.url.rsplit(":", 1)[1])
 
-    with pytest.raises(ServerError, match=rf"port 127\.0\.0\.1:{port} is taken: stop what listens there, or choose"):
+    with pytest.raises(ServerError, match=rf"127\.0\.0\.1:{port}\b"):
         served(port=port)
     assert get(other.url, "/").status == 200
 
 
 def test_an_application_that_does_not_load_is_told_with_the_end_of_the_log(served: Served) -> None:
     """The exception of the import is in the message."""
-    with pytest.raises(ServerError, match=r"could not serve no_such:app .*No module named 'no_such'"):
+    with pytest.raises(ServerError, match=r"no_such:app .*No module named 'no_such'"):
         served(module="no_such:app")
 
 
 def test_a_service_that_does_not_become_ready_is_given_up(served: Served) -> None:
     """`GET /` has to answer 200 within start_timeout_s."""
-    with pytest.raises(ServerError, match=r"`GET /` did not respond with 200 within 0.5 s"):
+    with pytest.raises(ServerError, match=r"`GET /`.* 200 .* 0\.5 s"):
         served(module="small_app:never_ready", start_timeout_s=0.5)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "values"),
     [
-        ({"host": "no.such.host.invalid"}, "host 'no.such.host.invalid' is not an address of this machine"),
-        ({"host": "192.0.2.1"}, "could not serve .* at 192.0.2.1:0; .*Cannot assign requested address"),
-        ({"port": 70_000}, "port 70000 is not possible: it has to lie between 0 "),
-        ({"threads": 0}, "1 processes of 0 threads: at least 1 is needed"),
+        ({"host": "no.such.host.invalid"}, r"no\.such\.host\.invalid"),
+        ({"host": "192.0.2.1"}, r"192\.0\.2\.1:0; .*Cannot assign requested address"),
+        ({"port": 70_000}, r"70000.* 65535"),
+        ({"threads": 0}, r"\b1 processes of 0 threads"),
     ],
 )
-def test_an_address_that_cannot_be_served_is_one_line(served: Served, wrong: dict[str, object], message: str) -> None:
+def test_an_address_that_cannot_be_served_is_one_line(served: Served, wrong: dict[str, object], values: str) -> None:
     """Each names what was seen."""
-    with pytest.raises(ServerError, match=message):
+    with pytest.raises(ServerError, match=values):
         served(**wrong)
 
 
@@ -130,7 +132,7 @@ def test_a_killed_worker_is_told_although_it_was_replaced(served: Served) -> Non
     os.kill(killed, signal.SIGKILL)
     until(lambda: "Respawned" in server.log_tail())
 
-    with pytest.raises(ServerError, match=rf"a worker of uWSGI died .*pid: {killed}\) died, killed by signal 9"):
+    with pytest.raises(ServerError, match=rf"uWSGI .*pid: {killed}\) .*signal 9"):
         server.check()
     assert len(server.worker_pids()) == 2
 
@@ -141,7 +143,7 @@ def test_a_killed_master_is_told(served: Served) -> None:
     os.kill(server.pid, signal.SIGKILL)
     until(lambda: not alive(server.pid))
 
-    with pytest.raises(ServerError, match="uWSGI ended with exit code -9 while it served"):
+    with pytest.raises(ServerError, match=r"uWSGI .*-9 "):
         server.check()
     assert server.worker_pids() == []
 
@@ -164,7 +166,8 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.runtime.wsgi_servers import ServerSpec, serve
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import ServerSpec
 
 app, folder = sys.argv[1:]
 server = serve(ServerSpec("none", module="small_app:application", environment={"PYTHONPATH": app}))
@@ -189,8 +192,8 @@ def test_a_missing_uwsgi_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(MissingExtraError, match=r"no command uwsgi beside .*: pip install 'placebench\[bench\]'"):
-        uwsgi_command(address="127.0.0.1:0", module="x:y", processes=1, threads=1, grace_s=1)
+    with pytest.raises(MissingExtraError, match=rf"{tmp_path}/python .*placebench\[bench\]"):
+        uwsgi_program()
 
 
 ASYNCHRONOUS = """
@@ -253,9 +256,9 @@ def test_the_server_is_chosen_by_the_application(of_shop: Callable[..., ServerSp
         "uvicorn",
         "uwsgi",
     )
-    with pytest.raises(ServerError, match="uwsgi cannot serve shop:app, whose interface is ASGI: expected"):
+    with pytest.raises(ServerError, match=r"uwsgi .*shop:app.* ASGI"):
         with_server(of_shop(server="uwsgi"))
-    with pytest.raises(ServerError, match=r"no_such:app cannot be imported by .*No module named 'no_such'"):
+    with pytest.raises(ServerError, match=r"no_such:app .*No module named 'no_such'"):
         with_server(of_shop(module="no_such:app"))
 
 
@@ -279,7 +282,7 @@ def test_a_command_serves_at_the_port_that_it_is_given(tmp_path: Path) -> None:
 
     assert (len(pids), status) == (2, 200)
     assert [alive(pid) for pid in pids] == [False, False]
-    with pytest.raises(ServerError, match=r"the command could not serve echo .* at .*: no pears \d+"):
+    with pytest.raises(ServerError, match=r"echo no pears .*: no pears \d+"):
         serve(ServerSpec("none", server="command", command="echo no pears {port}; exit 1"))
 
 

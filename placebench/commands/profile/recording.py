@@ -1,0 +1,163 @@
+"""How the commands of `placebench profile` record, and what they write and print of a recording."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placebench.commands import options
+from placebench.commands.output import emit, say, warn
+from placebench.errors import GateFailedError, ProfilerError
+
+if TYPE_CHECKING:
+    from placebench.profiler import Clocks, Recording, SqlProfiler
+
+OUT = Path("profile")
+_FORMATS = {
+    "firefox": (".firefox.json.gz",),
+    "otlp": (".traces.jsonl", ".metrics.jsonl"),
+    "sarif": (".sarif",),
+    "speedscope": (".speedscope.json",),
+}
+"""What a recording is written as with --format, and how the names of the files end."""
+
+
+def add_recording(parser: ArgumentParser, *, modes: Sequence[str], mode: str, requests: int, per: str) -> None:
+    """Add --requests, --mode, --out and the options of the output. per: what --requests is the number of."""
+    parser.add_argument(
+        "--requests",
+        type=options.request_count,
+        default=requests,
+        metavar="N",
+        help=f"number of {per} (default: {requests})",
+    )
+    parser.add_argument("--mode", choices=modes, default=mode, help=f"how much is recorded (default: {mode})")
+    options.add_out(parser, f"folder of the page and the recording (default: ./{OUT})", default=OUT)
+    options.add_output(parser, markdown=True, page=True)
+
+
+def add_format(parser: ArgumentParser) -> None:
+    """Add --format."""
+    parser.add_argument(
+        "--format",
+        action="append",
+        default=[],
+        choices=tuple(_FORMATS),
+        help="also write the recording in this format, for another program; may be repeated",
+    )
+
+
+def make_profiler(arguments: Namespace, folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
+    """Of the whole process, or of the drivers that were named. folders: of the application."""
+    from placebench.profiler import SqlProfiler
+    from placebench.profiler.integrations.process_profiler import share_profiler
+
+    made = SqlProfiler.for_drivers if arguments.drivers else SqlProfiler
+    profiler = made(*arguments.drivers, clocks=clocks, application=folders)
+    share_profiler(profiler)
+    return profiler
+
+
+def record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "AbstractContextManager[Recording]":
+    """Record what runs inside, as the options say."""
+    return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
+
+
+def note_nothing_seen(profiler: "SqlProfiler", recordings: "Sequence[Recording]") -> None:
+    """Note in all recordings, if none has a statement, what was looked for."""
+    if not any(each.statements or each.transactions for each in recordings):
+        for each in recordings:
+            each.notes = (*each.notes, profiler.nothing_seen)
+
+
+def hold_gates(arguments: Namespace, recordings: "Sequence[Recording]") -> None:
+    """Raise GateFailedError if one of the recordings breaks the budget, with the statements on stderr."""
+    if "budget" not in arguments:
+        return
+    broken = [text for recording in recordings if (text := arguments.budget.broken_by(recording))]
+    if broken:
+        warn("\n".join(broken))
+        raise GateFailedError("a gate does not hold: see the statements above")
+
+
+def write_recording(recording: "Recording", folder: Path, formats: "Sequence[str]") -> dict[str, Path]:
+    """Write the recording, its pages, its speedscope file and other *formats*; return their paths by kind."""
+    from placebench.profiler import write_speedscope
+
+    files = {**write_pages(recording, folder, "index", flame="flame"), "recording": folder / "recording.json"}
+    recording.save(files["recording"])
+    if recording.session is not None:
+        files["speedscope"] = folder / "flame.speedscope.json"
+        write_speedscope(recording.session, files["speedscope"])
+    return {**files, **write_formats(recording, folder, "recording", formats)}
+
+
+def write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
+    """Write what other programs read, as --format requests it; return the paths by their kinds."""
+    from placebench.profiler import (
+        write_firefox_profile,
+        write_otlp_metrics,
+        write_otlp_traces,
+        write_sarif,
+        write_speedscope,
+    )
+
+    if "speedscope" in formats and recording.session is None:
+        raise ProfilerError(f"{recording.name} has no flame graph to write for speedscope: see --mode of `profile run`")
+    writers: dict[str, tuple[Callable[..., None], ...]] = {
+        "firefox": (write_firefox_profile,),
+        "otlp": (write_otlp_traces, write_otlp_metrics),
+        "sarif": (write_sarif,),
+        "speedscope": (lambda each, path: write_speedscope(each.session, path),),
+    }
+    files: dict[str, Path] = {}
+    for each in dict.fromkeys(formats):
+        for end, write in zip(_FORMATS[each], writers[each], strict=True):
+            path = files[end.split(".")[1]] = folder / f"{name}{end}"
+            write(recording, path)
+            say(f"{each}: {path}")
+    return files
+
+
+def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str | None = None) -> dict[str, Path]:
+    """Write name.html, and the page of its flame graph where it has one."""
+    from placebench.profiler import write_flame_page
+
+    files = {"page": folder / f"{name}.html"}
+    if recording.session is None:
+        recording.write_page(files["page"])
+        return files
+    files["flame"] = folder / f"{flame or f'{name}.flame'}.html"
+    recording.write_page(files["page"], flame_page=files["flame"].name)
+    write_flame_page(
+        recording.session, files["flame"], title=recording.name, requests=recording.requests, notes=recording.notes
+    )
+    return files
+
+
+def emit_recording(arguments: Namespace, recording: "Recording", files: dict[str, Path], **more: object) -> None:
+    """Print the recording as text, Markdown or JSON. more: what the JSON document has beside it."""
+    emit(
+        arguments,
+        text=lambda: recording_text(recording),
+        markdown=recording.to_markdown,
+        document=lambda: {**recording_document(recording, files), **more},
+        page=files["page"],
+    )
+
+
+def recording_document(recording: "Recording", files: dict[str, Path]) -> dict[str, Any]:
+    """Figures and findings of the recording, for --json, and where its files are."""
+    return {
+        "summary": asdict(recording.summary()),
+        "findings": [finding.to_json() for finding in recording.findings()],
+        "notes": list(recording.notes),
+        "files": {kind: str(path) for kind, path in files.items()},
+    }
+
+
+def recording_text(recording: "Recording") -> str:
+    """The same for a terminal, without the files."""
+    return "\n".join(map(str, (recording.summary(), *recording.notes, *recording.findings())))

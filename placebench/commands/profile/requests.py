@@ -1,0 +1,196 @@
+"""Requests to an application in this process, each recorded: `run_requests`."""
+
+import re
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placebench.commands import options
+from placebench.commands.output import emit, progress, say, warn
+from placebench.commands.profile.recording import (
+    hold_gates,
+    make_profiler,
+    note_nothing_seen,
+    record,
+    recording_document,
+    recording_text,
+    write_recording,
+)
+from placebench.errors import GateFailedError, PlacebenchError, ProfilerError
+from placebench.paths import make_folder
+
+if TYPE_CHECKING:
+    from placebench.http_session import Request
+    from placebench.profiler import Recording, SqlProfiler
+    from placebench.profiler.integrations.in_process_client import InProcessClient
+
+
+def run_requests(arguments: Namespace) -> int:
+    """Record requests to an application; exit code 1 if one of them failed or a gate does not hold."""
+    from placebench.http_session import Request
+    from placebench.profiler import Recording
+
+    requests = options.read_requests(arguments) or [Request("GET", "/")]
+    recorded = _recorded(arguments, requests)
+    done = [each for each in recorded if each.recordings]
+    folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]
+    for each, folder in zip(done, folders, strict=True):
+        each.files = write_recording(each.merged, folder, arguments.format)
+        say(f"{each.request}: status {', '.join(map(str, sorted(set(each.statuses))))}")
+    merged, files = done[0].merged, done[0].files
+    if len(done) > 1:
+        merged = Recording.merge([each.merged for each in done], name=", ".join(str(each.request) for each in done))
+        files = write_recording(merged, arguments.out, arguments.format)
+    emit(
+        arguments,
+        text=lambda: "\n\n".join(recording_text(each.merged) for each in done),
+        markdown=lambda: "\n".join(each.merged.to_markdown() for each in done),
+        document=lambda: {
+            **recording_document(merged, files),
+            "statuses": [status for each in done for status in each.statuses],
+            "requests": [
+                {"request": str(each.request), "statuses": each.statuses, **recording_document(each.merged, each.files)}
+                for each in done
+            ],
+        },
+        page=files["page"],
+    )
+    count = sum(len(each.statuses) for each in recorded)
+    if count < (expected := arguments.requests * len(requests)):
+        say(f"{count} of {expected} requests were made")
+        raise KeyboardInterrupt
+    for each in done:
+        _check_statuses(each, arguments.expect_status)
+    hold_gates(arguments, [each.merged for each in done])
+    return 0
+
+
+def _check_statuses(recorded: "_Recorded", expected: int | None) -> None:
+    """Raise GateFailedError if a response has another status than the expected one."""
+    statuses = recorded.statuses
+    failed = [each for each in statuses if (each >= 400 if expected is None else each != expected)]
+    if failed:
+        wanted = "below 400 (or say --expect-status)" if expected is None else expected
+        raise GateFailedError(
+            f"{recorded.request}: {len(failed)} of {len(statuses)} responses have status {failed[0]}, expected {wanted}"
+        )
+
+
+@dataclass
+class _Recorded:
+    """One request of the command line, with what was recorded of it."""
+
+    request: "Request"
+    folder: str
+    """Below that of the command, where there are several requests."""
+    recordings: "list[Recording]" = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
+    files: dict[str, Path] = field(default_factory=dict)
+
+    @cached_property
+    def merged(self) -> "Recording":
+        from placebench.profiler import Recording
+
+        return Recording.merge(self.recordings)
+
+
+def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
+    """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
+    from placebench.http_session import Request
+    from placebench.profiler.integrations.application import package_folders
+    from placebench.profiler.integrations.in_process_client import in_process_client
+
+    logins = [Request.parse(text) for text in arguments.login]
+    recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
+    # Before the application is imported: connections that it makes at once are timed too.
+    name = _application_name(arguments)
+    profiler = make_profiler(arguments, package_folders(name))
+    try:
+        with in_process_client(_load_application(name), arguments.interface) as client:
+            for login in logins:
+                client.log_in(login)
+            for each in recorded * arguments.warmup:
+                with suppress(Exception):  # the recorded requests report it
+                    client.send(each.request)
+            _record_all(profiler, client, recorded, arguments)
+    finally:
+        profiler.remove()
+    note_nothing_seen(profiler, [recording for each in recorded for recording in each.recordings])
+    return recorded
+
+
+def _record_all(
+    profiler: "SqlProfiler", client: "InProcessClient", recorded: list[_Recorded], arguments: Namespace
+) -> None:
+    """Send the requests in their order, as often as requested."""
+    rounds = recorded * arguments.requests
+    with progress("requests", len(rounds)) as advance, _until_interrupted(recorded):
+        for number, each in enumerate(rounds):
+            recording, status = _send(profiler, client, each.request, arguments)
+            each.recordings.append(recording)
+            each.statuses.append(status)
+            advance(number + 1)
+
+
+@contextmanager
+def _until_interrupted(recorded: list[_Recorded]) -> Iterator[None]:
+    """An interrupt ends the requests, and what was recorded by then is written all the same."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not any(each.statuses for each in recorded):
+            raise
+
+
+def _send(
+    profiler: "SqlProfiler", client: "InProcessClient", request: "Request", arguments: Namespace
+) -> "tuple[Recording, int]":
+    """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
+    try:
+        with record(profiler, str(request), arguments) as recording:
+            status = client.send(request).status
+    except PlacebenchError:
+        raise
+    except Exception:  # noqa: BLE001  it is the application's, whatever it is
+        warn(traceback.format_exc())
+        status = 500
+    if client.interface == "asgi":
+        recording.cpu_s = None  # only the event loop's thread was measured, and its thread pool was not
+    return recording, status
+
+
+def _folder_name(number: int, request: "Request") -> str:
+    """A name for the files of one of several requests, such as 2-GET-orders-7."""
+    return f"{number}-{re.sub('[^A-Za-z0-9]+', '-', str(request)).strip('-')}"[:60]
+
+
+def _application_name(arguments: Namespace) -> str:
+    from placebench.profiler.integrations.application import detect_application
+
+    if arguments.target is not None:
+        return str(arguments.target)
+    name, reason = detect_application(Path())
+    say(f"application {name} ({reason})")
+    return name
+
+
+def _load_application(name: str) -> Any:
+    from placebench.profiler.integrations.application import load_application
+
+    before, sys.argv = sys.argv, [name]  # it may read a command line, and ours is not its own
+    try:
+        return load_application(name)
+    except PlacebenchError:
+        raise
+    except (Exception, SystemExit) as error:
+        warn(traceback.format_exc())
+        seen = f"{type(error).__name__}, see above"
+        raise ProfilerError(f"application {name!r} could not be loaded: {seen}") from error
+    finally:
+        sys.argv = before

@@ -1,0 +1,193 @@
+"""`placebench profile run` and `check`: a program, or requests to an application, through the SQL profiler."""
+
+import time
+from argparse import REMAINDER, Action, ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, cast
+
+from placebench.commands import Command, options
+from placebench.commands.output import warn
+from placebench.commands.profile.recording import (
+    add_format,
+    add_recording,
+    emit_recording,
+    hold_gates,
+    make_profiler,
+    note_nothing_seen,
+    record,
+    write_recording,
+)
+from placebench.commands.profile.requests import run_requests
+from placebench.errors import UsageError
+from placebench.paths import make_folder
+
+if TYPE_CHECKING:
+    from placebench.profiler.integrations.program import Program
+
+_MODES = ("light", "full", "sampled", "external", "flame", "plans")
+
+
+class _ReadTarget(Action):
+    """Reads APP, whose options may follow it, or a script, to which everything after it belongs."""
+
+    def __call__(
+        self, parser: ArgumentParser, namespace: Namespace, values: object, _option: str | None = None
+    ) -> None:
+        from placebench.profiler.integrations.program import is_script
+
+        words = [str(word) for word in cast("Sequence[Any]", values)]
+        if namespace.module:
+            namespace.module += words
+            return
+        explicit = words[:1] == ["--"]
+        if not words[explicit:]:
+            return
+        target, *rest = words[explicit:]
+        namespace.target = target
+        if explicit or is_script(target):
+            namespace.arguments = rest[1:] if rest[:1] == ["--"] and not explicit else rest
+        else:
+            parser.parse_args(rest, namespace)
+
+
+def _configure_run(parser: ArgumentParser) -> None:
+    parser.usage = (
+        f"{parser.prog} [options] [APP]\n"
+        f"       {parser.prog} [options] SCRIPT [ARGUMENTS ...]\n"
+        f"       {parser.prog} [options] -m MODULE [ARGUMENTS ...]"
+    )
+    parser.set_defaults(target=None, arguments=[], module=None)
+    parser.add_argument(
+        "target",
+        action=_ReadTarget,
+        nargs=REMAINDER,
+        metavar="APP",
+        help="MODULE:CALLABLE of WSGI or ASGI, a factory too (default: the FastAPI, Flask or Django project in this "
+        "folder); or a script with its arguments",
+    )
+    parser.add_argument(
+        "-m", dest="module", nargs=REMAINDER, metavar="MODULE", help="module to run as a program, with its arguments"
+    )
+    options.add_requests(parser, default="GET /")
+    options.add_login(parser)
+    parser.add_argument(
+        "--expect-status",
+        type=options.whole(100, 599),
+        metavar="N",
+        help="status that the responses have to have (default: any below 400)",
+    )
+    parser.add_argument("--interface", choices=("wsgi", "asgi"), help="interface of APP (default: by its signature)")
+    parser.add_argument(
+        "--warmup",
+        type=options.warmup_count,
+        default=1,
+        metavar="N",
+        help="number of times that each request is sent before, not recorded (default: 1)",
+    )
+    parser.add_argument(
+        "--drivers",
+        type=_names,
+        default=(),
+        metavar="NAME,…",
+        help="record what these database drivers execute, and nothing else (default: SQLAlchemy and every driver that "
+        "the program imports)",
+    )
+    parser.add_argument("--parameters", action="store_true", help="keep bound values and literals; they may be secrets")
+    parser.add_argument(
+        "--explain", action="store_true", help="with --mode plans: estimated plans where the role may see no real one"
+    )
+    add_format(parser)
+    add_recording(parser, modes=_MODES, mode="flame", requests=1, per="times that each request is recorded")
+
+
+def _configure_check(parser: ArgumentParser) -> None:
+    _configure_run(parser)
+    parser.add_argument(
+        "--gate",
+        action="append",
+        default=[],
+        metavar="EXPR",
+        help="what must hold for each request on average, as 'statements <= 10': of statements, rows, round_trips, "
+        "duplicates, n_plus_one; exit code 1 where it does not; may be repeated",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
+
+
+def _run(arguments: Namespace) -> int:
+    """Run the program, or send the requests, and write what was recorded."""
+    arguments.out = make_folder(arguments.out).resolve()
+    program = _program(arguments)
+    return run_requests(arguments) if program is None else _run_program(arguments, program)
+
+
+def _check(arguments: Namespace) -> int:
+    """Do as `profile run` does, with gates; exit code 1 if one does not hold."""
+    from placebench.profiler.analysis.budget import Budget
+
+    if not arguments.gate:
+        raise UsageError("the following arguments are required: --gate")
+    arguments.budget = Budget.parse(arguments.gate)
+    arguments.budget.check(arguments.mode)
+    return _run(arguments)
+
+
+def _program(arguments: Namespace) -> "Program | None":
+    """The script or module to run; None if it is an application that requests are sent to."""
+    from placebench.profiler.integrations.program import Program, is_script
+
+    if arguments.module is not None:
+        if not arguments.module or arguments.target is not None:
+            raise UsageError("expected one program: -m MODULE, or APP, or a script")
+        name, *rest = arguments.module
+        program = Program(name, tuple(rest[rest[:1] == ["--"] :]), is_module=True)
+    elif arguments.target is not None and is_script(arguments.target):
+        program = Program(arguments.target, tuple(arguments.arguments))
+    elif arguments.arguments:
+        raise UsageError(f"{arguments.target!r} is no script: expected its options before --")
+    else:
+        return None
+    if arguments.requests_given or arguments.login:
+        raise UsageError(f"{program} is a program: requests are sent to an application only")
+    program.check()
+    return program
+
+
+def _run_program(arguments: Namespace, program: "Program") -> int:
+    """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
+    from placebench.profiler import Clocks
+    from placebench.profiler.integrations.application import missing_package, package_folders
+    from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
+
+    interrupted = False
+    folders = package_folders(program.name) if program.is_module else ()
+    profiler = make_profiler(arguments, folders, Clocks(cpu=time.process_time))  # of all its threads
+    try:
+        with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
+            try:
+                with record(profiler, str(program), arguments) as recording:
+                    code = program.run()
+            except KeyboardInterrupt:
+                interrupted = True
+            except BaseException as error:  # noqa: BLE001  it is the program's, whatever it is
+                warn(traceback_of(error).rstrip())
+                code = 1
+                if isinstance(error, ModuleNotFoundError) and (hint := missing_package(error)):
+                    warn(f"placebench profile run: {hint}")
+    finally:
+        profiler.remove()
+    note_nothing_seen(profiler, [recording])
+    files = write_recording(recording, arguments.out, arguments.format)
+    emit_recording(arguments, recording, files, exit_code=None if interrupted else code)
+    if interrupted:
+        raise KeyboardInterrupt
+    if code:
+        return code
+    hold_gates(arguments, [recording])
+    return 0
+
+
+COMMANDS = {"profile run": Command(_configure_run, _run), "profile check": Command(_configure_check, _check)}

@@ -1,0 +1,90 @@
+"""`placebench profile show` and `diff`: the pages of recordings that were saved."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placebench.commands import Command, options
+from placebench.commands.output import emit
+from placebench.commands.profile.recording import (
+    OUT,
+    add_format,
+    emit_recording,
+    write_formats,
+    write_pages,
+)
+from placebench.paths import make_folder
+
+if TYPE_CHECKING:
+    from placebench.profiler import Recording
+
+
+def _configure_show(parser: ArgumentParser) -> None:
+    _add_recording(parser, "path", "PATH")
+    parser.add_argument(
+        "--samples",
+        type=options.path,
+        metavar="FILE",
+        help="make the flame graph of samples that `python -m profiling.sampling attach -a --gecko -o FILE PID` of "
+        "Python 3.15 took while PATH was recorded",
+    )
+    options.add_out(parser, "folder of its page (default: beside the recording)")
+    add_format(parser)
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _configure_diff(parser: ArgumentParser) -> None:
+    _add_recording(parser, "before", "A")
+    _add_recording(parser, "after", "B")
+    options.add_out(parser, f"folder of the page difference.html (default: ./{OUT})", default=OUT)
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _add_recording(parser: ArgumentParser, name: str, metavar: str) -> None:
+    parser.add_argument(
+        name, type=options.path, metavar=metavar, help="recording.json, or the folder that `profile run` made"
+    )
+
+
+def _show(arguments: Namespace) -> int:
+    """Write the page of a saved recording, and print its figures."""
+    path = _recording_file(arguments.path)
+    recording = _load(path)
+    if arguments.samples is not None:
+        recording.join_samples(arguments.samples)
+    folder = make_folder(arguments.out) if arguments.out else path.parent
+    name = path.name.removesuffix(".json")
+    files = {**write_pages(recording, folder, name), **write_formats(recording, folder, name, arguments.format)}
+    emit_recording(arguments, recording, files)
+    return 0
+
+
+def _diff(arguments: Namespace) -> int:
+    """Write the page of what changed between two recordings, and print it."""
+    from placebench.profiler import write_difference_page
+    from placebench.profiler.output.markdown import difference_markdown
+
+    difference = _load(_recording_file(arguments.before)).diff(_load(_recording_file(arguments.after)))
+    page = make_folder(arguments.out) / "difference.html"
+    write_difference_page(difference, page)
+    emit(
+        arguments,
+        text=lambda: str(difference),
+        markdown=lambda: difference_markdown(difference),
+        document=difference.to_json,
+        page=page,
+    )
+    return 0
+
+
+def _recording_file(path: Path) -> Path:
+    return path / "recording.json" if path.is_dir() else path
+
+
+def _load(path: Path) -> "Recording":
+    from placebench.profiler import Recording
+
+    return Recording.load(path)
+
+
+COMMANDS = {"profile show": Command(_configure_show, _show), "profile diff": Command(_configure_diff, _diff)}

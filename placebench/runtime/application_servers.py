@@ -1,0 +1,267 @@
+"""An application behind a server of one's choice: uWSGI, gunicorn, uvicorn, hypercorn, granian, or any command.
+
+`serve` starts one in a process of its own and gives a `RunningServer`, which is ready when `GET /` responds with 200.
+`with_server` finds out whether an application is WSGI or ASGI, and which server can serve it.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from placebench.errors import MissingExtraError, PlacebenchError, ServerError
+from placebench.runtime.running_server import Interface, RunningServer, ServerSpec
+from placebench.runtime.uwsgi import UwsgiServer, uwsgi_program
+
+STANDALONE = Path(__file__).with_name("standalone")
+"""The folder of programs that need nothing but what is installed beside the application."""
+_LAST_PORT = 65_535
+
+
+def serve(spec: ServerSpec, server: str = "") -> "RunningServer":
+    """Start *server*, or that of *spec*, and wait until it responds; takes about a second.
+
+    Raises ServerError, one line with the end of the server's log, when the port is taken, the application does not load
+    or nothing responds within spec.start_timeout_s; MissingExtraError where the server is not installed, and
+    PlacebenchError for one that does not exist.
+    """
+    server = server or spec.server
+    if server not in _SERVERS:
+        raise PlacebenchError(f"no server {server!r}: expected {', '.join(_SERVERS)}")
+    _check_spec(spec)
+    running = _SERVERS[server](spec)
+    try:
+        running.wait_until_ready()
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+class _Gunicorn(RunningServer):
+    """gunicorn with threads."""
+
+    name = "gunicorn"
+    _worker_died = re.compile(r"^.*Worker \(pid:\d+\) (?:was sent|exited).*$", re.MULTILINE)
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        if spec.python is None and find_spec("gunicorn") is None:
+            raise MissingExtraError("gunicorn is not installed: pip install gunicorn")
+        kind = ("--worker-class", "asgi") if spec.interface == "asgi" else ("--threads", str(spec.threads))
+        return [
+            *(_python(spec), "-m", "gunicorn", "--bind", spec.address),
+            *("--workers", str(spec.processes), *kind),
+            # No worker is killed for a long response, and no connection kept, as under the other servers.
+            *("--timeout", "0", "--graceful-timeout", str(round(spec.grace_s)), "--keep-alive", "0"),
+            *("--backlog", "1024", "--limit-request-line", "0", spec.module),
+        ]
+
+
+class _Wsgiref(RunningServer):
+    """The standard library's server with threads, in one process."""
+
+    name = "wsgiref"
+    _worker_died = re.compile(r"(?!)")
+
+    def worker_pids(self) -> list[int]:
+        """Its one process is its own worker."""
+        return [self.pid]
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        if spec.processes > 1:
+            raise ServerError(f"{spec.processes} processes: wsgiref serves in one")
+        return [_python(spec), "-P", str(STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
+
+
+class _OnChosenPort(RunningServer):
+    """A server that is told its port, because it does not say which free one it took."""
+
+    _worker_died = re.compile(r"(?!)")
+
+    def __init__(self, spec: ServerSpec) -> None:
+        super().__init__(replace(spec, port=spec.port or _free_port(spec.host)))
+
+    def _find_url(self) -> str:
+        self.url = f"http://{self._spec.address}"
+        return self.url
+
+
+class _Uvicorn(_OnChosenPort):
+    """uvicorn, whose only process serves where there is one worker."""
+
+    name = "uvicorn"
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        return [
+            *(_python(spec), "-m", "uvicorn", *_target(spec), "--host", spec.host, "--port", str(spec.port)),
+            *("--workers", str(spec.processes), "--no-access-log", "--log-level", "warning"),
+            *("--timeout-graceful-shutdown", str(round(spec.grace_s))),
+        ]
+
+
+class _Hypercorn(_OnChosenPort):
+    """hypercorn, WSGI applications in threads of its own."""
+
+    name = "hypercorn"
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        return [
+            *(_python(spec), "-m", "hypercorn", "--bind", spec.address),
+            *("--workers", str(spec.processes), "--graceful-timeout", str(round(spec.grace_s))),
+            f"{spec.interface}:{spec.module}",
+        ]
+
+
+class _Granian(_OnChosenPort):
+    """granian, whose workers are children of a Python process that serves nothing itself."""
+
+    name = "granian"
+    _worker_died = re.compile(r"Unexpected exit from worker-\d+")
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        threads = ("--blocking-threads", str(spec.threads)) if spec.interface == "wsgi" else ()
+        return [
+            *(_python(spec), "-m", "granian", "--interface", spec.interface, "--host", spec.host),
+            *("--port", str(spec.port), "--workers", str(spec.processes), *threads),
+            *("--workers-kill-timeout", str(max(1, round(spec.grace_s))), "--no-access-log", *_target(spec)),
+        ]
+
+
+class _Command(_OnChosenPort):
+    """What a command of the user serves at {port}."""
+
+    name = "the command"
+
+    def stop(self) -> None:
+        """Send SIGTERM to every process of the tree: a shell does not hand it on."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        super().stop()
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        return ["/bin/sh", "-c", spec.command.replace("{port}", str(spec.port)).replace("{host}", spec.host)]
+
+    def _is_ready(self) -> bool:
+        if self._spec.ready:
+            return super()._is_ready()
+        try:
+            socket.create_connection((self._spec.host, self._spec.port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def _awaited(self) -> str:
+        return super()._awaited() if self._spec.ready else f"nothing listened at port {self._spec.port}"
+
+
+_SERVERS: Mapping[str, type[RunningServer]] = {
+    "uwsgi": UwsgiServer,
+    "gunicorn": _Gunicorn,
+    "uvicorn": _Uvicorn,
+    "hypercorn": _Hypercorn,
+    "granian": _Granian,
+    "wsgiref": _Wsgiref,
+    "command": _Command,
+}
+_SERVERS_OF: Mapping[Interface, tuple[str, ...]] = {
+    "wsgi": ("uwsgi", "gunicorn", "granian", "hypercorn"),
+    "asgi": ("uvicorn", "hypercorn", "granian", "gunicorn"),
+}
+"""In the order in which one is chosen where none is named."""
+_INSPECT = """
+import importlib, importlib.util, inspect, json, sys
+module, name = sys.argv[1].split(":")
+found = importlib.import_module(module)
+for part in name.removesuffix("()").split("."):
+    found = getattr(found, part)
+if name.endswith("()"):
+    found = found()
+call = found if inspect.isroutine(found) else type(found).__call__
+def takes(count):
+    try:
+        inspect.signature(found).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return True
+asynchronous = inspect.iscoroutinefunction(inspect.unwrap(call)) or (takes(3) and not takes(2))
+servers = [each for each in sys.argv[2:] if importlib.util.find_spec(each)]
+print(json.dumps(["asgi" if asynchronous else "wsgi", servers]))
+"""
+
+
+def with_server(spec: ServerSpec) -> ServerSpec:
+    """Return *spec* with the interface of its application, found by an import of it, and a server that has it.
+
+    An empty spec.server is the first of uwsgi, gunicorn, granian, hypercorn that its environment has; for an ASGI
+    application of uvicorn, hypercorn, granian, gunicorn. Costs a Python and the import.
+    Raises ServerError for an application that cannot be imported or a server without its interface, MissingExtraError
+    where there is no such server.
+    """
+    python = _python(spec)
+    program = [python, "-c", _INSPECT, spec.module, "gunicorn", "uvicorn", "hypercorn", "granian"]
+    environment = spec.variables()
+    ended = subprocess.run(
+        program, env=environment, cwd=spec.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        said = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+        raise ServerError(f"{spec.module} cannot be imported by {python}: {said}")
+    interface, installed = json.loads(ended.stdout.splitlines()[-1])
+    able = _SERVERS_OF[interface]
+    if _has_uwsgi(spec.python):
+        installed.append("uwsgi")
+    if spec.server and spec.server not in able:
+        raise ServerError(
+            f"{spec.server} cannot serve {spec.module}, whose interface is {interface.upper()}: "
+            f"expected server = one of {', '.join(able)}"
+        )
+    chosen = next((name for name in able if name in installed and spec.server in ("", name)), None)
+    if chosen is None:
+        wanted = spec.server or able[0]
+        package = "pyuwsgi" if wanted == "uwsgi" else wanted
+        raise MissingExtraError(f"{wanted} is not installed for {python}: {python} -m pip install {package}")
+    return replace(spec, server=chosen, interface=interface)
+
+
+def _has_uwsgi(python: Path | None) -> bool:
+    try:
+        uwsgi_program(python)
+    except MissingExtraError:
+        return False
+    return True
+
+
+def _target(spec: ServerSpec) -> list[str]:
+    """The application for servers that take a factory by an option, not as module:factory()."""
+    is_factory = spec.module.endswith("()")
+    return [spec.module.removesuffix("()"), *(("--factory",) if is_factory else ())]
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def _python(spec: ServerSpec) -> str:
+    return str(spec.python or sys.executable)
+
+
+def _check_spec(spec: ServerSpec) -> None:
+    if spec.processes < 1 or spec.threads < 1:
+        raise ServerError(f"{spec.processes} processes of {spec.threads} threads: at least 1 is needed")
+    if not 0 <= spec.port <= _LAST_PORT:
+        raise ServerError(f"port {spec.port} is not possible: it has to lie between 0 (any free one) and {_LAST_PORT}")
+    try:
+        socket.getaddrinfo(spec.host, spec.port)
+    except OSError as error:  # uWSGI itself would take it, and then not be reached
+        raise ServerError(f"host {spec.host!r} is not an address of this machine: {error.strerror}") from error

@@ -1,0 +1,212 @@
+"""A server of an application, in a process of its own: what it is to serve (`ServerSpec`), and `RunningServer`.
+
+`placebench.runtime.application_servers.serve` starts one.
+"""
+
+import http.client
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from placebench.errors import ServerError
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, new_scratch_path, start_child
+
+POLL_S = 0.02
+_PORT_TAKEN = "Address already in use"
+_DEFAULT_POOL_SIZE = 10
+_FIRST_ERROR = 400
+Interface = Literal["wsgi", "asgi"]
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """What to serve, and how."""
+
+    database_url: str
+    variant: str = "cached"
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free one that the server picks."""
+    processes: int = 1
+    threads: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Further variables for the service, such as PYTHONHASHSEED; they override those made from this spec."""
+    server: str = "uwsgi"
+    """One of uwsgi, gunicorn, uvicorn, hypercorn, granian and wsgiref, or command."""
+    interface: Interface = "wsgi"
+    """Of the application; not every server has both."""
+    command: str = ""
+    """Of the server "command": what serves at {port}."""
+    ready: str = ""
+    """A path that responds with 200 to 399 when the service is ready; none: `GET /` is, or for a command its port."""
+    folder: Path | None = None
+    """Where it runs; None: in a scratch folder."""
+    module: str = "placebench.reference.wsgi:application"
+    python: Path | None = None
+    """Of the environment that the module is installed in, with a uWSGI beside it; None: this one."""
+    any_response_is_ready: bool = False
+    """Whether any response to `GET /` means that it serves, as for an application that has nothing there."""
+    telemetry: Path | None = None
+    """Where each worker writes its telemetry; None: there is none."""
+    log: Path | None = None
+    """Where the server's log goes; None: to a file that goes away with the server."""
+    start_timeout_s: float = 60.0
+    grace_s: float = 30.0
+    """How long requests in flight may take until they are served when the server is stopped."""
+
+    def variables(self) -> dict[str, str]:
+        """The environment of the service: ours, without what uWSGI itself would read as options, and its settings."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("UWSGI_")}
+        return {
+            **inherited,
+            "PLACEBENCH_DATABASE_URL": self.database_url,
+            "PLACEBENCH_VARIANT": self.variant,
+            # A thread that waited for a connection would measure the pool, not the service.
+            "PLACEBENCH_POOL_SIZE": str(max(_DEFAULT_POOL_SIZE, self.threads)),
+            "PLACEBENCH_TELEMETRY": "" if self.telemetry is None else str(self.telemetry.absolute()),
+            **self.environment,
+        }
+
+    @property
+    def address(self) -> str:
+        """The host and port, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class RunningServer(ABC):
+    """A server that serves at `url`; a context manager that stops it."""
+
+    name: ClassVar[str]
+    _listens: ClassVar[re.Pattern[str]] = re.compile(r"istening at:? (http://\S+)")
+    """How its log says where it listens; the URL is our own then: on a taken port another server might respond."""
+    _worker_died: ClassVar[re.Pattern[str]]
+    """How its log says that a worker died."""
+    _grace_s: ClassVar[float | None] = None
+    """How long its end may take; None: as the spec says."""
+
+    def __init__(self, spec: ServerSpec) -> None:
+        """Start the process; `wait_until_ready` waits for it."""
+        argv, scratch = self._command(spec), new_scratch_path(f"placebench-{self.name}-")
+        if spec.log is not None:
+            spec.log.parent.mkdir(parents=True, exist_ok=True)
+        self._spec = spec
+        self._log = ChildLog(spec.log or scratch / "server.log")
+        self._child: Child = start_child(
+            ChildSpec(
+                name=self.name,
+                argv=argv,
+                env=spec.variables(),
+                cwd=spec.folder or scratch,
+                log=self._log.path,
+                grace_s=self._grace_s or spec.grace_s,
+                remove=scratch,
+                adopts=True,
+            )
+        )
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server's master."""
+        return self._child.pid
+
+    @property
+    def guard_pid(self) -> int:
+        """The parent of the master, and of daemons that the service has started: what those took that have ended."""
+        return self._child.guard_pid
+
+    def worker_pids(self) -> list[int]:
+        """The processes that serve requests now, in ascending order; none when the master is gone."""
+        import psutil  # not needed to find uWSGI, which `doctor` does with the extra uwsgi alone
+
+        try:
+            workers = psutil.Process(self.pid).children()
+            return sorted(worker.pid for worker in workers if worker.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return []
+
+    def pids(self) -> list[int]:
+        """All processes of the service: master, workers, what they have started, daemons too; none when it is gone."""
+        import psutil
+
+        try:
+            return [each.pid for each in psutil.Process(self.guard_pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def check(self) -> None:
+        """Raise ServerError if the master or a worker has died since the start, even when the worker was replaced."""
+        if (exit_code := self._child.poll()) is not None:
+            raise ServerError(f"{self.name} ended with exit code {exit_code} while it served; {self._log.end()}")
+        if died := self._worker_died.search(self._log.text()):
+            raise ServerError(f"a worker of {self.name} died while it served ({died[0]}); {self._log.end()}")
+
+    def stop(self) -> None:
+        """Serve the requests in flight, then end; a second call does nothing."""
+        self._child.stop()
+
+    def log_tail(self, lines: int = 10) -> str:
+        """The last lines of the server's log."""
+        return self._log.tail(lines)
+
+    def wait_until_ready(self) -> None:
+        """Return when the service is ready, with `url` set; raises ServerError if not within start_timeout_s."""
+        give_up_at = time.monotonic() + self._spec.start_timeout_s
+        while not (self._find_url() and self._is_ready()):
+            if self._child.poll() is not None:
+                raise self._start_error()
+            if time.monotonic() > give_up_at:
+                waited = f"{self._awaited()} within {self._spec.start_timeout_s:g} s"
+                raise ServerError(f"{waited} of the start of {self.name}; {self._log.end()}")
+            time.sleep(POLL_S)
+        if self._child.poll() is not None:  # what responds is another one's
+            raise self._start_error()
+
+    @abstractmethod
+    def _command(self, spec: ServerSpec) -> list[str]:
+        """Its argument vector."""
+
+    def _find_url(self) -> str:
+        if not self.url and (found := self._listens.search(self._log.text())):
+            self.url = found[1]
+        return self.url
+
+    def _is_ready(self) -> bool:
+        """Whether `GET` of the path that tells it responds now: with 200, in any way, or with 200 to 399."""
+        status = _status(self.url, self._spec.ready or "/")
+        if self._spec.ready:
+            return status is not None and status < _FIRST_ERROR
+        return status == http.client.OK or (status is not None and self._spec.any_response_is_ready)
+
+    def _awaited(self) -> str:
+        return f"`GET {self._spec.ready or '/'}` did not respond with 200"
+
+    def _start_error(self) -> ServerError:
+        where = self._spec.address
+        if _PORT_TAKEN in self._log.text():
+            return ServerError(f"port {where} is taken: stop what listens there, or choose another one with --port")
+        served = self._spec.command or self._spec.module
+        return ServerError(f"{self.name} could not serve {served} at {where}; {self._log.end()}")
+
+
+def _status(url: str, path: str) -> int | None:
+    """The status of the response to `GET path` at *url*; None where none came."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()

@@ -1,0 +1,113 @@
+"""uWSGI as a server of an application, with the reason of each of its flags: `UwsgiServer`.
+
+It closes a connection after its response, as gunicorn does, so that both are measured alike.
+"""
+
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from placebench.errors import MissingExtraError
+from placebench.runtime.running_server import POLL_S, RunningServer, ServerSpec
+
+# The most that uWSGI takes. It holds a request's headers and, twice (REQUEST_URI and QUERY_STRING), its query, so that
+# a query of more than some 32 KB arrives without QUERY_STRING.
+_BUFFER_BYTES = 65_535
+_UWSGI_BACKLOG = 1024
+_SOCKET_TIMEOUT_S = 300
+_SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
+
+
+class UwsgiServer(RunningServer):
+    """uWSGI, which stops within 0.1 s when there are no requests in flight."""
+
+    name = "uWSGI"
+    _grace_s = 5.0  # `stop` has waited for the requests already
+    _listens = re.compile(r"socket 0 bound to TCP address \S+:(\d+) ")
+    _worker_died = re.compile(r"^DAMN ! worker \d+ .*$", re.MULTILINE)
+    _worker_stops = re.compile(r"^Gracefully killing worker \d+ \(pid: (\d+)\)", re.MULTILINE)
+
+    def stop(self) -> None:
+        """Serve the requests in flight, up to grace_s, then end.
+
+        The workers are stopped one by one, because what the master sends is lost on one that is still starting.
+        The master checks for workers that are gone once a second, or when the next signal wakes it: that is the
+        supervisor's.
+        """
+        if self._child.poll() is None:
+            give_up_at = time.monotonic() + self._spec.grace_s
+            os.kill(self.pid, signal.SIGTERM)
+            while (pids := self.worker_pids()) and time.monotonic() < give_up_at:
+                for pid in set(pids) - set(map(int, self._worker_stops.findall(self._log.text()))):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGHUP)
+                time.sleep(POLL_S)
+        self._child.stop()
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        return [
+            uwsgi_program(spec.python),
+            "--strict",
+            # Each connection is closed after its response, so that no thread is tied to a client: with --http11-socket
+            # and more clients than threads some clients are never served. --http would add a process that copies the
+            # bytes.
+            *("--http-socket", spec.address),
+            *("--add-header", "Connection: close"),
+            *("--module", spec.module, "--need-app", "--single-interpreter"),
+            *_virtualenv_option(spec.python),
+            *("--master", "--processes", str(spec.processes), "--threads", str(spec.threads)),
+            # SIGTERM would reload; --die-on-term would drop the requests in flight.
+            *("--hook-master-start", "unix_signal:15 gracefully_kill_them_all"),
+            *("--worker-reload-mercy", str(max(1, round(spec.grace_s)))),
+            # The default of 4 s cuts off a client that is slow to read a body of megabytes.
+            *("--socket-timeout", str(_SOCKET_TIMEOUT_S)),
+            *("--buffer-size", str(_BUFFER_BYTES)),
+            *("--listen", str(_backlog())),
+            "--disable-logging",
+            # Without it, and with one thread, uWSGI takes no GIL: telemetry's thread would not run between requests.
+            *(("--enable-threads",) if spec.telemetry is not None else ()),
+        ]
+
+    def _find_url(self) -> str:
+        if not self.url and (bound := self._listens.search(self._log.text())):
+            self.url = f"http://{replace(self._spec, port=int(bound[1])).address}"
+        return self.url
+
+
+def uwsgi_program(python: Path | None = None) -> str:
+    """Return the path of the command uwsgi beside *python*, for ours else on PATH.
+
+    Raises MissingExtraError where there is none.
+    """
+    beside = (python or Path(sys.executable)).with_name("uwsgi")
+    if beside.is_file():
+        return str(beside)
+    if python is not None:
+        raise MissingExtraError(f"no command uwsgi beside {python}: {python} -m pip install pyuwsgi")
+    found = shutil.which("uwsgi")
+    if found is None:
+        raise MissingExtraError(
+            f"no command uwsgi beside {sys.executable} or on PATH: pip install 'placebench[bench]', "
+            "or 'placebench[uwsgi]' where pyuwsgi has no wheel"
+        )
+    return found
+
+
+def _virtualenv_option(python: Path | None) -> tuple[str, ...]:
+    """A uWSGI compiled from source links the base Python: it needs the path of the packages."""
+    prefix = (python or Path(sys.executable)).parent.parent
+    return ("--virtualenv", str(prefix)) if (prefix / "pyvenv.cfg").is_file() else ()
+
+
+def _backlog() -> int:
+    """Return our backlog, or the system's where that is less: uWSGI refuses to start with more."""
+    try:
+        return min(_UWSGI_BACKLOG, int(_SYSTEM_BACKLOG.read_text()))
+    except OSError:
+        return 100
