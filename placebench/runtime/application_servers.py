@@ -21,7 +21,8 @@ from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.runtime.running_server import Interface, RunningServer, ServerSpec
 from placebench.runtime.uwsgi import UwsgiServer, uwsgi_program
 
-_STANDALONE = Path(__file__).with_name("standalone")
+STANDALONE = Path(__file__).with_name("standalone")
+"""The folder of programs that need nothing but what is installed beside the application."""
 _LAST_PORT = 65_535
 
 
@@ -76,7 +77,7 @@ class _Wsgiref(RunningServer):
     def _command(self, spec: ServerSpec) -> list[str]:
         if spec.processes > 1:
             raise ServerError(f"{spec.processes} processes: wsgiref serves in one")
-        return [_python(spec), "-P", str(_STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
+        return [_python(spec), "-P", str(STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
 
 
 class _OnChosenPort(RunningServer):
