@@ -34,10 +34,8 @@ _OURS, _THEIRS = "placebench", "openstack-placement"
 _INSPECTION = """
 import importlib.metadata, importlib.util, json, platform
 found = {"python": platform.python_version()}
-drivers = ["psycopg2", "psycopg2-binary", "psycopg", "asyncpg"]
+drivers = ["psycopg2", "psycopg2-binary", "psycopg", "asyncpg", "PyMySQL"]
 for name in ["placebench", "openstack-placement", "sqlalchemy", *drivers, "gunicorn", "uvicorn", "granian"]:
-for name in ("placebench", "openstack-placement", "sqlalchemy", "psycopg2", "psycopg2-binary", "psycopg", "gunicorn",
-             "PyMySQL"):
     try:
         found[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

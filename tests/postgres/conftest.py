@@ -245,8 +245,7 @@ def _in_event_loop(_postgresql: Engine) -> Iterator[tuple[Engine, asyncio.Runner
         loop.run(greenlet_spawn(engine.dispose))
 
 
-@pytest.fixture(params=["on_postgresql", "on_sqlite", *ALGORITHMS, ASYNCHRONOUS])
-@pytest.fixture(params=["on_postgresql", "on_mariadb", "on_sqlite", *ALGORITHMS])
+@pytest.fixture(params=["on_postgresql", "on_mariadb", "on_sqlite", *ALGORITHMS, ASYNCHRONOUS])
 def cloud(request: pytest.FixtureRequest) -> Cloud:
     """A cloud without providers, on each database; for each algorithm, which want PostgreSQL; in an event loop."""
     if request.param == ASYNCHRONOUS:
