@@ -9,7 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parents[1]
+TOP = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     name = f"placebench-artifact-{version}"
     out = TOP / "build" / f"{name}.tar.gz"
     out.parent.mkdir(exist_ok=True)
-    moved = f"--add-virtual-file={name}/ARTIFACT.md:{(TOP / 'release' / 'ARTIFACT.md').read_text()}"
+    moved = f"--add-virtual-file={name}/ARTIFACT.md:{Path(__file__).with_name('ARTIFACT.md').read_text()}"
     commit = f"--add-virtual-file={name}/COMMIT:{git('rev-parse', 'HEAD')}"
     git("archive", f"--prefix={name}/", "--mtime=@0", moved, commit, "-o", str(out), "HEAD")
     print(f"{out}: {out.stat().st_size} bytes")
