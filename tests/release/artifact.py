@@ -22,7 +22,7 @@ def main() -> None:
     out.parent.mkdir(exist_ok=True)
     moved = f"--add-virtual-file={name}/ARTIFACT.md:{Path(__file__).with_name('ARTIFACT.md').read_text()}"
     commit = f"--add-virtual-file={name}/COMMIT:{git('rev-parse', 'HEAD')}"
-    git("archive", f"--prefix={name}/", "--mtime=@0", moved, commit, "-o", str(out), "HEAD")
+    git("archive", f"--prefix={name}/", moved, commit, "-o", str(out), "HEAD")
     print(f"{out}: {out.stat().st_size} bytes")
 
 
