@@ -62,6 +62,7 @@ COMMANDS: Mapping[str, Entry] = {
     "lab perfload": Entry("seed, serve, load, profile and compare all variants, and write the report", "lab.perfload"),
     "lab seed": Entry("create the schema in a database, and fill it with an inventory data set", "lab.seed"),
     "lab serve": Entry("serve a seeded database with the reference service, in the foreground", "lab.serve"),
+    "lab scaleout": Entry("serve on several hosts: nginx, uWSGI, a primary and its replicas", "lab.scaleout"),
     "lab verify": Entry("check the seeded data, and that every variant sends the same responses", "lab.verify"),
     "lab export": Entry("export the inventory of a running Placement, anonymised, as a topology file", "lab.export"),
     "lab steps": Entry("measure what each optimization brings", "lab.steps"),
@@ -70,6 +71,7 @@ COMMANDS: Mapping[str, Entry] = {
     "lab study workers": Entry("threads or processes: throughput, CPU and memory of every mix", "lab.study.workers"),
     "lab study matrix": Entry("what each part of the stack costs, against a control", "lab.study.matrix"),
     "lab study breakdown": Entry("what the latency of a request consists of", "lab.study.breakdown"),
+    "lab study operators": Entry("what each setting of the real Placement is worth", "lab.study.operators"),
     "lab study herd": Entry("claims that schedulers lose to each other on the real Placement", "lab.study.herd"),
     "lab study published": Entry("the published figures of Placement, measured again", "lab.study.published"),
 }
