@@ -16,7 +16,7 @@ from placebench import __version__
 from placebench.commands import COMMANDS, Command
 from placebench.errors import PlacebenchError, UsageError
 
-EXIT_BUG = 70
+_EXIT_BUG = 70
 _DESCRIPTION = "Profile the SQL of a Python service, and compare versions of it with confidence intervals."
 _EXIT_CODES = """\
 exit codes:
@@ -191,7 +191,9 @@ def _fail(message: str, exit_code: int) -> int:
 
 def _bug() -> int:
     traceback.print_exc()
-    return _fail(f"placebench: this is a bug in placebench; please report it{_issues()} with the lines above", EXIT_BUG)
+    return _fail(
+        f"placebench: this is a bug in placebench; please report it{_issues()} with the lines above", _EXIT_BUG
+    )
 
 
 def _issues() -> str:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 metadata = MetaData()
 
 # What only an optional revision makes (schema/options), and nothing but the variant that needs it reads.
-option_metadata = MetaData()
+_option_metadata = MetaData()
 
 
 def utc_now() -> datetime:
@@ -190,7 +190,7 @@ placebench_receipts = Table(
     Column("format_version", Integer, nullable=False),
 )
 
-placebench_created_tables = Table(
+_placebench_created_tables = Table(
     "placebench_created_tables",
     metadata,
     Column("name", String(64), primary_key=True),
@@ -198,7 +198,7 @@ placebench_created_tables = Table(
 
 placebench_usages = Table(
     "placebench_usages",
-    option_metadata,
+    _option_metadata,
     Column("resource_provider_id", Integer, primary_key=True, autoincrement=False),
     Column("resource_class_id", Integer, primary_key=True, autoincrement=False),
     Column("used", BigInteger, nullable=False),

@@ -22,7 +22,7 @@ _INSTALL = "pip install 'placebench[bench]'"
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class _Diagnosis:
     """One requirement of placebench, and what this machine has of it."""
 
     what: str
@@ -50,52 +50,52 @@ def _run(arguments: Namespace) -> int:
     return 0 if well else PlacebenchError.exit_code
 
 
-def _line(diagnosis: Diagnosis) -> str:
+def _line(diagnosis: _Diagnosis) -> str:
     mark = "well   " if diagnosis.well else "missing"
     return f"{mark}  {diagnosis.what:<12}{diagnosis.seen}" + (f": {diagnosis.advice}" if diagnosis.advice else "")
 
 
-def _python() -> Diagnosis:
+def _python() -> _Diagnosis:
     well = sys.version_info >= (3, 11)
-    return Diagnosis("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
+    return _Diagnosis("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
 
 
-def _profiler() -> Diagnosis:
+def _profiler() -> _Diagnosis:
     """How the modes `flame` and `plans` sample Python's stacks."""
     from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     defect = profile_function_defect()
     if defect is None:
-        return Diagnosis("profiler", well=True, seen="samples Python's stacks by a profile function")
+        return _Diagnosis("profiler", well=True, seen="samples Python's stacks by a profile function")
     advice = (
         f"{defect}; statements stay exact. Best here: --mode external (pip install 'placebench[sampler]'), which "
         "samples from outside of the process; Python 3.11.3 or later measures Python's time too"
     )
-    return Diagnosis("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
+    return _Diagnosis("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
 
 
-def _sampler() -> Diagnosis:
+def _sampler() -> _Diagnosis:
     """What samples Python's stacks in the mode `external`, which nothing else needs."""
     from placebench.profiler.capture.external_sampler import find_py_spy
 
     try:
-        return Diagnosis("sampler", well=True, seen=f"{find_py_spy()}, for --mode external")
+        return _Diagnosis("sampler", well=True, seen=f"{find_py_spy()}, for --mode external")
     except ProfilerError as error:
-        return Diagnosis("sampler", well=True, seen=str(error))
+        return _Diagnosis("sampler", well=True, seen=str(error))
 
 
-def _system() -> Diagnosis:
+def _system() -> _Diagnosis:
     well = sys.platform == "linux"
     seen = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
-    return Diagnosis("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
+    return _Diagnosis("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
 
 
-def _packages() -> Diagnosis:
+def _packages() -> _Diagnosis:
     requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
     names = [found[1] for found in requirements if found and found[1] not in _FOUND_BY_THEMSELVES]
     missing = [name for name in names if not _installed(name)]
     seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench"
-    return Diagnosis("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
+    return _Diagnosis("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
 
 
 def _installed(package: str) -> bool:
@@ -105,41 +105,41 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _uwsgi() -> Diagnosis:
+def _uwsgi() -> _Diagnosis:
     from placebench.runtime.uwsgi import uwsgi_program
 
     return _found("uWSGI", uwsgi_program)
 
 
-def _postgresql() -> Diagnosis:
+def _postgresql() -> _Diagnosis:
     from placebench.runtime.postgres.binaries import find_binaries
 
     return _found("PostgreSQL", lambda: find_binaries().folder)
 
 
-def _mariadb() -> Diagnosis:
+def _mariadb() -> _Diagnosis:
     """What the matrix can start beside PostgreSQL, and nothing else needs."""
     from placebench.runtime.mariadb import find_mariadbd
 
     try:
         seen = find_mariadbd()["mariadbd"]
     except DatabaseError as error:
-        return Diagnosis("MariaDB", well=True, seen=str(error))
+        return _Diagnosis("MariaDB", well=True, seen=str(error))
     advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
-    return Diagnosis("MariaDB", well=True, seen=f"{seen}, for lab study matrix", advice=advice)
+    return _Diagnosis("MariaDB", well=True, seen=f"{seen}, for lab study matrix", advice=advice)
 
 
-def _found(what: str, find: Callable[[], object]) -> Diagnosis:
+def _found(what: str, find: Callable[[], object]) -> _Diagnosis:
     """What *find* finds, or the one line it fails with."""
     try:
-        return Diagnosis(what, well=True, seen=str(find()))
+        return _Diagnosis(what, well=True, seen=str(find()))
     except (PlacebenchError, ModuleNotFoundError) as error:
-        return Diagnosis(what, well=False, seen="none", advice=str(error))
+        return _Diagnosis(what, well=False, seen="none", advice=str(error))
 
 
-def _processes() -> Diagnosis:
+def _processes() -> _Diagnosis:
     well = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
-    return Diagnosis(
+    return _Diagnosis(
         "meters",
         well,
         "/proc/self/schedstat",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from placebench.http_session import Request
     from placebench.report import Report
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _NEEDED = 6
 
 
@@ -143,7 +143,7 @@ def _filled_in(arguments: Namespace, plan: "Experiment", data: "OwnData | Topolo
     )
 
 
-def _first(*values: T) -> T:
+def _first(*values: _T) -> _T:
     """The first that was given; the last where none was."""
     return next((value for value in values if value is not None), values[-1])
 

@@ -41,7 +41,7 @@ class CandidatesResponse:
 
 
 @dataclass(frozen=True)
-class OtherResponse:
+class _OtherResponse:
     """What any other service responds: a JSON document, or any other bytes, with its status and its headers."""
 
     document: Any
@@ -56,7 +56,7 @@ class OtherResponse:
         return _digest(_text(dict(self.head)).encode() + b"\n" + body if self.head else body)
 
 
-Response = CandidatesResponse | OtherResponse
+Response = CandidatesResponse | _OtherResponse
 
 
 class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
@@ -227,12 +227,12 @@ def parse_response(
     except ValueError:
         for pattern in rules.ignore_text:
             body = re.sub(pattern.encode(), b"", body)
-        return OtherResponse(body, head)
+        return _OtherResponse(body, head)
     if rules.candidates and isinstance(document, dict) and document.keys() >= _CANDIDATES:
         return canonical_candidates(document)
     ignored = [parse_path(path) or () for path in rules.ignore]
     unordered = [steps for path in rules.unordered if (steps := parse_path(path)) is not None]
-    return OtherResponse(_without(document, ignored, unordered), head)
+    return _OtherResponse(_without(document, ignored, unordered), head)
 
 
 def canonical_candidates(document: dict[str, Any]) -> CandidatesResponse:

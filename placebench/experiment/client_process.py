@@ -156,7 +156,7 @@ def body_file(folder: Path, digest: str) -> Path:
     return folder / f"{digest}.body"
 
 
-def write_response(folder: Path, digest: str, body: bytes, head: Mapping[str, Any]) -> None:
+def _write_response(folder: Path, digest: str, body: bytes, head: Mapping[str, Any]) -> None:
     """Keep one response of this canonical digest."""
     path = body_file(folder, digest)
     if not path.exists():
@@ -274,7 +274,7 @@ class Client:
     def _digest(self, key: "_Seen", body: bytes, head: dict[str, Any], rules: ResponseRules) -> str:
         if key not in self._canonical:
             self._canonical[key] = digest = parse_response(body, rules, head).digest
-            write_response(self._folder, digest, body, head)
+            _write_response(self._folder, digest, body, head)
         return self._canonical[key]
 
 

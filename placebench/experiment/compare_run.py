@@ -40,11 +40,11 @@ from placebench.runtime.postgres import Server
 from placebench.stats import PART_REPLICATES, PRIMARY, compare_blocks
 from placebench.stats.verdict import INCONCLUSIVE
 
-SCREEN, PUBLISH = 12, 30
+SCREEN = 12
 ROUNDS = 24
 SEQUENTIAL_MOST, SEQUENTIAL_ROUNDS = 100, 8
 """Of a sequential run: small replicates, each of one start of the servers, and at most so many."""
-PROFILED_REPLICATES = 8
+_PROFILED_REPLICATES = 8
 """At most: more of them hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
 
@@ -230,7 +230,7 @@ class CompareRun:
     def _profiled(self) -> int:
         """How many replicates are profiled: enough to tell where the variants differ, or one for a flame graph."""
         wanted = self._settings.replicates
-        return min(wanted, PROFILED_REPLICATES) if wanted >= PART_REPLICATES else min(wanted, 1)
+        return min(wanted, _PROFILED_REPLICATES) if wanted >= PART_REPLICATES else min(wanted, 1)
 
     def _undecided(self) -> list[str]:
         """The variants that the next replicate needs: all, or in a sequential run those of pairs without a decision."""

@@ -1,7 +1,7 @@
 """The plan of a comparison as a document that is published with its results, so that others can run it again.
 
 `plan_document` writes it with the keys of a plan file; `placebench.experiment.trials.parse_plan` reads it. Revisions
-are commits, the options of the command line and the defaults are filled in, and what looks like a secret is `HIDDEN`.
+are commits, the options of the command line and the defaults are filled in, and what looks like a secret is `_HIDDEN`.
 """
 
 import re
@@ -18,7 +18,7 @@ from placebench.experiment.trials import Experiment
 from placebench.experiment.variants import Variant, VariantTables
 from placebench.experiment.workload import LoginRequest, SentRequest, Workload, WorkloadKeys
 
-HIDDEN = "***"
+_HIDDEN = "***"
 _SECRET_NAME = re.compile(r"secret|token|key|passw|pwd|credential|auth|cookie|dsn|csrf|xsrf", re.IGNORECASE)
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
 _OWN_DATA = ("setup", "template_db", "database", "may_change")
@@ -57,7 +57,7 @@ def hidden_places(document: Any, at: str = "plan") -> Iterator[str]:
     elif isinstance(document, list):
         for number, value in enumerate(document):
             yield from hidden_places(value, f"{at}[{number}]")
-    elif isinstance(document, str) and HIDDEN in document:
+    elif isinstance(document, str) and _HIDDEN in document:
         yield at
 
 
@@ -109,7 +109,7 @@ def _request(call: SentRequest, weight: int, common: Mapping[str, str]) -> dict[
 
 
 def _login(call: LoginRequest) -> dict[str, Any]:
-    sent = {"name": "", "body": HIDDEN if call.body else "", "token": call.token, "token_header": call.token_header}
+    sent = {"name": "", "body": _HIDDEN if call.body else "", "token": call.token, "token_header": call.token_header}
     send = {} if call.send == LoginRequest("", "").send else {"send": call.send}
     return {**_without_defaults({**_request(call, 1, {}), **sent}), **send}
 
@@ -119,7 +119,7 @@ def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return HIDDEN
+        return _HIDDEN
 
 
 def _said(table: msgspec.Struct) -> dict[str, Any]:
@@ -136,8 +136,8 @@ def _masked(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         secrets = name in ("env", "headers")
         return {
-            key: HIDDEN if secrets and _SECRET_NAME.search(key) else _masked(each, key) for key, each in value.items()
+            key: _HIDDEN if secrets and _SECRET_NAME.search(key) else _masked(each, key) for key, each in value.items()
         }
     if isinstance(value, list | tuple):
         return [_masked(each, name) for each in value]
-    return _PASSWORD.sub(rf"\1{HIDDEN}@", value) if isinstance(value, str) else value
+    return _PASSWORD.sub(rf"\1{_HIDDEN}@", value) if isinstance(value, str) else value

@@ -48,7 +48,7 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         status="complete",
         headline=_headline(history, series, regressions),
-        document=history_document(history, series),
+        document=_history_document(history, series),
         notices=[_notice(*each) for each in found],
         overview=[Table("Commits", columns, newest[:_NEWEST])] if newest else [],
         remarks=list(_remarks(history, series)),
@@ -83,7 +83,7 @@ def _notice(series: Series, found: SeriesStep) -> str:
     return f"{'Regression' if found in series.regressions else 'Step'}: {step_sentence(series, found)}"
 
 
-def history_document(history: History, series: Sequence[Series]) -> dict[str, Any]:
+def _history_document(history: History, series: Sequence[Series]) -> dict[str, Any]:
     """Plain values for --json."""
     return {
         "reference": history.reference.reference if history.reference else None,

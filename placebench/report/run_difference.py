@@ -26,7 +26,7 @@ _MADE_WITH = {
 
 
 @dataclass(frozen=True)
-class MetricChange:
+class _MetricChange:
     """One metric of one variant per request, in both runs."""
 
     variant: str
@@ -90,10 +90,10 @@ _STATEMENT_COLUMNS = (
 )
 
 
-def _metric_changes(before: Run, after: Run) -> list[MetricChange]:
+def _metric_changes(before: Run, after: Run) -> list[_MetricChange]:
     """What both runs measured, in the order of the earlier one."""
     then, now = dict(_values(before)), dict(_values(after))
-    return [MetricChange(*key, then[key], now[key]) for key in then if key in now]
+    return [_MetricChange(*key, then[key], now[key]) for key in then if key in now]
 
 
 def _other_conditions(before: Run, after: Run) -> list[str]:

@@ -74,7 +74,7 @@ def difference_section(figures: Figures) -> list[Section]:
 
 def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Block]:
     """What changed from *baseline* to *variant*; nothing where neither frames nor statements are known of both."""
-    run, parts = figures.run, changed_parts(figures, baseline, variant)
+    run, parts = figures.run, _changed_parts(figures, baseline, variant)
     counted = run.wire.get(baseline), run.wire.get(variant)
     statements = counted_changes(counted[0], counted[1]) if counted[0] and counted[1] else []
     if not parts and not statements:
@@ -97,7 +97,7 @@ def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Bloc
     yield Details(summary, blocks, style="between", is_open=len(figures.parts) == 1)
 
 
-def changed_parts(figures: Figures, baseline: str, variant: str) -> list[PartChange[Frame]]:
+def _changed_parts(figures: Figures, baseline: str, variant: str) -> list[PartChange[Frame]]:
     """Return the frames that changed significantly, then those that changed by 0.1 % of a request, largest first."""
     parts = figures.parts.get((baseline, variant), [])
     least = _SMALLEST_SHARE * sum(each.before for each in parts)
@@ -176,7 +176,7 @@ def _frame_table(parts: Sequence[PartChange[Frame]], baseline: str, variant: str
         Column("change", lambda each: Markup('<span class="change">{}</span>').format(units.step(each.change))),
     ]
     if parts[0].low is not None:
-        columns.append(Column("95 % CI", interval_text))
+        columns.append(Column("95 % CI", _interval_text))
     return Table(
         "Frames",
         tuple(columns),
@@ -188,7 +188,7 @@ def _frame_table(parts: Sequence[PartChange[Frame]], baseline: str, variant: str
     )
 
 
-def interval_text(part: PartChange[Frame]) -> str:
+def _interval_text(part: PartChange[Frame]) -> str:
     """Return the interval of a part's change: "[+1.2 ms, +1.4 ms]", and whether it is inconclusive."""
     if part.low is None or part.high is None:
         return ""

@@ -57,10 +57,10 @@ def _open_engine(url: str) -> Iterator[Connection]:
         cause = _first(error, (DBAPIError, driver.Error))
         if not isinstance(cause, refusals) and not _lacks_rights(cause):
             raise
-        raise DatabaseError(f"{describe_url(engine)}: {_first_line(cause)}") from error
+        raise DatabaseError(f"{_describe_url(engine)}: {_first_line(cause)}") from error
 
 
-def describe_url(engine: Engine) -> str:
+def _describe_url(engine: Engine) -> str:
     """The engine's URL as a message shows it, without anything that may be a password."""
     return engine.url.set(query={}).render_as_string(hide_password=True)
 
@@ -174,5 +174,5 @@ def _upgrade(connection: Connection, revision: str, *, versions: str, **attribut
     try:
         command.upgrade(config, revision)
     except CommandError as error:
-        raise DatabaseError(f"{describe_url(connection.engine)}: {error}") from error
+        raise DatabaseError(f"{_describe_url(connection.engine)}: {error}") from error
     connection.commit()

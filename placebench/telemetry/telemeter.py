@@ -214,10 +214,6 @@ _BEAT_S = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class _Pool(Protocol):
-    def checkedout(self) -> int: ...
-
-
 class _Engine(Protocol):
     """A SQLAlchemy engine, as far as it matters here."""
 

@@ -103,11 +103,6 @@ class FrameChange:
         return self.after_s - self.before_s
 
     @property
-    def is_sql(self) -> bool:
-        """Whether it is a statement, or a node of its plan."""
-        return self.place in ("sql", "plan")
-
-    @property
     def label(self) -> str:
         """The frame with its file, if it has one."""
         return f"{self.name} ({self.place})" if self.place else self.name

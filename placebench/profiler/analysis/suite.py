@@ -22,7 +22,7 @@ from placebench.profiler.model.statement import Caller, Statement
 
 _FORMAT_VERSION = 1
 _KINDS = {"n+1": "n_plus_one", "duplicate": "duplicates"}
-ORIGINS = ("application", "library", "tests")
+_ORIGINS = ("application", "library", "tests")
 """Whose code ran a statement: below the root of the suite, installed, or the tests' own."""
 
 _LONGEST_SQL = 1000
@@ -43,7 +43,7 @@ class StatementUse:
 
 @dataclass(frozen=True, slots=True)
 class SuiteFinding:
-    """An N+1 or duplicates at one line. count: executions in question. origin: whose line it is, one of `ORIGINS`."""
+    """An N+1 or duplicates at one line. count: executions in question. origin: whose line it is, one of `_ORIGINS`."""
 
     kind: str
     count: int
@@ -256,7 +256,7 @@ class SuiteProfile:
             first = everywhere[0][0]
             repeated.append(RepeatedFinding(first, first.count, tuple(name for _, name in everywhere)))
         return sorted(
-            repeated, key=lambda each: (ORIGINS.index(each.finding.origin), each.finding.kind != "n+1", -each.most)
+            repeated, key=lambda each: (_ORIGINS.index(each.finding.origin), each.finding.kind != "n+1", -each.most)
         )
 
 
@@ -341,7 +341,7 @@ def _finding(finding: Finding, root: Path) -> SuiteFinding:
 
 
 def _origin(file: str, root: Path) -> str:
-    """One of `ORIGINS`."""
+    """One of `_ORIGINS`."""
     inside = file.removeprefix(f"{root}/")
     if inside == file or "site-packages/" in inside:
         return "library"

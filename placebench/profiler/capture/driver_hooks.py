@@ -30,7 +30,7 @@ _PATCHES = {
     "pymysql": ("mysql", "patch_pymysql"),
     "sqlite3": ("sqlite", "patch_sqlite"),
 }
-DRIVERS = tuple(_PATCHES)
+_DRIVERS = tuple(_PATCHES)
 _POOLS = {"psycopg_pool": ("psycopg3", "patch_psycopg_pool")}
 # Between the application and its driver: their lines are not the ones that ran a statement.
 _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
@@ -54,7 +54,7 @@ class DriverPatches:
         self._originals: list[tuple[Any, str, Any]] = []
         for name in self._named:
             if name not in _PATCHES:
-                raise ProfilerError(f"unknown driver {name!r}: expected one of {', '.join(DRIVERS)}")
+                raise ProfilerError(f"unknown driver {name!r}: expected one of {', '.join(_DRIVERS)}")
             if find_spec(name) is None:
                 raise ProfilerError(f"the driver {name} is not installed")
 
@@ -62,11 +62,11 @@ class DriverPatches:
         """Exchange those of the drivers that are imported, and of the others when they are."""
         for name in self._named:
             _import(name)
-        watched = {*(self._named or DRIVERS), *_POOLS}
+        watched = {*(self._named or _DRIVERS), *_POOLS}
         for name in watched & sys.modules.keys():
             self._patch(name)
         self._watch.begin(watched - sys.modules.keys())
-        add_libraries(*DRIVERS, *_LIBRARIES)
+        add_libraries(*_DRIVERS, *_LIBRARIES)
 
     def remove(self) -> None:
         """Give the drivers their own ways to connect back; again is harmless. Open connections only pass on."""
@@ -77,7 +77,7 @@ class DriverPatches:
 
     def __str__(self) -> str:
         """Which drivers are watched, and which others have been imported."""
-        watched = self._named or DRIVERS
+        watched = self._named or _DRIVERS
         imported = ", ".join(name for name in watched if name in sys.modules)
         absent = ", ".join(name for name in watched if name not in sys.modules)
         other = ", ".join(name for name in _UNSUPPORTED if name in sys.modules)

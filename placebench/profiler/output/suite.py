@@ -20,7 +20,7 @@ from placebench.profiler.analysis.suite import (
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.output.markdown import code, table
 
-MARKER = "<!-- placebench: pytest --sql -->"
+_MARKER = "<!-- placebench: pytest --sql -->"
 """First line of the Markdown, by which a bot finds its own comment again."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -92,7 +92,7 @@ class SuiteReport:
 
     def to_markdown(self) -> str:
         """The change per test, the findings, and the most repeated statements."""
-        parts = [MARKER, "### SQL of the test suite", self.headline + "."]
+        parts = [_MARKER, "### SQL of the test suite", self.headline + "."]
         if self.baseline is not None:
             parts += [self.baseline_line + ".", *_changes_table(self.changes)]
         own = [each for each in self.profile.findings() if each.finding.origin != "tests"][:_MOST_ROWS]

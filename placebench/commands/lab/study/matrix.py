@@ -6,7 +6,7 @@ from typing import TypeVar
 from placebench.commands import Command, options
 from placebench.commands.lab.study import REPLICATES, add_study_options, is_quick, run_study, trees_of
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def _run(arguments: Namespace) -> int:
     return run_study(arguments, topology, spec)
 
 
-def _first(*values: T | None) -> T:
+def _first(*values: _T | None) -> _T:
     """The first that was given."""
     return next(value for value in values if value is not None)
 
