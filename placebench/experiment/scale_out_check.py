@@ -25,6 +25,7 @@ from placebench.reference.api.pipeline import POSITION_HEADER
 from placebench.runtime.scale_out import ScaleOut
 
 Note = Callable[[str], None]
+INTERRUPTED: Final = "interrupted"
 _HELD_AT_MOST: Final = 4
 _AWAY_S: Final = 1.0
 _POLL_S: Final = 0.05
@@ -75,6 +76,7 @@ def check_scale_out(
     candidates that are claimed. folder: of the write log. with_position: whether a read carries the position of the
     session's last write. disturb: is called after a third of the claims, and says what it does.
 
+    Ctrl-C ends it early: its result is of the claims until then, and its last event is INTERRUPTED.
     Raises LoadError where the service offers no candidates, and what *disturb* raises.
     """
     offered = [each["allocations"] for each in json.loads(fetch(url, request).body)["allocation_requests"]]
@@ -95,6 +97,8 @@ def check_scale_out(
                 time.sleep(_POLL_S)
             for each in running:
                 each.result()
+        except KeyboardInterrupt:
+            events.append((history.now_s(), INTERRUPTED))
         finally:
             history.stop()
     log.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from placebench import units
 from placebench.commands import Command, options
-from placebench.commands.interrupts import stop_event
+from placebench.commands.interrupts import EXIT_INTERRUPTED, stop_event
 from placebench.commands.load import write_check_lines
 from placebench.commands.output import emit, print_result, progress, say, steps
 from placebench.errors import ServerError
@@ -111,7 +111,7 @@ def _variant(arguments: Namespace) -> "ReferenceVariant":
 
 def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
     """Exit code 1 for a stale read, a lost or doubled write; 3 where nobody could look for the writes."""
-    from placebench.experiment.scale_out_check import check_scale_out, kill_and_restore
+    from placebench.experiment.scale_out_check import INTERRUPTED, check_scale_out, kill_and_restore
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
     from placebench.seeding import find_topology
 
@@ -127,6 +127,8 @@ def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
             progress=advance,
         )
     emit(arguments, text=lambda: "\n".join(_lines(made)), document=lambda: {**asdict(made), "passed": made.passed})
+    if made.events and made.events[-1][1] == INTERRUPTED:
+        return EXIT_INTERRUPTED
     return 3 if made.passed is None else int(not made.passed)
 
 
