@@ -355,9 +355,10 @@ class _MatrixValues(TypedDict):
 
 
 class _WorkersPoint(TypedDict):
-    workload: Literal["compute", "query", "state", "state-frozen"]
+    workload: Literal["compute", "database", "network", "query", "state", "state-frozen"]
     processes: _AtLeastOne
     threads: _AtLeastOne
+    server: NotRequired[Literal["uvicorn", "granian"]]
 
 
 class _WorkersSettings(_Study[_WorkersPoint]):

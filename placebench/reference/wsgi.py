@@ -3,6 +3,7 @@
     uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.reference.wsgi:application
 
 PLACEBENCH_DATABASE_URL   where the data is; required
+PLACEBENCH_READER_URL     where requests that only read go, such as replicas; default: to PLACEBENCH_DATABASE_URL
 PLACEBENCH_VARIANT        how candidates are found; default "cached", "tuned" where the database is not PostgreSQL
 PLACEBENCH_POOL_SIZE      connections a process may hold; default 10
 PLACEBENCH_RANDOMIZE_CANDIDATES  "1": under a limit any candidates, not the first ones; default "0"
@@ -19,19 +20,6 @@ Nothing is connected to and no thread is started before uWSGI forks. What is wro
 line on stderr, and the server with it.
 """
 
-import os
-import sys
-from wsgiref.types import WSGIApplication
+from placebench.reference.deployment import load_application
 
-from placebench.errors import PlacebenchError
-from placebench.reference.deployment import make_application
-
-
-def _load() -> WSGIApplication:
-    try:
-        return make_application(os.environ)
-    except PlacebenchError as error:
-        sys.exit(f"placebench: {error}")
-
-
-application = _load()
+application, _ = load_application("wsgi")

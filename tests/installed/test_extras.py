@@ -116,6 +116,7 @@ BENCH = (
         "tuned is served",
         lambda _, output: "Ctrl-C" in output,
     ),
+    Call("lab scaleout --variant cached", "a replica", exit_code=2),
     Call("lab verify --variants naive,tuned --db {seeded}", "2 variants send the same responses"),
     measures("lab steps --trees 2 --server {server}"),
     measures(f"lab study network {STUDY} --latency-ms 0"),
@@ -126,8 +127,12 @@ BENCH = (
 )
 OTHERS = {
     "mcp": Call("mcp", ""),
+    "scaleout": Call("lab scaleout --trees 2 --port 0 --check 20", "stale 0"),
     "psycopg3": Call(
         "lab verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants send the same responses"
+    ),
+    "asyncio": Call(
+        "lab verify --variants tuned,tuned+driver:asyncpg --db {seeded}", "2 variants send the same responses"
     ),
     "versionedobjects": Call(
         "lab verify --variants tuned,tuned+model:versioned_objects --db {seeded}", "2 variants send the same responses"

@@ -1,6 +1,6 @@
 """One request and what the steps of the pipeline have found out about it: `Call`, which each handler takes."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -34,7 +34,15 @@ class Call:
     version: Microversion | None = None
     handler: Handler | None = None
     names: dict[str, str] = field(default_factory=dict)
-    roles: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()  # of which the route wants one
+    held_roles: Sequence[str] = ()
+    dated: bool = False  # whether the response has a date even without a document
+
+    @property
+    def minor(self) -> int:
+        """The minor version that is requested: 39 in 1.39."""
+        assert self.version is not None, "the microversion is read before the handler is called"
+        return self.version.minor
 
     @property
     def prefix(self) -> str:

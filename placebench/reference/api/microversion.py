@@ -1,8 +1,7 @@
-"""The microversion that a request names in `OpenStack-API-Version: placement X.Y`, and the one served here.
+"""The microversion that a request names in `OpenStack-API-Version: placement X.Y`, and those served here.
 
-This service serves 1.39 and nothing else, and its versions document says so. A request without the header is for 1.0,
-as in Placement; what did not exist in the requested version is 404, and the rest is 406 with the range. The main
-function is `parse_microversion`.
+All of Placement's are served, from 1.0, which a request without the header is for, to 1.39. What did not exist in the
+requested version is 404. The main function is `parse_microversion`.
 """
 
 import re
@@ -27,36 +26,31 @@ class Microversion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-_OLDEST = Microversion(1, 0)
-SERVED = Microversion(1, 39)
+OLDEST = Microversion(1, 0)
+NEWEST = Microversion(1, 39)
 
 
 def parse_microversion(header: str | None) -> Microversion:
-    """Return the version in the header's last entry for this service; 1.0 without one; "latest" is the one served.
+    """Return the version in the header's last entry for this service; 1.0 without one; "latest" is 1.39.
 
     Raises BadRequest for what is no version, and VersionNotAcceptable for one that Placement 1.39 does not have.
     """
     text = _last_entry(header or "")
     if text is None:
-        return _OLDEST
+        return OLDEST
     if text == "latest":
-        return SERVED
+        return NEWEST
     match = _FORM.fullmatch(text)
     if not match:
-        raise BadRequest(f"{HEADER}: expected `{SERVICE} {SERVED}` or `{SERVICE} latest`, got `{text}`")
+        raise BadRequest(f"{HEADER}: expected `{SERVICE} {NEWEST}` or `{SERVICE} latest`, got `{text}`")
     version = Microversion(int(match[1]), int(match[2]))
-    if not _OLDEST <= version <= SERVED:
-        raise version_not_acceptable(version)
+    if not OLDEST <= version <= NEWEST:
+        raise VersionNotAcceptable(
+            f"microversion {version} is not served here: send one from {OLDEST} to {NEWEST}",
+            min_version=str(OLDEST),
+            max_version=str(NEWEST),
+        )
     return version
-
-
-def version_not_acceptable(version: Microversion) -> VersionNotAcceptable:
-    """Return the problem of a request for this version."""
-    return VersionNotAcceptable(
-        f"microversion {version} is not spoken here: send `{HEADER}: {SERVICE} {SERVED}`",
-        min_version=str(SERVED),
-        max_version=str(SERVED),
-    )
 
 
 def _last_entry(header: str) -> str | None:

@@ -4,6 +4,7 @@ The main function is `make_app`.
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -31,12 +32,17 @@ from placebench.reference.api.problems import (
 )
 from placebench.reference.api.routes import find_route
 from placebench.reference.settings import DEFAULTS, ServiceSettings
-from placebench.reference.store.database import Database
+from placebench.reference.store.database import Database, ReplicatedDatabase
 from placebench.reference.variants import variant
 from placebench.telemetry.telemeter import WATCH_KEY
 
 log = logging.getLogger(__name__)
 
+_SINCE_CODES: Final = 23  # minor version since which an error document has a code
+_SINCE_DATES: Final = 15  # and a document its date
+POSITION_HEADER: Final = "X-Placebench-WAL-Position"
+"""With replicas: of a response, where its write ended in the log; of a request, up to where it has to see."""
+_POSITION: Final = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}", re.ASCII)
 _PATHS_WITHOUT_TOKEN: Final = frozenset({"/", ""})
 
 
@@ -71,7 +77,8 @@ def _handle(call: Call) -> Response:
 
 def _error_response(problem: Problem, call: Call) -> Response:
     """The problem as JSON error document."""
-    content = orjson.dumps(problem.to_json(call.request_id))
+    with_code = call.version is None or call.minor >= _SINCE_CODES
+    content = orjson.dumps(problem.to_json(call.request_id, with_code=with_code))
     return Response(content, status=problem.status, headers=problem.headers, mimetype=JSON)
 
 
@@ -93,6 +100,16 @@ def _read_microversion(call: Call) -> None:
     call.version = microversion.parse_microversion(call.request.headers.get(microversion.HEADER))
 
 
+def _read_position(call: Call) -> None:
+    """Read up to where the log has to be applied for this request; BadRequest for what is no position."""
+    after = call.request.headers.get(POSITION_HEADER)
+    if after is not None and not _POSITION.fullmatch(after):
+        raise BadRequest(
+            f"{POSITION_HEADER}: expected a position as a response has it, such as 0/3000148, got {after!r}"
+        )
+    call.database = call.database.for_request(after)
+
+
 def _check_content_headers(call: Call) -> None:
     """A body needs a content type; the handler that reads it checks which."""
     length = call.request.headers.get("Content-Length", "")
@@ -105,33 +122,37 @@ def _check_content_headers(call: Call) -> None:
 def _route(call: Call) -> None:
     """Find the handler of path and method, and the roles that may call it.
 
-    Raises NotFound, also where the path did not exist yet in the requested version; VersionNotAcceptable where it
-    existed, in a form that is not served here; MethodNotAllowed with the methods that the path has.
+    Raises MethodNotAllowed with the methods that the path has; NotFound, also where the path did not exist yet in the
+    requested version.
     """
     found = find_route(call.request.path) if "\0" not in call.request.path else None
     assert call.version is not None, "_read_microversion is a step before"
-    if found is None or call.version.minor < found.route.since:
-        raise NotFound(f"nothing is served at {call.request.path} in microversion {call.version}")
-    if call.version != microversion.SERVED and not found.route.in_every_version:
-        raise microversion.version_not_acceptable(call.version)
+    if found is None:
+        raise NotFound(f"nothing is served at {call.request.path}")
     handlers = found.route.handlers
     if call.request.method not in handlers:
         allow = ", ".join(handlers)
         detail = f"{call.request.method} is not served at {call.request.path}: expected {allow}"
         raise MethodNotAllowed(detail, headers={"Allow": allow})
+    if call.version.minor < found.route.since:
+        raise NotFound(f"nothing is served at {call.request.path} in microversion {call.version}")
     call.handler, call.names, call.roles = handlers[call.request.method], found.names, found.route.roles
     if (watch := call.request.environ.get(WATCH_KEY)) is not None:
         watch.route = found.route.path
 
 
 def _authorize(call: Call) -> None:
-    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route wants."""
+    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route wants.
+
+    As in Placement's policy, a role in the whole system (`OpenStack-System-Scope`) is none in a project.
+    """
     user = call.request.headers.get("X-Auth-Token", "").partition(":")[0]
-    roles = call.request.headers.get("X-Roles", user if user == "admin" else "")
-    if call.roles and call.roles.isdisjoint(roles.split(",")):
+    call.held_roles = call.request.headers.get("X-Roles", user if user == "admin" else "").split(",")
+    is_systems = "HTTP_OPENSTACK_SYSTEM_SCOPE" in call.request.environ
+    if call.roles and (is_systems or call.roles.isdisjoint(call.held_roles)):
         needed = " or ".join(sorted(call.roles))
         raise Forbidden(
-            f"user {user!r} may not do this without the role {needed}: x-auth-token admin, or x-roles, has it"
+            f"user {user!r} may not do this without the role {needed} in a project: send x-auth-token admin or x-roles"
         )
 
 
@@ -154,9 +175,16 @@ def _add_microversion(call: Call, response: Response) -> None:
         response.headers[microversion.HEADER] = f"{microversion.SERVICE} {call.version}"
 
 
-def _add_date(_call: Call, response: Response) -> None:
+def _add_position(call: Call, response: Response) -> None:
+    """Add where the write of this request ended in the log, which the client's next read may ask for."""
+    if call.database.position is not None:
+        response.headers[POSITION_HEADER] = call.database.position
+
+
+def _add_date(call: Call, response: Response) -> None:
     """Date a document now, not to be cached; Placement gives the newest stamp of its rows, where they have one."""
-    if response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON:
+    is_document = response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON
+    if (is_document or (call.dated and response.status_code < HTTPStatus.BAD_REQUEST)) and call.minor >= _SINCE_DATES:
         response.headers["Cache-Control"] = "no-cache"
         response.last_modified = datetime.now(UTC)
 
@@ -165,16 +193,26 @@ _REQUEST_STEPS: Final[tuple[Callable[[Call], None], ...]] = (
     _check_uri_length,
     _authenticate,
     _read_microversion,
+    _read_position,
     _check_content_headers,
     _route,
     _authorize,
     _check_accept,
 )
-_RESPONSE_STEPS: Final[tuple[Callable[[Call, Response], None], ...]] = (_add_request_id, _add_microversion, _add_date)
+_RESPONSE_STEPS: Final[tuple[Callable[[Call, Response], None], ...]] = (
+    _add_request_id,
+    _add_microversion,
+    _add_position,
+    _add_date,
+)
 
 
-def make_app(engine: Engine, variant_name: str, settings: ServiceSettings = DEFAULTS) -> WSGIApplication:
+def make_app(
+    engine: Engine, variant_name: str, settings: ServiceSettings = DEFAULTS, *, readers: Engine | None = None
+) -> WSGIApplication:
     """Return the service on this engine's database, with candidates from the named variant; makes no connection.
+
+    readers: of the replicas that are read from; None: the engine is read from too.
 
     Raises VariantError with the names that exist, and for a variant that this database cannot have; MissingExtraError
     for one that needs a package.
@@ -184,7 +222,8 @@ def make_app(engine: Engine, variant_name: str, settings: ServiceSettings = DEFA
         raise VariantError(
             f"the variant {variant_name} is for PostgreSQL, but the database is of {engine.dialect.name}"
         )
-    database = Database(engine, chosen.implementations.transaction)
+    single = chosen.implementations.transaction
+    database = Database(engine, single) if readers is None else ReplicatedDatabase(engine, readers, single)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)

@@ -1,7 +1,8 @@
 """What can be wrong with a request, each with its HTTP status and the code that Placement gives it.
 
 A handler raises a `Problem`, which `pipeline.py` makes the JSON error document. Placement's own detail opens with a
-stock sentence for the status; ours is the message alone.
+stock sentence for the status; ours is the message alone. Two phrases are Placement's, since nova decides by them what
+to do after a 409: "consumer generation conflict" and "Conflicting resource provider name:".
 """
 # ruff: noqa: N818 - these are the names that HTTP gives the statuses, and werkzeug its exceptions.
 
@@ -30,12 +31,13 @@ class Problem(Exception):
         """The phrase that HTTP has for the status."""
         return self.status.phrase
 
-    def to_json(self, request_id: str) -> dict[str, Any]:
-        """Return the error document of the request of this id."""
-        return {"errors": [{**self._members(), "request_id": request_id}]}
+    def to_json(self, request_id: str, *, with_code: bool = True) -> dict[str, Any]:
+        """Return the error document of the request of this id; microversions before 1.23 have no codes."""
+        code = {"code": self.code} if with_code else {}
+        return {"errors": [{**self._members(), **code, "request_id": request_id}]}
 
     def _members(self) -> dict[str, Any]:
-        return {"status": self.status.value, "title": self.title, "detail": self.detail, "code": self.code}
+        return {"status": self.status.value, "title": self.title, "detail": self.detail}
 
 
 class BadRequest(Problem):

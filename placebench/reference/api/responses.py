@@ -38,4 +38,5 @@ def empty(*, status: HTTPStatus = HTTPStatus.NO_CONTENT, location: str | None = 
 def _with_location(response: Response, location: str | None) -> Response:
     if location is not None:
         response.location = location
+        response.autocorrect_location_header = True  # absolute, as Placement's: clients go there without a base
     return response

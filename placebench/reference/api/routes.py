@@ -14,9 +14,9 @@ from werkzeug.routing import Map, Rule
 from placebench.reference.api import responses
 from placebench.reference.api.call import Call, Handler
 from placebench.reference.api.handlers import allocations, candidates, inventories, name_tables, providers
-from placebench.reference.api.microversion import SERVED
+from placebench.reference.api.handlers.allocations import ADMINISTRATION, READER
+from placebench.reference.api.microversion import NEWEST, OLDEST
 
-_ADMINISTRATION: Final = frozenset({"admin", "service"})
 _SERVICE: Final = frozenset({"service"})
 _ANYBODY: Final = frozenset[str]()
 
@@ -28,8 +28,7 @@ class Route:
     path: str
     handlers: Mapping[str, Handler]
     since: int = 0
-    roles: frozenset[str] = _ADMINISTRATION
-    in_every_version: bool = False
+    roles: frozenset[str] = ADMINISTRATION
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,11 @@ class RouteMatch:
 
 
 def _show_versions(call: Call) -> Response:
-    """GET /: the version that is served. It uses no database, which makes it the benchmark's control."""
+    """GET /: the versions that are served. It uses no database, which makes it the benchmark's control."""
     version = {
         "id": "v1.0",
-        "max_version": str(SERVED),
-        "min_version": str(SERVED),
+        "max_version": str(NEWEST),
+        "min_version": str(OLDEST),
         "status": "CURRENT",
         "links": [{"rel": "self", "href": call.prefix}],
     }
@@ -53,7 +52,7 @@ def _show_versions(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    Route("/", {"GET": _show_versions}, roles=_ANYBODY, in_every_version=True),
+    Route("/", {"GET": _show_versions}, roles=_ANYBODY),
     Route("/allocation_candidates", {"GET": candidates.list_candidates}, since=10),
     Route("/allocations", {"POST": allocations.replace_several}, since=13),
     Route(
@@ -119,7 +118,7 @@ ROUTES: Final = (
         {"GET": name_tables.show_trait, "PUT": name_tables.ensure_trait, "DELETE": name_tables.delete_trait},
         since=6,
     ),
-    Route("/usages", {"GET": allocations.show_project_usages}, since=9),
+    Route("/usages", {"GET": allocations.show_project_usages}, since=9, roles=ADMINISTRATION | {READER}),
 )
 
 # A trailing slash leads nowhere, and no path is redirected: Placement has no canonical form to redirect to.

@@ -93,7 +93,7 @@ def _by_consumer(rows: Iterable[Any]) -> dict[str, Any]:
     return found
 
 
-_ALL_TYPES: Final = "all"
+ALL_TYPES: Final = "all"
 
 
 def read_provider_usages(connection: Connection, provider_id: int) -> dict[str, int]:
@@ -124,9 +124,7 @@ def read_project_usages(
     SELECT type, count(DISTINCT a.consumer_id) FROM ... GROUP BY type
     SELECT type, rc.name, sum(a.used) FROM ... GROUP BY type, rc.name
     """
-    kind = (
-        literal(_ALL_TYPES) if consumer_type == _ALL_TYPES else func.coalesce(consumer_types.c.name, literal(_NO_TYPE))
-    )
+    kind = literal(ALL_TYPES) if consumer_type == ALL_TYPES else func.coalesce(consumer_types.c.name, literal(_NO_TYPE))
     chosen = select(
         kind.label("kind"), allocations.c.consumer_id, allocations.c.resource_class_id, allocations.c.used
     ).select_from(_joined())
@@ -156,6 +154,6 @@ def _conditions(project: str, user: str | None, consumer_type: str | None) -> li
         conditions.append(users.c.external_id == user)
     if consumer_type == _NO_TYPE:
         conditions.append(consumers.c.consumer_type_id.is_(None))
-    elif consumer_type not in (None, _ALL_TYPES):
+    elif consumer_type not in (None, ALL_TYPES):
         conditions.append(consumer_types.c.name == consumer_type)
     return conditions

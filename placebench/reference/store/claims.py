@@ -224,10 +224,11 @@ def _supports_at_once(engine: Engine) -> bool:
 def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
     """Write the claim in one round trip; False if nothing was written and `claims.write` has to see to it.
 
-    That is so for a new project, user or consumer type, and for what is unknown or larger than an integer of the
-    tables. connection: in autocommit. Raises ConcurrentUpdate and Conflict as `claims.write` does.
+    That is so for a new project, user or consumer type, for a claim without a type (before 1.38), and for what is
+    unknown or larger than an integer of the tables. connection: in autocommit. Raises ConcurrentUpdate and Conflict
+    as `claims.write` does.
     """
-    if not claim.allocations or not _fits_the_columns(claim):
+    if not claim.allocations or claim.consumer_type is None or not _fits_the_columns(claim):
         return False
     try:
         rows = connection.exec_driver_sql(_message(connection, claim), _values(claim)).all()

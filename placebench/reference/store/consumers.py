@@ -17,14 +17,15 @@ class ConsumerClaim:
     generation: int | None  # that the client last saw; None: the consumer must be new
     project: str
     user: str
-    consumer_type: str
+    consumer_type: str | None  # None: as it is, and a new consumer has none
     allocations: Mapping[str, Mapping[str, int]]
+    any_generation: bool = False  # the generation is not compared: microversions before 1.28 have none
 
 
-def lock_consumers(connection: Connection, claims: Sequence[ConsumerClaim]) -> set[str]:
-    """Lock those of the claims' consumers that exist, until the commit, in the order of their uuids, and return them.
+def lock_consumers(connection: Connection, claims: Sequence[ConsumerClaim]) -> dict[str, int]:
+    """Lock those of the claims' consumers that exist, until the commit, and return their generations by uuid.
 
-    Raises ConcurrentUpdate if one has another generation than its claim says. One statement:
+    Raises ConcurrentUpdate if one has another generation than its claim says. One statement, in the order of uuids:
 
     SELECT uuid, generation FROM consumers WHERE uuid IN :uuids ORDER BY uuid FOR UPDATE
     """
@@ -34,10 +35,10 @@ def lock_consumers(connection: Connection, claims: Sequence[ConsumerClaim]) -> s
     generations = {row.uuid: row.generation for row in rows}
     for claim in claims:
         check_consumer_generation(claim, generations.get(claim.consumer))
-    return set(generations)
+    return generations
 
 
-def write_consumers(connection: Connection, claims: Sequence[ConsumerClaim], present: Collection[str]) -> None:
+def write_consumers(connection: Connection, claims: Sequence[ConsumerClaim], present: Mapping[str, int]) -> None:
     """Make or change the claims' consumers, one generation on, and delete those that are to have nothing.
 
     present: what `lock_consumers` returned. Raises ConcurrentUpdate if one was changed nevertheless. Up to one
@@ -48,23 +49,22 @@ def write_consumers(connection: Connection, claims: Sequence[ConsumerClaim], pre
         connection.execute(delete(consumers).where(consumers.c.uuid.in_(emptied)))
     project_ids = _ensure_rows(connection, projects, "external_id", {claim.project for claim in keeping})
     user_ids = _ensure_rows(connection, users, "external_id", {claim.user for claim in keeping})
-    type_ids = _ensure_rows(connection, consumer_types, "name", {claim.consumer_type for claim in keeping})
+    types = {claim.consumer_type for claim in keeping if claim.consumer_type is not None}
+    type_ids = _ensure_rows(connection, consumer_types, "name", types)
     for claim in sorted(keeping, key=lambda claim: claim.consumer):
-        row = {
-            "project_id": project_ids[claim.project],
-            "user_id": user_ids[claim.user],
-            "consumer_type_id": type_ids[claim.consumer_type],
-        }
-        _write_consumer(connection, claim, row)
+        row = {"project_id": project_ids[claim.project], "user_id": user_ids[claim.user]}
+        if claim.consumer_type is not None:
+            row["consumer_type_id"] = type_ids[claim.consumer_type]
+        _write_consumer(connection, claim.consumer, present.get(claim.consumer), row)
 
 
 def check_consumer_generation(claim: ConsumerClaim, generation: int | None) -> None:
     """Raise ConcurrentUpdate if the consumer has another generation (None: does not exist) than its claim says."""
-    if claim.generation != generation:
+    if claim.generation != generation and not claim.any_generation:
         seen = "does not exist" if generation is None else f"has generation {generation}"
         expected = "must be new" if claim.generation is None else f"has {claim.generation}"
         raise ConcurrentUpdate(
-            f"consumer {claim.consumer} {seen}, but the request says that it {expected}: read it again"
+            f"consumer generation conflict: {claim.consumer} {seen}, the request says that it {expected}: read it again"
         )
 
 
@@ -86,15 +86,15 @@ def _ensure_rows(connection: Connection, table: Table, column: str, names: Colle
     return ids
 
 
-def _write_consumer(connection: Connection, claim: ConsumerClaim, row: Mapping[str, int]) -> None:
+def _write_consumer(connection: Connection, uuid: str, generation: int | None, row: Mapping[str, int]) -> None:
     """A new consumer has generation 1 once it has its allocations.
 
     UPDATE consumers SET generation = :next, ... WHERE uuid = :uuid AND generation = :generation
     """
-    if claim.generation is None:
-        connection.execute(insert(consumers).values(uuid=claim.consumer, generation=1, **row))
+    if generation is None:
+        connection.execute(insert(consumers).values(uuid=uuid, generation=1, **row))
         return
     own = consumers.c
-    unchanged = update(consumers).where(own.uuid == claim.consumer, own.generation == claim.generation)
-    if connection.execute(unchanged.values(generation=claim.generation + 1, **row)).rowcount != 1:
-        raise ConcurrentUpdate(f"consumer {claim.consumer} was changed meanwhile: read it and try again")
+    unchanged = update(consumers).where(own.uuid == uuid, own.generation == generation)
+    if connection.execute(unchanged.values(generation=generation + 1, **row)).rowcount != 1:
+        raise ConcurrentUpdate(f"consumer {uuid} was changed meanwhile: read it and try again")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, insert, select
+from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, insert, select, update
 
 from placebench.reference.api.problems import BadRequest, Conflict, NotFound
 from placebench.reference.api.validation import is_standard
@@ -58,6 +58,20 @@ class NameTable:
             row["id"] = max(highest + 1, self.first_id)
         connection.execute(insert(self.table).values(row))
         return True
+
+    def rename(self, connection: Connection, name: str, new_name: str) -> None:
+        """Give what has the name another one. Three statements.
+
+        Raises NotFound, BadRequest for one of the standard's, Conflict if the new name is taken by another.
+        """
+        own_id = self._id(connection, name, lock=True)
+        if own_id is None:
+            raise self.unknown(name)
+        if is_standard(name):
+            raise BadRequest(f"{self.noun} {name} is the standard's and cannot be renamed")
+        if self._id(connection, new_name) not in (None, own_id):
+            raise Conflict(f"{self.noun} {new_name} exists already")
+        connection.execute(update(self.table).where(self.table.c.id == own_id).values(name=new_name))
 
     def delete(self, connection: Connection, name: str) -> None:
         """Delete the name, which is locked first. Three statements.
@@ -167,14 +181,13 @@ def read_provider_aggregates(connection: Connection, provider_id: int) -> list[s
     return list(connection.scalars(query.order_by(own.uuid)))
 
 
-def replace_aggregates(connection: Connection, provider: LockedProvider, uuids: Collection[str]) -> int:
-    """Put the provider into just these aggregates; return its next generation. Three to six statements."""
+def replace_aggregates(connection: Connection, provider: LockedProvider, uuids: Collection[str]) -> None:
+    """Put the provider into just these aggregates. Two to five statements; the generation stays."""
     member = resource_provider_aggregates.c
     connection.execute(delete(resource_provider_aggregates).where(member.resource_provider_id == provider.id))
     if ids := _ensure_aggregates(connection, uuids):
         rows = [{"resource_provider_id": provider.id, "aggregate_id": aggregate} for aggregate in sorted(ids)]
         connection.execute(insert(resource_provider_aggregates), rows)
-    return advance_generation(connection, provider)
 
 
 def _ensure_aggregates(connection: Connection, uuids: Collection[str]) -> set[int]:

@@ -8,7 +8,7 @@ from werkzeug import Response
 
 from placebench.reference.api import responses, validation
 from placebench.reference.api.call import Call
-from placebench.reference.api.problems import BadRequest
+from placebench.reference.api.problems import BadRequest, MethodNotAllowed
 from placebench.reference.api.validation import ANY_CLASS, LONGEST
 from placebench.reference.store import inventories, providers
 from placebench.reference.store.inventories import Inventory
@@ -20,6 +20,8 @@ _DEFAULTS: Final = {
     "step_size": 1,
     "allocation_ratio": 1.0,
 }
+_SINCE_ALL_RESERVED: Final = 26  # all of an inventory may be reserved
+_SINCE_CLEARED: Final = 5
 _MAX_RATIO: Final = 3.40282e38
 
 _CLASS = validation.text(LONGEST, pattern=ANY_CLASS)
@@ -53,7 +55,7 @@ def replace_inventories(call: Call, uuid: str) -> Response:
         provider = providers.lock_provider(connection, uuid)
         content = ALL_INVENTORIES(body, "body")
         providers.check_generation(provider, content["resource_provider_generation"])
-        wanted = {name: _checked_inventory(name, given) for name, given in content["inventories"].items()}
+        wanted = {name: _checked_inventory(call, name, given) for name, given in content["inventories"].items()}
         return _respond_all(wanted, inventories.replace_inventories(connection, provider, wanted))
 
     return call.database.write(work)
@@ -67,7 +69,7 @@ def create_inventory(call: Call, uuid: str) -> Response:
         provider = providers.lock_provider(connection, uuid)
         content = _ONE_MORE(body, "body")
         name = content.pop("resource_class")
-        inventory = _checked_inventory(name, content)
+        inventory = _checked_inventory(call, name, content)
         generation = inventories.add_inventory(connection, provider, name, inventory)
         location = f"{call.prefix}/resource_providers/{uuid}/inventories/{name}"
         return _respond_one(inventory, generation, status=HTTPStatus.CREATED, location=location)
@@ -76,7 +78,9 @@ def create_inventory(call: Call, uuid: str) -> Response:
 
 
 def clear_inventories(call: Call, uuid: str) -> Response:
-    """DELETE /resource_providers/{uuid}/inventories: all of them, whatever the generation."""
+    """DELETE /resource_providers/{uuid}/inventories: all of them, whatever the generation; since 1.5."""
+    if call.minor < _SINCE_CLEARED:
+        raise MethodNotAllowed("DELETE of all inventories is served since microversion 1.5")
     call.database.write(
         lambda connection: inventories.replace_inventories(connection, providers.lock_provider(connection, uuid), {})
     )
@@ -101,7 +105,7 @@ def update_inventory(call: Call, uuid: str, resource_class: str) -> Response:
         provider = providers.lock_provider(connection, uuid)
         content = _ONE_CHANGED(body, "body")
         providers.check_generation(provider, content["resource_provider_generation"])
-        inventory = _checked_inventory(resource_class, content)
+        inventory = _checked_inventory(call, resource_class, content)
         return _respond_one(inventory, inventories.change_inventory(connection, provider, resource_class, inventory))
 
     return call.database.write(work)
@@ -117,11 +121,15 @@ def delete_inventory(call: Call, uuid: str, resource_class: str) -> Response:
     return responses.empty()
 
 
-def _checked_inventory(name: str, given: dict[str, Any]) -> Inventory:
-    """The inventory with every field; BadRequest if its capacity is negative."""
-    full = complete_inventory(given)
-    if int((full["total"] - full["reserved"]) * full["allocation_ratio"]) < 0:
-        raise BadRequest(f"inventory of {name}: its capacity, (total - reserved) * allocation_ratio, is negative")
+def _checked_inventory(call: Call, name: str, given: dict[str, Any]) -> Inventory:
+    """The inventory with every field; BadRequest if its capacity is negative, before 1.26 also if it is 0."""
+    full, least = complete_inventory(given), 0 if call.minor >= _SINCE_ALL_RESERVED else 1
+    capacity = int((full["total"] - full["reserved"]) * full["allocation_ratio"])
+    if capacity < least:
+        raise BadRequest(
+            f"inventory of {name}: its capacity, (total - reserved) * allocation_ratio, is {capacity},"
+            f" expected {least} or more"
+        )
     return full
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement
 from werkzeug import Response
@@ -21,6 +21,7 @@ from placebench.reference.store.name_tables import (
 )
 from placebench.tables import traits
 
+_SINCE_ENSURED: Final = 7
 _NEW_CLASS = validation.record({"name": validation.text(LONGEST)})
 
 
@@ -35,11 +36,13 @@ def show_trait(call: Call, name: str) -> Response:
     """GET /traits/{name}: 204 if it is there."""
     with call.database.one_statement() as connection:
         TRAITS.check(connection, name)
+    call.dated = True
     return responses.empty()
 
 
 def ensure_trait(call: Call, name: str) -> Response:
     """PUT /traits/{name}: 201 if it was made now, 204 if it was there."""
+    call.dated = True
     return _ensure(call, TRAITS, name, f"{call.prefix}/traits/{name}")
 
 
@@ -72,7 +75,11 @@ def show_resource_class(call: Call, name: str) -> Response:
 
 
 def ensure_resource_class(call: Call, name: str) -> Response:
-    """PUT /resource_classes/{name}: 201 if it was made now, 204 if it was there."""
+    """PUT /resource_classes/{name}: 201 if it was made now, 204 if it was there; before 1.7 the body renames it."""
+    if call.minor < _SINCE_ENSURED:
+        new_name = check_custom("resource class", _NEW_CLASS(call.body(), "body")["name"])
+        call.database.write(lambda connection: RESOURCE_CLASSES.rename(connection, name, new_name))
+        return responses.document(_document(call, new_name))
     return _ensure(call, RESOURCE_CLASSES, name, _url(call, name))
 
 

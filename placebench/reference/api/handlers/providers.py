@@ -1,28 +1,37 @@
 """Resource providers, and the traits and aggregates of one."""
 
+from http import HTTPStatus
 from typing import Any, Final
 from uuid import uuid4
 
 from sqlalchemy import Connection
 from werkzeug import Response
 
-from placebench.reference.api import responses, validation
+from placebench.reference.api import older_versions, responses, validation
 from placebench.reference.api.call import Call
+from placebench.reference.api.problems import BadRequest
 from placebench.reference.api.validation import LONGEST
 from placebench.reference.store import name_tables, provider_filters, providers
 from placebench.reference.store.providers import StoredProvider
 
-_LINKS: Final = ("inventories", "usages", "aggregates", "traits", "allocations")
+_LINKS: Final = {"inventories": 0, "usages": 0, "aggregates": 1, "traits": 6, "allocations": 11}  # since which version
+_SINCE_TREES: Final = 14
+_SINCE_RETURNED: Final = 20  # a provider that is made is returned
+_SINCE_MOVES: Final = 37
 
 _NAME = validation.text(200, minimum=1)
 _PARENT = validation.nullable(validation.uuid)
+_NEW_ROOT = validation.record({"name": _NAME}, {"uuid": validation.dashed_uuid})
+_RENAMED = validation.record({"name": _NAME})
 _NEW_PROVIDER = validation.record({"name": _NAME}, {"uuid": validation.dashed_uuid, "parent_provider_uuid": _PARENT})
 _CHANGED_PROVIDER = validation.record({"name": _NAME}, {"parent_provider_uuid": _PARENT})
 
 
 def list_providers(call: Call) -> Response:
     """GET /resource_providers: those that meet every filter in the query string."""
-    chosen = provider_filters.parse_filters(call.parameters(provider_filters.NAMES))
+    parameters = call.parameters(provider_filters.NAMES)
+    older_versions.check_filters(parameters, call.minor)
+    chosen = provider_filters.parse_filters(parameters)
     with call.database.snapshot() as connection:
         found = providers.find_providers(connection, provider_filters.conditions(connection, chosen))
     return responses.document({"resource_providers": [_document(call, provider) for provider in found]})
@@ -30,12 +39,15 @@ def list_providers(call: Call) -> Response:
 
 def create_provider(call: Call) -> Response:
     """POST /resource_providers: a new one, in a tree of its own or below a parent."""
-    content = _NEW_PROVIDER(call.body(), "body")
+    content = (_NEW_PROVIDER if call.minor >= _SINCE_TREES else _NEW_ROOT)(call.body(), "body")
     uuid, name, parent = content.get("uuid", str(uuid4())), content["name"], content.get("parent_provider_uuid")
     made = call.database.write(
         lambda connection: providers.create_provider(connection, uuid=uuid, name=name, parent_uuid=parent)
     )
-    return responses.document(_document(call, made), location=_url(call, made.uuid))
+    location = _url(call, made.uuid)
+    if call.minor < _SINCE_RETURNED:
+        return responses.empty(status=HTTPStatus.CREATED, location=location)
+    return responses.document(_document(call, made), location=location)
 
 
 def show_provider(call: Call, uuid: str) -> Response:
@@ -50,13 +62,22 @@ def update_provider(call: Call, uuid: str) -> Response:
 
     def work(connection: Connection) -> StoredProvider:
         providers.read_id_and_generation(connection, uuid)
-        content = _CHANGED_PROVIDER(body, "body")
+        content = (_CHANGED_PROVIDER if call.minor >= _SINCE_TREES else _RENAMED)(body, "body")
         if "parent_provider_uuid" in content:
+            if call.minor < _SINCE_MOVES:
+                _check_stays(connection, uuid, content["parent_provider_uuid"])
             providers.move_provider(connection, uuid, content["parent_provider_uuid"])
         providers.rename_provider(connection, uuid, content["name"])
         return providers.read_provider(connection, uuid)
 
     return responses.document(_document(call, call.database.write(work)))
+
+
+def _check_stays(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
+    """Raise BadRequest if the provider has another parent: before 1.37 only a root may get one."""
+    present = providers.read_provider(connection, uuid).parent_uuid
+    if present not in (None, parent_uuid):
+        raise BadRequest(f"parent_provider_uuid: {uuid} has the parent {present}, which 1.37 and later can change")
 
 
 def delete_provider(call: Call, uuid: str) -> Response:
@@ -67,14 +88,14 @@ def delete_provider(call: Call, uuid: str) -> Response:
 
 def _document(call: Call, provider: StoredProvider) -> dict[str, Any]:
     url = _url(call, provider.uuid)
-    links = [{"rel": "self", "href": url}, *({"rel": rel, "href": f"{url}/{rel}"} for rel in _LINKS)]
+    related = [{"rel": rel, "href": f"{url}/{rel}"} for rel, since in _LINKS.items() if call.minor >= since]
+    tree = {"parent_provider_uuid": provider.parent_uuid, "root_provider_uuid": provider.root_uuid}
     return {
         "uuid": provider.uuid,
         "name": provider.name,
         "generation": provider.generation,
-        "parent_provider_uuid": provider.parent_uuid,
-        "root_provider_uuid": provider.root_uuid,
-        "links": links,
+        **(tree if call.minor >= _SINCE_TREES else {}),
+        "links": [{"rel": "self", "href": url}, *related],
     }
 
 
@@ -82,38 +103,40 @@ def _url(call: Call, uuid: str) -> str:
     return f"{call.prefix}/resource_providers/{uuid}"
 
 
-_NEW_AGGREGATES = validation.record(
-    {
-        "resource_provider_generation": validation.any_integer,
-        "aggregates": validation.array(validation.uuid, unique=True),
-    }
-)
+_SINCE_AGGREGATES_GENERATION: Final = 19
+_AGGREGATES = validation.array(validation.uuid, unique=True)
+_NEW_AGGREGATES = validation.record({"resource_provider_generation": validation.any_integer, "aggregates": _AGGREGATES})
 
 
 def show_aggregates(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}/aggregates: their UUIDs."""
     with call.database.snapshot() as connection:
         provider_id, generation = providers.read_id_and_generation(connection, uuid)
-        return _aggregates_response(name_tables.read_provider_aggregates(connection, provider_id), generation)
+        return _aggregates_response(call, name_tables.read_provider_aggregates(connection, provider_id), generation)
 
 
 def replace_aggregates(call: Call, uuid: str) -> Response:
-    """PUT /resource_providers/{uuid}/aggregates: just these; the generation moves on in any case."""
+    """PUT /resource_providers/{uuid}/aggregates: just these; the generation moves on in any case, since 1.19."""
     body = call.body()
 
     def work(connection: Connection) -> Response:
         provider = providers.lock_provider(connection, uuid)
+        if call.minor < _SINCE_AGGREGATES_GENERATION:
+            wanted = _AGGREGATES(body, "body")
+            name_tables.replace_aggregates(connection, provider, wanted)
+            return _aggregates_response(call, wanted, provider.generation)
         content = _NEW_AGGREGATES(body, "body")
+        wanted = content["aggregates"]
         providers.check_generation(provider, content["resource_provider_generation"])
-        return _aggregates_response(
-            content["aggregates"], name_tables.replace_aggregates(connection, provider, content["aggregates"])
-        )
+        name_tables.replace_aggregates(connection, provider, wanted)
+        return _aggregates_response(call, wanted, providers.advance_generation(connection, provider))
 
     return call.database.write(work)
 
 
-def _aggregates_response(uuids: list[str], generation: int) -> Response:
-    return responses.document({"aggregates": uuids, "resource_provider_generation": generation})
+def _aggregates_response(call: Call, uuids: list[str], generation: int) -> Response:
+    seen = {"resource_provider_generation": generation} if call.minor >= _SINCE_AGGREGATES_GENERATION else {}
+    return responses.document({"aggregates": uuids, **seen})
 
 
 _NEW_TRAITS = validation.record(

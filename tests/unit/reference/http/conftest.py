@@ -38,7 +38,7 @@ class Service:
         """The path of a new provider with this number in its name and uuid."""
         response = self.send("POST", "/resource_providers", {"name": f"rp{number}", "uuid": uuid(number), **more})
         assert response.status_code == 200, response.text
-        return response.headers["Location"]
+        return f"/resource_providers/{uuid(number)}"
 
     def outcome(self, method: str, path: str, body: Any = None) -> tuple[int, str | None]:
         """The status, and the code of the error document if it is one."""

@@ -38,7 +38,7 @@ def test_an_inventory_gets_defaults_and_moves_the_generation(service: Any) -> No
     provider = service.provider(1)
     response = service.send("POST", f"{provider}/inventories", {"resource_class": "VCPU", "total": 8})
 
-    assert (response.status_code, response.headers["Location"]) == (201, f"{provider}/inventories/VCPU")
+    assert (response.status_code, response.headers["Location"]) == (201, f"http://localhost{provider}/inventories/VCPU")
     assert response.json == {"resource_provider_generation": 1, **EIGHT}
 
 

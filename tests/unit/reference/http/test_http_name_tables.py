@@ -18,7 +18,7 @@ def test_a_name_is_made_once(service: Any, room: str) -> None:
     first, second = (service.send("PUT", f"{room}/CUSTOM_GOLD") for _ in range(2))
 
     assert (first.status_code, second.status_code) == (201, 204)
-    assert first.headers["Location"] == second.headers["Location"] == f"{room}/CUSTOM_GOLD"
+    assert first.headers["Location"] == second.headers["Location"] == f"http://localhost{room}/CUSTOM_GOLD"
 
 
 @pytest.mark.parametrize("room", ["/traits", "/resource_classes"])

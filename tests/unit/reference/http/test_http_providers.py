@@ -41,7 +41,7 @@ def test_a_new_provider_is_its_own_root_at_generation_0(service: Any) -> None:
 
     path = f"/resource_providers/{uuid(1)}"
     rels = ("inventories", "usages", "aggregates", "traits", "allocations")
-    assert response.headers["Location"] == path
+    assert response.headers["Location"] == f"http://localhost{path}"
     assert response.json == service.get(path)
     assert response.json == {
         "uuid": uuid(1),

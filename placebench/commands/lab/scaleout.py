@@ -1,0 +1,201 @@
+"""`placebench lab scaleout`: nginx, service hosts, a primary and its replicas on this machine, from packages alone."""
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from placebench import units
+from placebench.commands import Command, options
+from placebench.commands.interrupts import stop_event
+from placebench.commands.load import write_check_lines
+from placebench.commands.output import emit, print_result, progress, say, steps
+from placebench.errors import ServerError
+
+if TYPE_CHECKING:
+    from placebench.experiment.scale_out_check import ScaleOutCheck
+    from placebench.reference.variants import ReferenceVariant
+    from placebench.runtime.scale_out import ScaleOut
+
+_HOSTS, _REPLICAS, _MOST = 2, 1, 16
+_CHECK_EVERY_S = 0.5
+_STEPS = 5
+
+
+def _configure(parser: ArgumentParser) -> None:
+    count = options.whole(1, _MOST)
+    parser.add_argument(
+        "--hosts", type=count, default=_HOSTS, metavar="N", help=f"number of service hosts (default: {_HOSTS})"
+    )
+    parser.add_argument(
+        "--replicas",
+        type=options.whole(0, _MOST),
+        default=_REPLICAS,
+        metavar="N",
+        help=f"number of replicas of the primary, which requests that only read go to (default: {_REPLICAS})",
+    )
+    parser.add_argument(
+        "--synchronous",
+        action="store_true",
+        help="respond to a write when all replicas show it (default: when the primary has it)",
+    )
+    parser.add_argument("--variant", metavar="V", help="variant (default: dedup; without replicas cached)")
+    parser.add_argument(
+        "--port",
+        type=options.whole(0, 65_535),
+        default=8000,
+        metavar="P",
+        help="port that nginx listens on; 0: a free one (default: 8000)",
+    )
+    for name in ("processes", "threads"):
+        parser.add_argument(
+            f"--{name}",
+            type=options.worker_count,
+            metavar="N",
+            help=f"number of {name} of each host (default: the variant's, or 1)",
+        )
+    options.add_data(parser, requests=False)
+    check = parser.add_argument_group("check")
+    check.add_argument(
+        "--check",
+        type=options.request_count,
+        metavar="N",
+        help="make N claims with a read after each write, find stale reads and lost writes, and end",
+    )
+    check.add_argument(
+        "--kill",
+        choices=["replica", "host", "primary"],
+        help="with --check: kill -9 this after a third of the claims, and bring it back",
+    )
+    check.add_argument(
+        "--no-position",
+        action="store_true",
+        help="with --check: do not send the position of the last write with a read, as a client that knows none",
+    )
+    options.add_output(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Serve until a signal stops it; nginx that ends, ends it."""
+    chosen = _variant(arguments)
+    with _stand_up(arguments, chosen) as scaled:
+        if arguments.check:
+            return _check(arguments, scaled)
+        stopped = stop_event()
+        say(f"{chosen.name} is served at {scaled.url}; Ctrl-C stops it")
+        if arguments.json:
+            print_result(json.dumps(_document(scaled, chosen.name)))
+        _watch(scaled, stopped.wait)
+    return 0
+
+
+def _variant(arguments: Namespace) -> "ReferenceVariant":
+    from placebench.reference.deployment import NO_CACHE_ON_REPLICAS
+    from placebench.reference.variants import variant
+
+    chosen = variant(arguments.variant or ("dedup" if arguments.replicas else "cached"))
+    if arguments.replicas and chosen.algorithm == "cached":
+        raise ServerError(NO_CACHE_ON_REPLICAS)
+    if arguments.synchronous and not arguments.replicas:
+        raise ServerError("--synchronous with --replicas 0: there is no replica to wait for")
+    if (arguments.kill or arguments.no_position) and not arguments.check:
+        raise ServerError("--kill and --no-position are for a check: give the number of its claims with --check N")
+    if arguments.kill in ("replica", "primary") and not arguments.replicas:
+        raise ServerError(f"--kill {arguments.kill} with --replicas 0: there is no replica to go on with")
+    return chosen
+
+
+def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
+    """Exit code 1 for a stale read, a lost or doubled write; 3 where nobody could look for the writes."""
+    from placebench.experiment.scale_out_check import check_scale_out, kill_and_restore
+    from placebench.runtime.supervisor import Supervisor, new_scratch_path
+    from placebench.seeding import find_topology
+
+    with Supervisor(folder := new_scratch_path("placebench-check-")), progress("claims", arguments.check) as advance:
+        made = check_scale_out(
+            scaled.url,
+            scaled.cluster.writer_url,
+            find_topology(arguments.topology).request,
+            folder,
+            claims=arguments.check,
+            with_position=not arguments.no_position,
+            disturb=partial(kill_and_restore, scaled, arguments.kill) if arguments.kill else None,
+            progress=advance,
+        )
+    emit(arguments, text=lambda: "\n".join(_lines(made)), document=lambda: {**asdict(made), "passed": made.passed})
+    return 3 if made.passed is None else int(not made.passed)
+
+
+def _lines(made: "ScaleOutCheck") -> Iterator[str]:
+    yield f"reads       {units.count(made.reads)}, stale {units.count(made.stale)}"
+    for line in write_check_lines(made.writes):
+        yield f"writes      {line}"
+    errors = ", ".join(f"{what}: {units.count(count)}" for what, count in sorted(made.errors.items()))
+    yield f"errors      {errors or 'none'}"
+    yield (
+        f"longest     {units.duration(made.longest_without_write_s)} without an acknowledged write,"
+        f" {units.duration(made.longest_without_read_s)} without a read, of {units.duration(made.elapsed_s)}"
+    )
+    for at_s, what in made.events:
+        yield f"at {at_s:7.2f} s {what}"
+
+
+@contextmanager
+def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[ScaleOut]":
+    from placebench.runtime.running_server import ServerSpec
+    from placebench.runtime.scale_out import ScaleOut
+    from placebench.seeding import find_topology, migrate_options, seed
+
+    topology = find_topology(
+        arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
+    )
+
+    def fill(url: str) -> None:
+        seed(topology, url)
+        migrate_options(url, chosen.revisions)
+
+    processes, threads = chosen.worker.workers or (1, 1)
+    spec = ServerSpec(
+        database_url="",
+        variant=chosen.name,
+        port=arguments.port,
+        processes=arguments.processes or processes,
+        threads=arguments.threads or threads,
+        grace_s=5.0,
+    )
+    began_s = time.monotonic()
+    with steps("scale-out", _STEPS) as announce:
+        scaled = ScaleOut(
+            spec,
+            fill,
+            hosts=arguments.hosts,
+            replicas=arguments.replicas,
+            synchronous=arguments.synchronous,
+            announce=announce,
+        )
+    with scaled:
+        say(f"the first response came after {units.duration(time.monotonic() - began_s)}")
+        yield scaled
+
+
+def _document(scaled: "ScaleOut", variant_name: str) -> dict[str, Any]:
+    databases = {node.name: scaled.cluster.url(node) for node in scaled.cluster.nodes}
+    return {"url": scaled.url, "variant": variant_name, "pids": scaled.pids(), "databases": databases}
+
+
+def _watch(scaled: "ScaleOut", wait: Callable[[float], bool]) -> None:
+    """Report each part that ends, until `wait` says that it is enough; raises ServerError when nginx does."""
+    running = scaled.pids().keys()
+    while not wait(_CHECK_EVERY_S):
+        scaled.balancer.check()
+        now = scaled.pids().keys()
+        for name in sorted(running - now):
+            say(f"{name} has ended")
+        running = now
+
+
+COMMANDS = {"lab scaleout": Command(_configure, _run)}
