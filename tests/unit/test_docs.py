@@ -30,7 +30,7 @@ PAGES = [
     *sorted(TOP.glob("[ls]*/README.md")),
     *sorted(TOP.glob("examples/*/README.md")),
 ]
-STUDIES = ("network", "workers", "matrix", "breakdown", "published")
+STUDIES = ("network", "workers", "matrix", "breakdown", "published", "operators")
 COMMAND = re.compile(r"^placebench ((?:.*\\\n)*.*)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 OPTION = re.compile(r"^\| `(--[a-z-]+)", re.MULTILINE)
