@@ -62,6 +62,7 @@ COMMANDS: Mapping[str, Entry] = {
     "lab perfload": Entry("seed, serve, load, profile and compare all variants, and write the report", "lab.perfload"),
     "lab seed": Entry("create the schema in a database, and fill it with an inventory data set", "lab.seed"),
     "lab serve": Entry("serve a seeded database with the reference service, in the foreground", "lab.serve"),
+    "lab scaleout": Entry("serve on several hosts: nginx, uWSGI, a primary and its replicas", "lab.scaleout"),
     "lab verify": Entry("check the seeded data, and that every variant sends the same responses", "lab.verify"),
     "lab export": Entry("export the inventory of a running Placement, anonymised, as a topology file", "lab.export"),
     "lab steps": Entry("measure what each optimization brings", "lab.steps"),

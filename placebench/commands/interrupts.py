@@ -1,8 +1,9 @@
-"""Signals that end a command: `interrupted_once` turns each into one KeyboardInterrupt."""
+"""Signals that end a command: `interrupted_once` turns each into one KeyboardInterrupt, `stop_event` into an event."""
 
 import os
 import select
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,6 +36,19 @@ def interrupted_once() -> Iterator[None]:
         if not interrupted:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def stop_event() -> threading.Event:
+    """An event that each of `interrupts` sets from now on; further ones change nothing while requests in flight end."""
+    stopped = threading.Event()
+
+    def stop(*_: object) -> None:
+        leave_closed_streams()
+        stopped.set()
+
+    for number in interrupts():
+        signal.signal(number, stop)
+    return stopped
 
 
 def leave_closed_streams() -> None:

@@ -3,9 +3,9 @@
 `wsgi.py` lists the variables.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from wsgiref.types import WSGIApplication
 
 from sqlalchemy import URL, Engine, create_engine, make_url
@@ -20,6 +20,11 @@ from placebench.reference.variants import ReferenceVariant, default_variant, var
 from placebench.telemetry import Telemeter
 
 _DEFAULT_POOL_SIZE: Final = "10"
+_RENEWED_EVERY_S: Final = 10
+NO_CACHE_ON_REPLICAS: Final = (
+    "the variant cached registers as a reader of the change log, which a replica, being read-only, does not take: "
+    "choose dedup, or no replicas"
+)
 
 
 def make_application(environment: Mapping[str, str]) -> WSGIApplication:
@@ -27,13 +32,14 @@ def make_application(environment: Mapping[str, str]) -> WSGIApplication:
 
     Raises the PlacebenchError of the first variable that cannot be used.
     """
-    chosen, engine = _variant(environment), make_engine(environment)
+    chosen, engine, readers = _variant(environment), make_engine(environment), _make_readers(environment)
     folder = environment.get("PLACEBENCH_TELEMETRY")
     telemeter = Telemeter(folder, engine=engine) if folder else None
-    app = _with_profiler(make_app(engine, chosen.name, read_settings(environment)), engine, environment, telemeter)
+    served = make_app(engine, chosen.name, read_settings(environment), readers=readers)
+    app = _with_profiler(served, engine, environment, telemeter)
     if read_choice(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
         app = compress_responses(app)
-    if _renew_after_fork(engine, telemeter):
+    if _renew_after_fork([engine, *filter(None, [readers])], telemeter):
         app = chunk_responses(app)
     chosen.implementations.collector()
     chosen.worker.heap()
@@ -49,7 +55,7 @@ def _variant(environment: Mapping[str, str]) -> ReferenceVariant:
     return variant(environment.get("PLACEBENCH_VARIANT") or _default_variant(environment))
 
 
-def make_engine(environment: Mapping[str, str]) -> Engine:
+def make_engine(environment: Mapping[str, str], **more: Any) -> Engine:
     """Return an engine that has not connected yet, with the driver and the pool of the variant."""
     text = environment.get("PLACEBENCH_POOL_SIZE") or _DEFAULT_POOL_SIZE
     if not (text.isascii() and text.isdigit() and int(text) > 0):
@@ -57,11 +63,21 @@ def make_engine(environment: Mapping[str, str]) -> Engine:
     worker = _variant(environment).worker
     url = worker.driver(_url(environment.get("PLACEBENCH_DATABASE_URL", "")))
     try:
-        return create_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)))
+        return create_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more)
     except NoSuchModuleError as error:
         raise DatabaseError(f"PLACEBENCH_DATABASE_URL: nobody knows {url.drivername}, try postgresql://") from error
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error}: it comes with pip install 'placebench[bench]'") from error
+
+
+def _make_readers(environment: Mapping[str, str]) -> Engine | None:
+    """The engine of the replicas, whose connections are renewed so that one that came back is used again."""
+    url = environment.get("PLACEBENCH_READER_URL")
+    if not url:
+        return None
+    if _variant(environment).algorithm == "cached":
+        raise ServerError(f"PLACEBENCH_READER_URL: {NO_CACHE_ON_REPLICAS}")
+    return make_engine({**environment, "PLACEBENCH_DATABASE_URL": url}, pool_recycle=_RENEWED_EVERY_S)
 
 
 def _url(text: str) -> URL:
@@ -93,7 +109,7 @@ def _with_profiler(
     return profiled
 
 
-def _renew_after_fork(engine: Engine, telemeter: Telemeter | None) -> bool:
+def _renew_after_fork(engines: Sequence[Engine], telemeter: Telemeter | None) -> bool:
     """Whether this is uWSGI: each worker then begins with an empty pool, and leaves the master's connections alone.
 
     Its telemetry begins there too, since no thread of the master's would live in it.
@@ -104,7 +120,8 @@ def _renew_after_fork(engine: Engine, telemeter: Telemeter | None) -> bool:
         return False
 
     def renew() -> None:
-        engine.dispose(close=False)
+        for engine in engines:
+            engine.dispose(close=False)
         if telemeter is not None:
             telemeter.begin()
 

@@ -3,6 +3,7 @@
     uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.reference.wsgi:application
 
 PLACEBENCH_DATABASE_URL   where the data is; required
+PLACEBENCH_READER_URL     where requests that only read go, such as replicas; default: to PLACEBENCH_DATABASE_URL
 PLACEBENCH_VARIANT        how candidates are found; default "cached", "tuned" where the database is not PostgreSQL
 PLACEBENCH_POOL_SIZE      connections a process may hold; default 10
 PLACEBENCH_RANDOMIZE_CANDIDATES  "1": under a limit any candidates, not the first ones; default "0"

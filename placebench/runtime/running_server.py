@@ -126,6 +126,11 @@ class RunningServer(ABC):
         """The parent of the master, and of daemons that the service has started: what those took that have ended."""
         return self._child.guard_pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the master is there."""
+        return self._child.poll() is None
+
     def worker_pids(self) -> list[int]:
         """The processes that serve requests now, in ascending order; none when the master is gone."""
         import psutil  # not needed to find uWSGI, which `doctor` does with the extra uwsgi alone

@@ -116,6 +116,7 @@ BENCH = (
         "tuned is served",
         lambda _, output: "Ctrl-C" in output,
     ),
+    Call("lab scaleout --variant cached", "a replica", exit_code=2),
     Call("lab verify --variants naive,tuned --db {seeded}", "2 variants send the same responses"),
     measures("lab steps --trees 2 --server {server}"),
     measures(f"lab study network {STUDY} --latency-ms 0"),
@@ -126,6 +127,7 @@ BENCH = (
 )
 OTHERS = {
     "mcp": Call("mcp", ""),
+    "scaleout": Call("lab scaleout --help", "replicas"),
     "psycopg3": Call(
         "lab verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants send the same responses"
     ),

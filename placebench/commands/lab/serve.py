@@ -1,13 +1,12 @@
 """`placebench lab serve`: the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
 
 import json
-import signal
 import threading
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from placebench.commands import Command, options
-from placebench.commands.interrupts import interrupts, leave_closed_streams
+from placebench.commands.interrupts import stop_event
 from placebench.commands.output import print_result, say
 from placebench.errors import DatabaseError, ServerError
 from placebench.paths import check_writable, make_folder
@@ -75,25 +74,12 @@ def _run(arguments: Namespace) -> int:
     )
     _complete(spec.database_url)
     with serve(spec) as server, sample_wait_events(spec.database_url, arguments.telemetry):
-        stopped = _listen()
+        stopped = stop_event()
         say(f"{spec.variant} is served at {server.url}; Ctrl-C stops it")
         if arguments.json:
             print_result(json.dumps({"url": server.url, "pid": server.pid, "variant": spec.variant}))
         _watch(server, stopped)
     return 0
-
-
-def _listen() -> threading.Event:
-    """An event that each of `interrupts` sets; a second one changes nothing while requests in flight end."""
-    stopped = threading.Event()
-
-    def stop(*_: object) -> None:
-        leave_closed_streams()
-        stopped.set()
-
-    for number in interrupts():
-        signal.signal(number, stop)
-    return stopped
 
 
 def _watch(server: "RunningServer", stopped: threading.Event) -> None:

@@ -4,6 +4,7 @@ The main function is `make_app`.
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ from placebench.reference.api.problems import (
 )
 from placebench.reference.api.routes import find_route
 from placebench.reference.settings import DEFAULTS, ServiceSettings
-from placebench.reference.store.database import Database
+from placebench.reference.store.database import Database, ReplicatedDatabase
 from placebench.reference.variants import variant
 from placebench.telemetry.telemeter import WATCH_KEY
 
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 
 _SINCE_CODES: Final = 23  # minor version since which an error document has a code
 _SINCE_DATES: Final = 15  # and a document its date
+POSITION_HEADER: Final = "X-Placebench-WAL-Position"
+"""With replicas: of a response, where its write ended in the log; of a request, up to where it has to see."""
+_POSITION: Final = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}", re.ASCII)
 _PATHS_WITHOUT_TOKEN: Final = frozenset({"/", ""})
 
 
@@ -94,6 +98,16 @@ def _authenticate(call: Call) -> None:
 def _read_microversion(call: Call) -> None:
     """Read the microversion that is requested."""
     call.version = microversion.parse_microversion(call.request.headers.get(microversion.HEADER))
+
+
+def _read_position(call: Call) -> None:
+    """Read up to where the log has to be applied for this request; BadRequest for what is no position."""
+    after = call.request.headers.get(POSITION_HEADER)
+    if after is not None and not _POSITION.fullmatch(after):
+        raise BadRequest(
+            f"{POSITION_HEADER}: expected a position as a response has it, such as 0/3000148, got {after!r}"
+        )
+    call.database = call.database.for_request(after)
 
 
 def _check_content_headers(call: Call) -> None:
@@ -161,6 +175,12 @@ def _add_microversion(call: Call, response: Response) -> None:
         response.headers[microversion.HEADER] = f"{microversion.SERVICE} {call.version}"
 
 
+def _add_position(call: Call, response: Response) -> None:
+    """Add where the write of this request ended in the log, which the client's next read may ask for."""
+    if call.database.position is not None:
+        response.headers[POSITION_HEADER] = call.database.position
+
+
 def _add_date(call: Call, response: Response) -> None:
     """Date a document now, not to be cached; Placement gives the newest stamp of its rows, where they have one."""
     is_document = response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON
@@ -173,16 +193,26 @@ _REQUEST_STEPS: Final[tuple[Callable[[Call], None], ...]] = (
     _check_uri_length,
     _authenticate,
     _read_microversion,
+    _read_position,
     _check_content_headers,
     _route,
     _authorize,
     _check_accept,
 )
-_RESPONSE_STEPS: Final[tuple[Callable[[Call, Response], None], ...]] = (_add_request_id, _add_microversion, _add_date)
+_RESPONSE_STEPS: Final[tuple[Callable[[Call, Response], None], ...]] = (
+    _add_request_id,
+    _add_microversion,
+    _add_position,
+    _add_date,
+)
 
 
-def make_app(engine: Engine, variant_name: str, settings: ServiceSettings = DEFAULTS) -> WSGIApplication:
+def make_app(
+    engine: Engine, variant_name: str, settings: ServiceSettings = DEFAULTS, *, readers: Engine | None = None
+) -> WSGIApplication:
     """Return the service on this engine's database, with candidates from the named variant; makes no connection.
+
+    readers: of the replicas that are read from; None: the engine is read from too.
 
     Raises VariantError with the names that exist, and for a variant that this database cannot have; MissingExtraError
     for one that needs a package.
@@ -192,7 +222,8 @@ def make_app(engine: Engine, variant_name: str, settings: ServiceSettings = DEFA
         raise VariantError(
             f"the variant {variant_name} is for PostgreSQL, but the database is of {engine.dialect.name}"
         )
-    database = Database(engine, chosen.implementations.transaction)
+    single = chosen.implementations.transaction
+    database = Database(engine, single) if readers is None else ReplicatedDatabase(engine, readers, single)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)

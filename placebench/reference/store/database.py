@@ -9,11 +9,12 @@ first. SQLite ignores row locks; there the generation in the UPDATE's WHERE keep
 """
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from placebench.reference.api.problems import ConcurrentUpdate
@@ -53,6 +54,9 @@ _WRITES: Final[dict[str, dict[str, Any]]] = {
 class Database:
     """One engine, used in three ways: `snapshot()` and `one_statement()` to read, `write(work)` to change."""
 
+    position: str | None = None
+    """Where the last write of this request ended in PostgreSQL's log; None: nothing was written, or nobody needs it."""
+
     def __init__(self, engine: Engine, single: Mapping[str, Any] | None = None) -> None:
         """engine: is not connected to here, so that a server may fork afterwards.
 
@@ -64,6 +68,10 @@ class Database:
         self._writing = engine.execution_options(**_WRITES.get(engine.dialect.name, {}))
         self._at_once = engine.execution_options(isolation_level="AUTOCOMMIT")
         self.engine = engine
+
+    def for_request(self, _after: str | None) -> "Database":
+        """Return what serves one request, which has to see the log up to this position: one database always does."""
+        return self
 
     def snapshot(self) -> AbstractContextManager[Connection]:
         """A read-only connection on which every statement sees the state of the first one."""
@@ -83,6 +91,91 @@ class Database:
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
         """The same for *work* that changes the database in one message, which is a transaction without a BEGIN."""
         return _attempt(self._at_once.connect, work)
+
+
+class ReplicatedDatabase(Database):
+    """A primary that is written to and replicas that are read from, by two engines.
+
+    A read that follows a write of the same client says up to where the log has to be applied (`for_request`). It waits
+    for that on its replica, and goes to the primary where the replica is not there within `_PATIENCE_S`.
+    """
+
+    def __init__(self, engine: Engine, readers: Engine, single: Mapping[str, Any] | None = None) -> None:
+        """engine: of the primary. readers: of the replicas."""
+        super().__init__(engine, single)
+        self._replicas = Database(readers, single)
+        self._after: str | None = None
+
+    def for_request(self, after: str | None) -> "ReplicatedDatabase":
+        """Return one with a position of its own. after: as `position` gives it; None: any state will do."""
+        own = copy(self)
+        own._after = after
+        return own
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A snapshot of a replica that has applied the log so far, or of the primary."""
+        with self._replicas.snapshot() as connection:
+            if self._is_applied(connection):
+                yield connection
+                return
+        with super().snapshot() as connection:
+            yield connection
+
+    @contextmanager
+    def one_statement(self) -> Iterator[Connection]:
+        """The same for one statement."""
+        with self._replicas.one_statement() as connection:
+            if self._is_applied(connection):
+                yield connection
+                return
+        with super().one_statement() as connection:
+            yield connection
+
+    def write(self, work: Callable[[Connection], _T]) -> _T:
+        """Write on the primary, and keep the position; one round trip more."""
+        return self._with_position(super().write(work))
+
+    def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
+        """The same in one message."""
+        return self._with_position(super().write_at_once(work))
+
+    def _with_position(self, result: _T) -> _T:
+        """Everything committed until now was flushed up to here: a commit waits for that (synchronous_commit).
+
+        SELECT pg_current_wal_flush_lsn()
+        """
+        with self._at_once.connect() as connection:
+            self.position = connection.scalar(_FLUSHED)
+        return result
+
+    def _is_applied(self, connection: Connection) -> bool:
+        """Wait until the server of this connection has applied the log up to `after`; a primary has.
+
+        In autocommit, so that the snapshot is taken later; the connection then has its own options again.
+        """
+        if self._after is None:
+            return True
+        options = connection.get_execution_options()
+        own = {name: options.get(name, default) for name, default in _TRANSACTION.items()}
+        connection.execution_options(isolation_level="AUTOCOMMIT", postgresql_readonly=False)
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while not (applied := bool(connection.scalar(_APPLIED, {"position": self._after}))):
+            if time.monotonic() > give_up_at:
+                break
+            time.sleep(_POLL_S)
+        connection.rollback()
+        connection.execution_options(**own)
+        return applied
+
+
+_PATIENCE_S: Final = 1.0
+_POLL_S: Final = 0.002
+_TRANSACTION: Final = {"isolation_level": "READ COMMITTED", "postgresql_readonly": False}
+_FLUSHED: Final = text("SELECT pg_current_wal_flush_lsn()::text")
+_APPLIED: Final = text(
+    "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= CAST(CAST(:position AS text) AS pg_lsn)"
+)
 
 
 def _attempt(connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], _T]) -> _T:

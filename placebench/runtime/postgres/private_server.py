@@ -91,7 +91,7 @@ class ServerInstance:
         )
 
 
-def _failure_reason(child: Child, place: ServerInstance) -> str:
+def failure_reason(child: Child, place: ServerInstance) -> str:
     """Why a program of *place* failed: the end of its log, and the space that is left where that is little."""
     free_mb = shutil.disk_usage(place.folder).free // 1_000_000
     space = f" ({free_mb} MB are free in {place.folder})" if free_mb < _LITTLE_SPACE_MB else ""
@@ -128,9 +128,9 @@ def make_data(place: ServerInstance, supervisor: Supervisor, password: str, sett
     # By any other signal it would first finish what it is at, seconds on a busy disk.
     initdb = start_child(place.spec("initdb", *command, stop_signal=signal.SIGKILL), supervisor)
     if initdb.wait():
-        raise DatabaseError(f"initdb failed: {_failure_reason(initdb, place)}")
+        raise DatabaseError(f"initdb failed: {failure_reason(initdb, place)}")
     password_file.unlink()
-    _write_configuration(place, settings)
+    write_configuration(place, settings)
 
 
 def measuring_settings(place: ServerInstance) -> dict[str, str]:
@@ -152,7 +152,7 @@ def measuring_settings(place: ServerInstance) -> dict[str, str]:
     return settings | quick_login | no_helpers
 
 
-def _write_configuration(place: ServerInstance, settings: Mapping[str, str]) -> None:
+def write_configuration(place: ServerInstance, settings: Mapping[str, str]) -> None:
     """Write our postgresql.conf: what initdb chose for the data, and over it *settings* (the last mention wins)."""
     lines = (f"{name} = '{_escape(value)}'\n" for name, value in settings.items())
     with place.configuration.open("w") as stream:
@@ -236,15 +236,26 @@ def launch_private_server(binaries: Binaries, settings: Mapping[str, str]) -> La
 def _launch(place: ServerInstance, supervisor: Supervisor, settings: Mapping[str, str]) -> LaunchedServer:
     password = secrets.token_urlsafe(32)
     make_data(place, supervisor, password, measuring_settings(place) | _THROWAWAY | dict(settings))
-    for _ in range(_PORTS_TRIED):
+    for left in reversed(range(_PORTS_TRIED)):
         port = free_port()
-        command = [place.binaries.program("postgres"), "-D", str(place.data), "-p", str(port), *place.server_options]
-        child = start_child(place.spec("PostgreSQL", *command), supervisor)
-        if _becomes_ready(child, place.data):
-            return LaunchedServer(own_url(password, port), supervisor, child)
-        if _PORT_TAKEN not in child.log_tail():
-            break
-    raise DatabaseError(f"PostgreSQL {place.version} did not start: {_failure_reason(child, place)}")
+        try:
+            return LaunchedServer(own_url(password, port), supervisor, start_server(place, supervisor, port))
+        except DatabaseError as error:
+            if not left or _PORT_TAKEN not in str(error):
+                raise
+    raise AssertionError("the last port returns or raises")
+
+
+def start_server(place: ServerInstance, supervisor: Supervisor, port: int) -> Child:
+    """Start the server of *place*, whose data are there, and wait until it takes connections.
+
+    Raises DatabaseError with the end of the log when it does not within 60 s.
+    """
+    command = [place.binaries.program("postgres"), "-D", str(place.data), "-p", str(port), *place.server_options]
+    child = start_child(place.spec("PostgreSQL", *command), supervisor)
+    if not _becomes_ready(child, place.data):
+        raise DatabaseError(f"PostgreSQL {place.version} did not start: {failure_reason(child, place)}")
+    return child
 
 
 def _becomes_ready(child: Child, data: Path) -> bool:

