@@ -126,6 +126,7 @@ BENCH = (
     measures(f"lab study published {STUDY} --variants tuned"),
 )
 OTHERS = {
+    "mariadb": Call("doctor", "MariaDB     "),
     "mcp": Call("mcp", ""),
     "scaleout": Call("lab scaleout --help", "replicas"),
     "psycopg3": Call(
